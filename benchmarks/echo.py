@@ -1,0 +1,112 @@
+"""The wall: what Python's gRPC servers do with no work behind them.
+
+    python -m benchmarks.echo            unary and stream echoes, threaded and aio servers, one Python client
+
+Prints calls (or messages) a second for each; compare the ratios, not the figures: machines differ and are noisy.
+"""
+
+import asyncio
+import concurrent.futures
+import multiprocessing
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+import grpc
+
+UNARY, STREAM = "/echo.Echo/Unary", "/echo.Echo/Stream"
+BATCH_COUNT, MESSAGE_BYTES = 32, 1024
+CALLERS, SECONDS, ROUNDS = 32, 2.0, 3
+
+
+class _ThreadedHandlers(grpc.GenericRpcHandler):
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        if details.method == UNARY:
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+        return grpc.stream_stream_rpc_method_handler(lambda requests, context: requests)
+
+
+def _serve_threaded(pipe: Connection) -> None:
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(64))
+    server.add_generic_rpc_handlers((_ThreadedHandlers(),))
+    pipe.send(server.add_insecure_port("127.0.0.1:0"))
+    server.start()
+    pipe.recv()
+
+
+def _serve_aio(pipe: Connection) -> None:
+    async def unary(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        return request
+
+    async def stream(requests: object, context: grpc.aio.ServicerContext) -> object:
+        async for request in requests:
+            yield request
+
+    class Handlers(grpc.GenericRpcHandler):
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+            if details.method == UNARY:
+                return grpc.unary_unary_rpc_method_handler(unary)
+            return grpc.stream_stream_rpc_method_handler(stream)
+
+    async def main() -> None:
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((Handlers(),))
+        pipe.send(server.add_insecure_port("127.0.0.1:0"))
+        await server.start()
+        await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+
+    asyncio.run(main())
+
+
+def _unary_rate(channel: grpc.Channel) -> float:
+    call = channel.unary_unary(UNARY)
+    payload = b"x" * MESSAGE_BYTES
+    end = time.monotonic() + SECONDS
+
+    def caller(_: int) -> int:
+        count = 0
+        while time.monotonic() < end:
+            call(payload)
+            count += 1
+        return count
+
+    with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
+        return sum(pool.map(caller, range(CALLERS))) / SECONDS
+
+
+def _stream_rate(channel: grpc.Channel) -> float:
+    call = channel.stream_stream(STREAM)
+    payload = b"x" * (MESSAGE_BYTES * BATCH_COUNT)
+    end = time.monotonic() + SECONDS
+
+    def requests() -> Iterator[bytes]:
+        while time.monotonic() < end:
+            yield payload
+
+    start = time.monotonic()
+    count = sum(1 for _ in call(requests()))
+    return count * BATCH_COUNT / (time.monotonic() - start)
+
+
+def main() -> None:
+    """Run the rounds, alternating, and print medians."""
+    context = multiprocessing.get_context("spawn")
+    rates: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for name, target in (("threads", _serve_threaded), ("aio", _serve_aio)):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=target, args=(theirs,))
+            process.start()
+            with grpc.insecure_channel(f"127.0.0.1:{ours.recv()}") as channel:
+                rates.setdefault(f"{name} unary calls/s", []).append(_unary_rate(channel))
+                rates.setdefault(f"{name} stream of {BATCH_COUNT} messages/s", []).append(_stream_rate(channel))
+            ours.send("stop")
+            process.join()
+    for name, values in sorted(rates.items()):
+        print(f"{name:36} {statistics.median(values):10,.0f}   ({min(values):,.0f} to {max(values):,.0f})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

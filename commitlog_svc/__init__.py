@@ -1,0 +1,1 @@
+"""The commit log of one shard: the only writer of message bytes."""

@@ -1,0 +1,1 @@
+"""How the services are started together."""

@@ -1,0 +1,1 @@
+"""The four query modes, one a file, pure over `gateway.ports`."""

@@ -1,0 +1,193 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.rpc import status_pb2 as _status_pb2
+from reput.message.v1 import message_pb2 as _message_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AppendMessagesRequest(_message.Message):
+    __slots__ = ("messages", "flush")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
+    flush: _message_pb2.FlushMode
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ...) -> None: ...
+
+class AppendMessagesResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_message_pb2.AppendResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ...) -> None: ...
+
+class AppendMessageStreamRequest(_message.Message):
+    __slots__ = ("messages", "flush")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
+    flush: _message_pb2.FlushMode
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ...) -> None: ...
+
+class AppendMessageStreamResponse(_message.Message):
+    __slots__ = ("results", "error")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_message_pb2.AppendResult]
+    error: _status_pb2.Status
+    def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
+
+class GetMessageRequest(_message.Message):
+    __slots__ = ("commit_log_offset",)
+    COMMIT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    commit_log_offset: int
+    def __init__(self, commit_log_offset: _Optional[int] = ...) -> None: ...
+
+class GetMessageResponse(_message.Message):
+    __slots__ = ("message",)
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    message: _message_pb2.StoredMessage
+    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ...) -> None: ...
+
+class BatchGetMessagesRequest(_message.Message):
+    __slots__ = ("commit_log_offsets", "body_bytes_max", "omit_bodies")
+    COMMIT_LOG_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    OMIT_BODIES_FIELD_NUMBER: _ClassVar[int]
+    commit_log_offsets: _containers.RepeatedScalarFieldContainer[int]
+    body_bytes_max: int
+    omit_bodies: bool
+    def __init__(self, commit_log_offsets: _Optional[_Iterable[int]] = ..., body_bytes_max: _Optional[int] = ..., omit_bodies: _Optional[bool] = ...) -> None: ...
+
+class BatchGetMessagesResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    class Outcome(_message.Message):
+        __slots__ = ("message", "error")
+        MESSAGE_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        message: _message_pb2.StoredMessage
+        error: _status_pb2.Status
+        def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[BatchGetMessagesResponse.Outcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[BatchGetMessagesResponse.Outcome, _Mapping]]] = ...) -> None: ...
+
+class ReputRequest(_message.Message):
+    __slots__ = ("start_offset", "batch_bytes_max")
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    start_offset: int
+    batch_bytes_max: int
+    def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ...) -> None: ...
+
+class DispatchRequest(_message.Message):
+    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code", "store_time_millis", "keys", "unique_key", "sys_flag", "prepared_transaction_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORD_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TAGS_CODE_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIME_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    SYS_FLAG_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_TRANSACTION_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    record_size_bytes: int
+    tags_code: int
+    store_time_millis: int
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    unique_key: str
+    sys_flag: int
+    prepared_transaction_offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ..., store_time_millis: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., sys_flag: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ...) -> None: ...
+
+class ReputResponse(_message.Message):
+    __slots__ = ("requests", "next_offset", "log_first_offset", "log_end_offset")
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    requests: _containers.RepeatedCompositeFieldContainer[DispatchRequest]
+    next_offset: int
+    log_first_offset: int
+    log_end_offset: int
+    def __init__(self, requests: _Optional[_Iterable[_Union[DispatchRequest, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+
+class ReportProgressRequest(_message.Message):
+    __slots__ = ("builder", "next_offset", "store_time")
+    BUILDER_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    builder: str
+    next_offset: int
+    store_time: _timestamp_pb2.Timestamp
+    def __init__(self, builder: _Optional[str] = ..., next_offset: _Optional[int] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ReportProgressResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("topics",)
+    class Topic(_message.Message):
+        __slots__ = ("topic", "write_queue_count", "read_queue_count")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+        READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        write_queue_count: int
+        read_queue_count: int
+        def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ...) -> None: ...
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Topic]
+    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version")
+    class BuilderNextOffsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_FLUSHED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FILE_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    LAST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    BUILDER_NEXT_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    broker_name: str
+    log_first_offset: int
+    log_end_offset: int
+    log_flushed_offset: int
+    file_size_bytes: int
+    file_count: int
+    read_only: bool
+    last_store_time: _timestamp_pb2.Timestamp
+    state: str
+    builder_next_offsets: _containers.ScalarMap[str, int]
+    version: str
+    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ...) -> None: ...

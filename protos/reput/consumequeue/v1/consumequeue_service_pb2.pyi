@@ -1,0 +1,134 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Boundary(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BOUNDARY_UNSPECIFIED: _ClassVar[Boundary]
+    BOUNDARY_LOWER: _ClassVar[Boundary]
+    BOUNDARY_UPPER: _ClassVar[Boundary]
+BOUNDARY_UNSPECIFIED: Boundary
+BOUNDARY_LOWER: Boundary
+BOUNDARY_UPPER: Boundary
+
+class ListQueuesRequest(_message.Message):
+    __slots__ = ("topic", "page_size", "page_token")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class Queue(_message.Message):
+    __slots__ = ("topic", "queue_id", "min_offset", "max_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+
+class ListQueuesResponse(_message.Message):
+    __slots__ = ("queues", "next_page_token")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[Queue]
+    next_page_token: str
+    def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class GetQueueUnitsRequest(_message.Message):
+    __slots__ = ("topic", "queue_id", "queue_offset", "max_units")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_UNITS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_units: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_units: _Optional[int] = ...) -> None: ...
+
+class QueueUnit(_message.Message):
+    __slots__ = ("queue_offset", "commit_log_offset", "record_size_bytes", "tags_code")
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORD_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TAGS_CODE_FIELD_NUMBER: _ClassVar[int]
+    queue_offset: int
+    commit_log_offset: int
+    record_size_bytes: int
+    tags_code: int
+    def __init__(self, queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ...) -> None: ...
+
+class GetQueueUnitsResponse(_message.Message):
+    __slots__ = ("units", "min_offset", "max_offset", "next_offset", "log_end_offset", "catching_up")
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
+    units: _containers.RepeatedCompositeFieldContainer[QueueUnit]
+    min_offset: int
+    max_offset: int
+    next_offset: int
+    log_end_offset: int
+    catching_up: bool
+    def __init__(self, units: _Optional[_Iterable[_Union[QueueUnit, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ...) -> None: ...
+
+class SearchOffsetRequest(_message.Message):
+    __slots__ = ("topic", "queue_id", "time", "boundary")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    time: _timestamp_pb2.Timestamp
+    boundary: Boundary
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, str]] = ...) -> None: ...
+
+class SearchOffsetResponse(_message.Message):
+    __slots__ = ("queue_offset", "min_offset", "max_offset", "catching_up")
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
+    queue_offset: int
+    min_offset: int
+    max_offset: int
+    catching_up: bool
+    def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("next_offset", "log_end_offset", "catching_up", "queue_count", "topic_count", "last_error")
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    next_offset: int
+    log_end_offset: int
+    catching_up: bool
+    queue_count: int
+    topic_count: int
+    last_error: str
+    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., queue_count: _Optional[int] = ..., topic_count: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...

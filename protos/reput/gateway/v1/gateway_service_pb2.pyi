@@ -1,0 +1,283 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.rpc import status_pb2 as _status_pb2
+from reput.message.v1 import message_pb2 as _message_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Boundary(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BOUNDARY_UNSPECIFIED: _ClassVar[Boundary]
+    BOUNDARY_LOWER: _ClassVar[Boundary]
+    BOUNDARY_UPPER: _ClassVar[Boundary]
+BOUNDARY_UNSPECIFIED: Boundary
+BOUNDARY_LOWER: Boundary
+BOUNDARY_UPPER: Boundary
+
+class AppendMessagesRequest(_message.Message):
+    __slots__ = ("messages", "flush")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
+    flush: _message_pb2.FlushMode
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ...) -> None: ...
+
+class AppendMessagesResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_message_pb2.AppendResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ...) -> None: ...
+
+class AppendMessageStreamRequest(_message.Message):
+    __slots__ = ("messages", "flush")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
+    flush: _message_pb2.FlushMode
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ...) -> None: ...
+
+class AppendMessageStreamResponse(_message.Message):
+    __slots__ = ("results", "error")
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_message_pb2.AppendResult]
+    error: _status_pb2.Status
+    def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
+
+class ShardOutcome(_message.Message):
+    __slots__ = ("broker_name", "error", "indexed_up_to_offset", "indexed_up_to_time", "log_end_offset", "catching_up")
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    INDEXED_UP_TO_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    INDEXED_UP_TO_TIME_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
+    broker_name: str
+    error: _status_pb2.Status
+    indexed_up_to_offset: int
+    indexed_up_to_time: _timestamp_pb2.Timestamp
+    log_end_offset: int
+    catching_up: bool
+    def __init__(self, broker_name: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., indexed_up_to_offset: _Optional[int] = ..., indexed_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ...) -> None: ...
+
+class QueryMessageByKeyRequest(_message.Message):
+    __slots__ = ("topic", "key", "begin_time", "end_time", "page_size", "page_token")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    key: str
+    begin_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class QueryMessageByKeyResponse(_message.Message):
+    __slots__ = ("messages", "next_page_token", "completeness", "shards", "begin_time", "end_time")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
+    next_page_token: str
+    completeness: _message_pb2.Completeness
+    shards: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
+    begin_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class QueryMessageByIdRequest(_message.Message):
+    __slots__ = ("offset_msg_id", "topic", "broker_name")
+    OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    offset_msg_id: str
+    topic: str
+    broker_name: str
+    def __init__(self, offset_msg_id: _Optional[str] = ..., topic: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class QueryMessageByIdResponse(_message.Message):
+    __slots__ = ("message",)
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    message: _message_pb2.StoredMessage
+    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ...) -> None: ...
+
+class QueryMessageByUniqueKeyRequest(_message.Message):
+    __slots__ = ("topic", "unique_key", "page_size", "page_token")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    unique_key: str
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., unique_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class QueryMessageByUniqueKeyResponse(_message.Message):
+    __slots__ = ("messages", "next_page_token", "completeness", "shards")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
+    next_page_token: str
+    completeness: _message_pb2.Completeness
+    shards: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
+
+class QueryMessageByOffsetRequest(_message.Message):
+    __slots__ = ("topic", "queue_id", "queue_offset", "broker_name", "max_messages")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    queue_offset: int
+    broker_name: str
+    max_messages: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., broker_name: _Optional[str] = ..., max_messages: _Optional[int] = ...) -> None: ...
+
+class QueryMessageByOffsetResponse(_message.Message):
+    __slots__ = ("messages", "min_offset", "max_offset", "next_queue_offset", "completeness", "shards")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
+    min_offset: int
+    max_offset: int
+    next_queue_offset: int
+    completeness: _message_pb2.Completeness
+    shards: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_queue_offset: _Optional[int] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
+
+class DownloadBodyRequest(_message.Message):
+    __slots__ = ("offset_msg_id", "broker_name")
+    OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    offset_msg_id: str
+    broker_name: str
+    def __init__(self, offset_msg_id: _Optional[str] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class DownloadBodyResponse(_message.Message):
+    __slots__ = ("chunk", "body_size_bytes")
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    BODY_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    chunk: bytes
+    body_size_bytes: int
+    def __init__(self, chunk: _Optional[bytes] = ..., body_size_bytes: _Optional[int] = ...) -> None: ...
+
+class SearchOffsetRequest(_message.Message):
+    __slots__ = ("topic", "queue_id", "time", "boundary", "broker_name")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    time: _timestamp_pb2.Timestamp
+    boundary: Boundary
+    broker_name: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, str]] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class SearchOffsetResponse(_message.Message):
+    __slots__ = ("queue_offset", "min_offset", "max_offset", "completeness")
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    queue_offset: int
+    min_offset: int
+    max_offset: int
+    completeness: _message_pb2.Completeness
+    def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ...) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ("page_size", "page_token")
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    page_size: int
+    page_token: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("topics", "next_page_token", "completeness", "shards")
+    class Topic(_message.Message):
+        __slots__ = ("topic", "queues")
+        TOPIC_FIELD_NUMBER: _ClassVar[int]
+        QUEUES_FIELD_NUMBER: _ClassVar[int]
+        topic: str
+        queues: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Queue]
+        def __init__(self, topic: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[ListTopicsResponse.Queue, _Mapping]]] = ...) -> None: ...
+    class Queue(_message.Message):
+        __slots__ = ("broker_name", "queue_id", "min_offset", "max_offset")
+        BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+        QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+        MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        broker_name: str
+        queue_id: int
+        min_offset: int
+        max_offset: int
+        def __init__(self, broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Topic]
+    next_page_token: str
+    completeness: _message_pb2.Completeness
+    shards: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
+    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("services", "version")
+    class ServiceStatus(_message.Message):
+        __slots__ = ("broker_name", "service", "address", "error", "log_first_offset", "log_end_offset", "next_offset", "catching_up", "state")
+        BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+        SERVICE_FIELD_NUMBER: _ClassVar[int]
+        ADDRESS_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        LOG_FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
+        STATE_FIELD_NUMBER: _ClassVar[int]
+        broker_name: str
+        service: str
+        address: str
+        error: _status_pb2.Status
+        log_first_offset: int
+        log_end_offset: int
+        next_offset: int
+        catching_up: bool
+        state: str
+        def __init__(self, broker_name: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., state: _Optional[str] = ...) -> None: ...
+    SERVICES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    services: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ServiceStatus]
+    version: str
+    def __init__(self, services: _Optional[_Iterable[_Union[GetStatusResponse.ServiceStatus, _Mapping]]] = ..., version: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,133 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Completeness(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMPLETENESS_UNSPECIFIED: _ClassVar[Completeness]
+    COMPLETENESS_COMPLETE: _ClassVar[Completeness]
+    COMPLETENESS_TRUNCATED: _ClassVar[Completeness]
+    COMPLETENESS_PARTIAL: _ClassVar[Completeness]
+
+class FlushMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FLUSH_MODE_UNSPECIFIED: _ClassVar[FlushMode]
+    FLUSH_MODE_ASYNC: _ClassVar[FlushMode]
+    FLUSH_MODE_SYNC: _ClassVar[FlushMode]
+COMPLETENESS_UNSPECIFIED: Completeness
+COMPLETENESS_COMPLETE: Completeness
+COMPLETENESS_TRUNCATED: Completeness
+COMPLETENESS_PARTIAL: Completeness
+FLUSH_MODE_UNSPECIFIED: FlushMode
+FLUSH_MODE_ASYNC: FlushMode
+FLUSH_MODE_SYNC: FlushMode
+
+class NewMessage(_message.Message):
+    __slots__ = ("topic", "queue_id", "body", "tags", "keys", "properties", "flag", "unique_key", "born_time")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    BORN_TIME_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    body: bytes
+    tags: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    properties: _containers.ScalarMap[str, str]
+    flag: int
+    unique_key: str
+    born_time: _timestamp_pb2.Timestamp
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., unique_key: _Optional[str] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class StoredMessage(_message.Message):
+    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size_bytes", "flag", "sys_flag", "born_time", "born_host", "store_time", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties", "tags", "keys", "unique_key", "offset_msg_id", "broker_name", "body_omitted")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORE_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    SYS_FLAG_FIELD_NUMBER: _ClassVar[int]
+    BORN_TIME_FIELD_NUMBER: _ClassVar[int]
+    BORN_HOST_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+    RECONSUME_TIMES_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_TRANSACTION_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BODY_CRC_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    BODY_OMITTED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    store_size_bytes: int
+    flag: int
+    sys_flag: int
+    born_time: _timestamp_pb2.Timestamp
+    born_host: str
+    store_time: _timestamp_pb2.Timestamp
+    store_host: str
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_crc: int
+    body: bytes
+    properties: _containers.ScalarMap[str, str]
+    tags: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    unique_key: str
+    offset_msg_id: str
+    broker_name: str
+    body_omitted: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_size_bytes: _Optional[int] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., body_crc: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., broker_name: _Optional[str] = ..., body_omitted: _Optional[bool] = ...) -> None: ...
+
+class AppendResult(_message.Message):
+    __slots__ = ("offset_msg_id", "unique_key", "queue_id", "queue_offset", "commit_log_offset", "store_time", "broker_name")
+    OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    offset_msg_id: str
+    unique_key: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    store_time: _timestamp_pb2.Timestamp
+    broker_name: str
+    def __init__(self, offset_msg_id: _Optional[str] = ..., unique_key: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., broker_name: _Optional[str] = ...) -> None: ...

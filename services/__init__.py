@@ -1,0 +1,1 @@
+"""What every service shares as a citizen of the network: being served, being called, tailing, errors, settings."""

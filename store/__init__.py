@@ -1,0 +1,1 @@
+"""The bytes and files of a RocketMQ message store. No network."""

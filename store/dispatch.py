@@ -1,0 +1,41 @@
+"""DispatchRequest: what the builders need to know of one record, and nothing of its body."""
+
+from typing import NamedTuple
+
+
+class DispatchRequest(NamedTuple):
+    """One record of the log, as Reput hands it to the builders.
+
+    A named tuple, not a frozen dataclass: one is made for each record that passes, and a tuple is made in 0.2 us where the
+    dataclass takes 1.1 (the whole decoding takes 2). Change a copy with `request._replace(queue_id=1)`.
+
+    Attributes:
+        topic: as stored.
+        queue_id: the queue within the topic.
+        queue_offset: position in the queue, in units.
+        commit_log_offset: the record's first byte in the log.
+        record_size_bytes: its whole length.
+        tags_code: what its queue unit carries (`java_hash.tags_code`).
+        store_time_millis: since 1970 UTC.
+        keys: KEYS, split; repeats kept.
+        unique_key: UNIQ_KEY, or empty.
+        sys_flag: see `format/sys_flag.py`; says whether queues or indexes skip the record.
+        prepared_transaction_offset: commit-log offset of the prepared record, else 0.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    record_size_bytes: int
+    tags_code: int
+    store_time_millis: int
+    keys: tuple[str, ...]
+    unique_key: str
+    sys_flag: int
+    prepared_transaction_offset: int
+
+    @property
+    def next_offset(self) -> int:
+        """The first byte behind the record."""
+        return self.commit_log_offset + self.record_size_bytes

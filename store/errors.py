@@ -1,0 +1,112 @@
+"""Every way in which the store refuses or fails, as a typed error.
+
+Each error says what happened, where (offset, file, field) and what to do. Its `reason` is derived from the class name
+(`OffsetOutOfRangeError` is `OFFSET_OUT_OF_RANGE`), its `metadata` holds each variable of the message under a lowerCamelCase
+key. `services/status.py` maps them to gRPC; nothing here knows that.
+"""
+
+import re
+
+
+class StoreError(Exception):
+    """Base of all errors of the store.
+
+    Args:
+        message: what happened, where, and what to do, in one or two sentences.
+        metadata: the variables of the message; keys lowerCamelCase, values turned into text.
+    """
+
+    def __init__(self, message: str, **metadata: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.metadata = {key: str(value) for key, value in metadata.items()}
+
+    @classmethod
+    def reason(cls) -> str:
+        """The class name as an UPPER_SNAKE reason without `Error`."""
+        words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__.removesuffix("Error"))
+        return words.upper()
+
+
+class InvalidMessageError(StoreError):
+    """A message cannot be stored as it is; metadata has `field`, and `index` in a batch."""
+
+
+class InvalidArgumentError(StoreError):
+    """A request's field is outside what it may be; metadata has `field`."""
+
+
+class InvalidMessageIdError(StoreError):
+    """A text is no offsetMsgId."""
+
+
+class InvalidPageTokenError(StoreError):
+    """A page token was not made by this service for this query."""
+
+
+class InvalidSettingError(StoreError):
+    """A setting is unknown or its value unusable; metadata has `name` and `source`."""
+
+
+class RecordNotFoundError(StoreError):
+    """No record starts at the offset."""
+
+
+class TopicNotFoundError(StoreError):
+    """The store has no such topic."""
+
+
+class QueueNotFoundError(StoreError):
+    """The topic has no such queue."""
+
+
+class BrokerNotFoundError(StoreError):
+    """No shard has that name, or a name is needed to choose one."""
+
+
+class OffsetOutOfRangeError(StoreError):
+    """An offset lies outside the log; metadata has `firstOffset` and `lastOffset`."""
+
+
+class RecordCorruptedError(StoreError):
+    """Stored bytes contradict themselves; metadata has `commitLogOffset`, and `file` where known."""
+
+
+class StoreCorruptedError(StoreError):
+    """A store file is damaged so that serving from it could be wrong; metadata has `file` and `offset`."""
+
+
+class FlushFailedError(StoreError):
+    """The disk refused a flush: the outcome of waiting appends is unknown and the store is fenced."""
+
+
+class DiskFullError(StoreError):
+    """No space is left; try again after some is freed."""
+
+
+class StoreRecoveringError(StoreError):
+    """The store is not ready yet; try again soon."""
+
+
+class StoreReadOnlyError(StoreError):
+    """The store is served read-only."""
+
+
+class StoreLockedError(StoreError):
+    """Another process owns this part of the store; metadata has `file`."""
+
+
+class UnsupportedStoreError(StoreError):
+    """The directory is no store, or one of a kind that cannot be read; metadata has `directory`."""
+
+
+class ServiceUnavailableError(StoreError):
+    """A service behind this one did not answer; metadata has `service`."""
+
+
+class ResourceBusyError(StoreError):
+    """A limit on concurrent work is reached; try again soon."""
+
+
+class DeadlineExceededError(StoreError):
+    """The caller's deadline passed before the answer was ready."""

@@ -1,0 +1,35 @@
+"""The `abort` marker of a store root: there while a broker runs, so that finding it means "was not stopped cleanly".
+
+RocketMQ writes its process id into it at start and removes it at the end of a clean stop; it looks only at whether the
+file exists.
+"""
+
+import os
+from pathlib import Path
+
+from store.files.file_system import FileSystem
+
+ABORT_NAME = "abort"
+
+
+def has_abort_marker(fs: FileSystem, root: Path) -> bool:
+    """Whether the last owner of the root was not stopped cleanly (or is still running)."""
+    return fs.exists(root / ABORT_NAME)
+
+
+def create_abort_marker(fs: FileSystem, root: Path) -> None:
+    """Puts the marker, on the disk before this returns."""
+    fd = fs.open(root / ABORT_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        fs.pwrite(fd, str(os.getpid()).encode(), 0)
+        fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+    fs.fsync_dir(root)
+
+
+def remove_abort_marker(fs: FileSystem, root: Path) -> None:
+    """Takes the marker away; to be called when everything else is on the disk."""
+    if fs.exists(root / ABORT_NAME):
+        fs.unlink(root / ABORT_NAME)
+        fs.fsync_dir(root)

@@ -1,0 +1,392 @@
+"""The one door to the disk: every system call that reads or changes a store file goes through a `FileSystem`.
+
+Rules:
+- Writing is `pwrite` at a given position, all bytes or an error; nothing is ever appended by a file position.
+- "No room" (ENOSPC, EDQUOT) is a `DiskFullError`; a refused flush is a `FlushFailedError` and must not be tried again:
+  Linux marks the pages clean after the first failure, so a second flush says OK without having written anything.
+- A directory that is not there lists as empty.
+- File handles are real file descriptors, so that a reader may map them.
+
+`OverlayFileSystem` is the same door for a store that must not be changed: what is written lives in anonymous memory.
+"""
+
+import errno
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock
+from typing import Protocol
+
+from store.errors import DiskFullError, FlushFailedError
+
+PathLike = str | Path
+COPY_CHUNK_BYTES = 4 << 20
+VECTOR_COUNT_MAX = 1024  # IOV_MAX on Linux
+
+
+class FileSystem(Protocol):
+    """What the store needs from a disk. Sizes and positions are bytes; errors are OSError or those of this module."""
+
+    def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
+        """A file descriptor for `path`; `flags` as for os.open."""
+
+    def close(self, fd: int) -> None:
+        """Gives the descriptor back."""
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        """Up to `size_bytes` bytes from `position`; fewer only at the end of the file."""
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        """All of `data` at `position`, or an error."""
+
+    def pwritev(self, fd: int, parts: Sequence[bytes | bytearray | memoryview], position: int) -> None:
+        """All of `parts`, one behind the other, from `position` on, or an error."""
+
+    def fdatasync(self, fd: int) -> None:
+        """The file's bytes and size are on the disk afterwards, or FlushFailedError."""
+
+    def fsync_dir(self, path: PathLike) -> None:
+        """The directory's entries are on the disk afterwards, or FlushFailedError."""
+
+    def fallocate(self, fd: int, position: int, size_bytes: int) -> None:
+        """Real blocks for that range, or DiskFullError."""
+
+    def ftruncate(self, fd: int, size_bytes: int) -> None:
+        """Makes the file that long."""
+
+    def next_data(self, fd: int, position: int) -> int | None:
+        """The first position from `position` on that may hold written bytes; None when only zeros follow."""
+
+    def drop_cache(self, fd: int, position: int) -> None:
+        """Forgets clean cached pages from `position` on, so that reads show what the disk holds."""
+
+    def mkdirs(self, path: PathLike) -> None:
+        """Makes the directory and its parents."""
+
+    def listdir(self, path: PathLike) -> list[str]:
+        """Names in a directory, sorted; empty when it does not exist."""
+
+    def stat_size(self, path: PathLike) -> int:
+        """Size of a file in bytes; FileNotFoundError when it does not exist."""
+
+    def exists(self, path: PathLike) -> bool:
+        """Whether there is a file or directory."""
+
+    def is_dir(self, path: PathLike) -> bool:
+        """Whether there is a directory."""
+
+    def rename(self, source: PathLike, target: PathLike) -> None:
+        """Moves a file over another, atomically."""
+
+    def unlink(self, path: PathLike) -> None:
+        """Removes a file."""
+
+    def disk_free(self, path: PathLike) -> int:
+        """Bytes that may still be written on the disk of `path`."""
+
+
+@contextmanager
+def _disk_full_named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFullError(f"no space left for {path}: free some and try again", file=path) from error
+        raise
+
+
+def _path_of(fd: int) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{fd}")
+    return f"descriptor {fd}"
+
+
+class RealFileSystem:
+    """The operating system's files."""
+
+    def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
+        """See FileSystem."""
+        with _disk_full_named(str(path)):
+            return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def close(self, fd: int) -> None:
+        """See FileSystem."""
+        os.close(fd)
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        """See FileSystem."""
+        data = os.pread(fd, size_bytes, position)
+        if len(data) == size_bytes or not data:
+            return data
+        parts = [data]
+        missing = size_bytes - len(data)
+        while missing:
+            part = os.pread(fd, missing, position + size_bytes - missing)
+            if not part:
+                break
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
+        """See FileSystem."""
+        try:
+            written = os.pwrite(fd, data, position)
+            if written == len(data):
+                return
+            view = memoryview(data)
+            while written < len(view):
+                written += os.pwrite(fd, view[written:], position + written)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            path = _path_of(fd)
+            raise DiskFullError(f"no space left for {path}: free some and try again", file=path) from error
+
+    def pwritev(self, fd: int, parts: Sequence[bytes | bytearray | memoryview], position: int) -> None:
+        """See FileSystem."""
+        if len(parts) > VECTOR_COUNT_MAX:
+            self.pwrite(fd, b"".join(parts), position)
+            return
+        size_bytes = sum(map(len, parts))
+        try:
+            written = os.pwritev(fd, parts, position)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            path = _path_of(fd)
+            raise DiskFullError(f"no space left for {path}: free some and try again", file=path) from error
+        if written < size_bytes:
+            self.pwrite(fd, b"".join(parts)[written:], position + written)
+
+    def fdatasync(self, fd: int) -> None:
+        """See FileSystem."""
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            path = _path_of(fd)
+            raise FlushFailedError(
+                f"the disk refused to flush {path} ({error.strerror}): check the disk, then restart",
+                file=path,
+                errno=error.errno,
+            ) from error
+
+    def fsync_dir(self, path: PathLike) -> None:
+        """See FileSystem."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            raise FlushFailedError(
+                f"the disk refused to flush the directory {path} ({error.strerror}): check the disk, then restart",
+                file=path,
+                errno=error.errno,
+            ) from error
+        finally:
+            os.close(fd)
+
+    def fallocate(self, fd: int, position: int, size_bytes: int) -> None:
+        """See FileSystem."""
+        try:
+            os.posix_fallocate(fd, position, size_bytes)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            path = _path_of(fd)
+            raise DiskFullError(f"no space left for {path}: free some and try again", file=path) from error
+
+    def ftruncate(self, fd: int, size_bytes: int) -> None:
+        """See FileSystem."""
+        os.ftruncate(fd, size_bytes)
+
+    def next_data(self, fd: int, position: int) -> int | None:
+        """See FileSystem."""
+        try:
+            return os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            if error.errno == errno.EINVAL:  # a file system that knows no holes: everything may be data
+                return position if position < os.fstat(fd).st_size else None
+            raise
+
+    def drop_cache(self, fd: int, position: int) -> None:
+        """See FileSystem."""
+        os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
+
+    def mkdirs(self, path: PathLike) -> None:
+        """See FileSystem."""
+        with _disk_full_named(str(path)):
+            os.makedirs(path, exist_ok=True)
+
+    def listdir(self, path: PathLike) -> list[str]:
+        """See FileSystem."""
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def stat_size(self, path: PathLike) -> int:
+        """See FileSystem."""
+        return os.stat(path).st_size
+
+    def exists(self, path: PathLike) -> bool:
+        """See FileSystem."""
+        return os.path.exists(path)
+
+    def is_dir(self, path: PathLike) -> bool:
+        """See FileSystem."""
+        return os.path.isdir(path)
+
+    def rename(self, source: PathLike, target: PathLike) -> None:
+        """See FileSystem."""
+        with _disk_full_named(str(target)):
+            os.replace(source, target)
+
+    def unlink(self, path: PathLike) -> None:
+        """See FileSystem."""
+        os.unlink(path)
+
+    def disk_free(self, path: PathLike) -> int:
+        """See FileSystem."""
+        state = os.statvfs(path)
+        return state.f_bavail * state.f_frsize
+
+
+class OverlayFileSystem(RealFileSystem):
+    """The real files, and above them anonymous memory that takes every change; the disk is never written.
+
+    A file opened for writing is copied into memory first (its holes are not). A descriptor that was opened for reading
+    before that keeps showing the file on the disk. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+        self._files: dict[str, int] = {}
+        self._directories: set[str] = set()
+        self._removed: set[str] = set()
+
+    def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
+        """See FileSystem."""
+        key = os.path.abspath(path)
+        writing = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC) != 0
+        with self._lock:
+            memory = self._files.get(key)
+            if memory is None:
+                on_disk = key not in self._removed and os.path.exists(key)
+                if not writing:
+                    if not on_disk:
+                        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+                    return os.open(key, os.O_RDONLY | os.O_CLOEXEC)
+                if not on_disk and not flags & os.O_CREAT:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+                if not self.is_dir(os.path.dirname(key)):
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+                memory = os.memfd_create(os.path.basename(key)[:200], os.MFD_CLOEXEC)
+                if on_disk and not flags & os.O_TRUNC:
+                    _copy_data(key, memory)
+                self._files[key] = memory
+                self._removed.discard(key)
+            elif flags & os.O_CREAT and flags & os.O_EXCL:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), key)
+            elif flags & os.O_TRUNC:
+                os.ftruncate(memory, 0)
+            return os.dup(memory)
+
+    def fdatasync(self, fd: int) -> None:
+        """Nothing: memory has no disk behind it."""
+
+    def fsync_dir(self, path: PathLike) -> None:
+        """Nothing: memory has no disk behind it."""
+
+    def drop_cache(self, fd: int, position: int) -> None:
+        """Nothing."""
+
+    def mkdirs(self, path: PathLike) -> None:
+        """See FileSystem."""
+        with self._lock:
+            directory = os.path.abspath(path)
+            while directory not in self._directories and not os.path.isdir(directory):
+                self._directories.add(directory)
+                directory = os.path.dirname(directory)
+
+    def listdir(self, path: PathLike) -> list[str]:
+        """See FileSystem."""
+        directory = os.path.abspath(path)
+        with self._lock:
+            names = {n for n in super().listdir(directory) if os.path.join(directory, n) not in self._removed}
+            for key in (*self._files, *self._directories):
+                if os.path.dirname(key) == directory:
+                    names.add(os.path.basename(key))
+        return sorted(names)
+
+    def stat_size(self, path: PathLike) -> int:
+        """See FileSystem."""
+        key = os.path.abspath(path)
+        with self._lock:
+            if key in self._files:
+                return os.fstat(self._files[key]).st_size
+            if key in self._removed:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+        return os.stat(key).st_size
+
+    def exists(self, path: PathLike) -> bool:
+        """See FileSystem."""
+        key = os.path.abspath(path)
+        with self._lock:
+            if key in self._files or key in self._directories:
+                return True
+            return key not in self._removed and os.path.exists(key)
+
+    def is_dir(self, path: PathLike) -> bool:
+        """See FileSystem."""
+        key = os.path.abspath(path)
+        with self._lock:
+            return key in self._directories or os.path.isdir(key)
+
+    def rename(self, source: PathLike, target: PathLike) -> None:
+        """See FileSystem."""
+        from_key, to_key = os.path.abspath(source), os.path.abspath(target)
+        with self._lock:
+            if from_key not in self._files:
+                os.close(self.open(from_key, os.O_RDWR))
+            replaced = self._files.pop(to_key, None)
+            if replaced is not None:
+                os.close(replaced)
+            self._files[to_key] = self._files.pop(from_key)
+            self._removed.discard(to_key)
+            self._removed.add(from_key)
+
+    def unlink(self, path: PathLike) -> None:
+        """See FileSystem."""
+        key = os.path.abspath(path)
+        with self._lock:
+            memory = self._files.pop(key, None)
+            if memory is not None:
+                os.close(memory)
+            elif key in self._removed or not os.path.exists(key):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+            self._removed.add(key)
+
+
+def _copy_data(path: str, memory: int) -> None:
+    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size_bytes = os.fstat(source).st_size
+        os.ftruncate(memory, size_bytes)
+        position = 0
+        while position < size_bytes:
+            try:
+                position = os.lseek(source, position, os.SEEK_DATA)
+                end = os.lseek(source, position, os.SEEK_HOLE)
+            except OSError:  # only a hole follows
+                break
+            while position < end:
+                data = os.pread(source, min(COPY_CHUNK_BYTES, end - position), position)
+                if not data:
+                    return
+                os.pwrite(memory, data, position)
+                position += len(data)
+    finally:
+        os.close(source)

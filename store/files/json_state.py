@@ -1,0 +1,55 @@
+"""Small state as JSON, replaced in one piece: written beside, flushed, renamed over, directory flushed.
+
+After a crash the file is either the old one or the new one. A file that is no JSON object reads as absent: such state is
+always a shortcut that can be derived again.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from store.files.file_system import FileSystem
+
+
+def write_bytes_atomic(fs: FileSystem, path: Path, data: bytes) -> None:
+    """Replaces `path` by `data`; DiskFullError or FlushFailedError leave the old file as it was."""
+    fs.mkdirs(path.parent)
+    temporary = path.with_name(path.name + ".tmp")
+    fd = fs.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        fs.pwrite(fd, data, 0)
+        fs.fdatasync(fd)
+    finally:
+        fs.close(fd)
+    fs.rename(temporary, path)
+    fs.fsync_dir(path.parent)
+
+
+def read_bytes(fs: FileSystem, path: Path) -> bytes | None:
+    """The whole file, or None when there is none."""
+    try:
+        fd = fs.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        return fs.pread(fd, fs.stat_size(path), 0)
+    finally:
+        fs.close(fd)
+
+
+def write_json_state(fs: FileSystem, path: Path, state: dict[str, Any]) -> None:
+    """Replaces `path` by `state` as JSON."""
+    write_bytes_atomic(fs, path, json.dumps(state, separators=(",", ":"), sort_keys=True).encode())
+
+
+def read_json_state(fs: FileSystem, path: Path) -> dict[str, Any] | None:
+    """The state, or None when the file is absent or no JSON object."""
+    data = read_bytes(fs, path)
+    if data is None:
+        return None
+    try:
+        state = json.loads(data)
+    except ValueError:
+        return None
+    return state if isinstance(state, dict) else None

@@ -1,0 +1,129 @@
+"""Who owns which part of a store root.
+
+- `OwnerLock`: a `flock` on `reput/<part>/lock`, one for each service, held as long as the process lives.
+- `BrokerLock`: the `lock` file of the root as RocketMQ locks it (byte 0, length 1, exclusive), so that a real broker and
+  a commit log of ours never write one root together. Java takes a lock of the process (POSIX), we take one of the open
+  file (OFD): the two exclude each other, other files of our process can be opened and closed without losing it, and
+  the kernel tells the holders apart: it names the process of a POSIX lock and says -1 for an OFD lock.
+
+Both wait a while for a process that is still dying.
+"""
+
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from store.errors import StoreLockedError
+
+LOCK_WAIT_SECONDS = 10.0
+LOCK_RETRY_SECONDS = 0.05
+FLOCK = struct.Struct("hh4xqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+assert FLOCK.size == 32
+
+
+class OwnerLock:
+    """Exclusive ownership of one part of a store root, until `release` or the end of the process.
+
+    Args:
+        path: the lock file; it and its directory are made when missing, and stay.
+        wait_seconds: how long to wait for another owner before StoreLockedError.
+    """
+
+    def __init__(self, path: Path, *, wait_seconds: float = LOCK_WAIT_SECONDS) -> None:
+        self.path = path
+        self._wait_seconds = wait_seconds
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Takes the lock; StoreLockedError when another process keeps it longer than the wait."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+        def take() -> None:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+        self._fd = _take_or_close(fd, take, self.path, self._wait_seconds)
+
+    def release(self) -> None:
+        """Gives the lock back; the file stays."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+class BrokerLock:
+    """The root's `lock`, as a RocketMQ broker takes it.
+
+    Args:
+        path: `<root>/lock`.
+        wait_seconds: how long to wait for another holder before StoreLockedError.
+    """
+
+    def __init__(self, path: Path, *, wait_seconds: float = LOCK_WAIT_SECONDS) -> None:
+        self.path = path
+        self._wait_seconds = wait_seconds
+        self._fd: int | None = None
+
+    def acquire(self) -> None:
+        """Takes the lock; StoreLockedError when another process keeps it longer than the wait."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        wanted = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+
+        def take() -> None:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, wanted)
+
+        self._fd = _take_or_close(fd, take, self.path, self._wait_seconds)
+        os.pwrite(self._fd, b"lock", 0)  # what a broker writes
+
+    def release(self) -> None:
+        """Gives the lock back; the file stays."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def is_held_by_other(path: Path) -> bool:
+    """Whether a foreign broker (a process lock, as Java takes it) holds the root's `lock`; never our own services."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    finally:
+        os.close(fd)
+    lock_type, _, _, _, holder = FLOCK.unpack(answer)
+    return bool(lock_type != fcntl.F_UNLCK and holder != -1)
+
+
+def refuse_foreign_broker(root: Path, *, wait_seconds: float = LOCK_WAIT_SECONDS) -> None:
+    """Waits for a foreign broker to let the root go; StoreLockedError when it does not."""
+    deadline = time.monotonic() + wait_seconds
+    while is_held_by_other(root / "lock"):
+        if time.monotonic() >= deadline:
+            raise _locked(root / "lock")
+        time.sleep(LOCK_RETRY_SECONDS)
+
+
+def _take_or_close(fd: int, take: Callable[[], None], path: Path, wait_seconds: float) -> int:
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            take()
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(fd)
+                raise _locked(path) from None
+            time.sleep(LOCK_RETRY_SECONDS)
+        except BaseException:
+            os.close(fd)
+            raise
+        else:
+            return fd
+
+
+def _locked(path: Path) -> StoreLockedError:
+    return StoreLockedError(f"{path} is held by another process: stop that one first", file=path)

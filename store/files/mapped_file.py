@@ -1,0 +1,89 @@
+"""One file of a fixed size inside a larger address space: its name is the address of its first byte.
+
+RocketMQ maps such files; here they are written with `pwrite` on blocks that were allocated before (a mapped write to a
+full disk kills the process), and read with `pread`. Positions given to a MappedFile are addresses of the whole space, not
+of the file. A MappedFile does not know how far it is written: its owner does.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from store.files.file_system import FileSystem
+
+
+class MappedFile:
+    """An open file that covers the addresses `[first_offset, last_offset)`.
+
+    Args:
+        fs: the door to the disk.
+        path: the file; it must exist.
+        first_offset: address of its first byte.
+        size_bytes: how many addresses it covers; the file on the disk may be shorter (an interrupted creation),
+            what it lacks reads as nothing.
+        writable: False opens it for reading only.
+    """
+
+    def __init__(
+        self, fs: FileSystem, path: Path, first_offset: int, size_bytes: int, *, writable: bool = True
+    ) -> None:
+        self.path = path
+        self.first_offset = first_offset
+        self.size_bytes = size_bytes
+        self.last_offset = first_offset + size_bytes
+        self._fs = fs
+        self._fd = fs.open(path, os.O_RDWR if writable else os.O_RDONLY)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor, for owners that map the file to read it."""
+        return self._fd
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Up to `size_bytes` bytes from address `offset`; fewer at the end of the file."""
+        assert self.first_offset <= offset <= self.last_offset
+        return self._fs.pread(self._fd, min(size_bytes, self.last_offset - offset), offset - self.first_offset)
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """All of `data` at address `offset`; it must lie inside the file."""
+        assert self.first_offset <= offset
+        assert offset + len(data) <= self.last_offset
+        self._fs.pwrite(self._fd, data, offset - self.first_offset)
+
+    def write_parts(self, offset: int, parts: Sequence[bytes | bytearray | memoryview], size_bytes: int) -> None:
+        """All of `parts` (`size_bytes` together) from address `offset` on, with one system call."""
+        assert self.first_offset <= offset
+        assert offset + size_bytes <= self.last_offset
+        self._fs.pwritev(self._fd, parts, offset - self.first_offset)
+
+    def zero(self, begin_offset: int, end_offset: int) -> None:
+        """Zeros the addresses `[begin_offset, end_offset)`, as far as anything was ever written there."""
+        position = begin_offset
+        while position < end_offset:
+            data_offset = self.next_data(position)
+            if data_offset is None or data_offset >= end_offset:
+                return
+            size_bytes = min(1 << 20, end_offset - data_offset)
+            self.write(data_offset, bytes(size_bytes))
+            position = data_offset + size_bytes
+
+    def next_data(self, offset: int) -> int | None:
+        """The first address from `offset` on that may hold written bytes; None when only zeros follow in this file."""
+        position = self._fs.next_data(self._fd, offset - self.first_offset)
+        if position is None or position >= self.size_bytes:
+            return None
+        return self.first_offset + position
+
+    def drop_cache(self, offset: int) -> None:
+        """Makes reads from address `offset` on show what the disk holds."""
+        self._fs.drop_cache(self._fd, offset - self.first_offset)
+
+    def flush(self) -> None:
+        """Everything written is on the disk afterwards; FlushFailedError is final."""
+        self._fs.fdatasync(self._fd)
+
+    def close(self) -> None:
+        """Closes the file; without a flush."""
+        if self._fd >= 0:
+            self._fs.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,239 @@
+"""Many files of one size as one address space.
+
+- An address is a byte position in the whole space; the file that covers it is named by the address of its first byte,
+  in 20 digits. Other names in the directory belong to somebody else and are left alone.
+- Files are gapless. They are added at the end (`add_next`), dropped at the front (`retire`) or, after a crash, at the end
+  (`drop_from`); never in the middle.
+- Only the owner of the directory adds and drops, from one thread at a time; everybody may read at the same time: the
+  list of files is replaced, never changed.
+- With `staging` a new file is made whole (blocks allocated, flushed) outside the directory and then renamed into it,
+  so that a crash never leaves a short file for others to stumble over; a RocketMQ broker refuses to start on one.
+- The size is that of the files that exist; the setting only rules an empty directory.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from store.errors import StoreCorruptedError
+from store.files.file_system import FileSystem
+from store.files.mapped_file import MappedFile
+
+FILE_NAME_DIGITS = 20
+
+
+def log_file_offset(name: str) -> int | None:
+    """The address that a file name stands for, or None when it is no such name."""
+    return int(name) if len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit() else None
+
+
+class MappedFileQueue:
+    """The files of one directory, opened.
+
+    Args:
+        fs: the door to the disk.
+        directory: where the files lie; made with the first file.
+        file_size_bytes: size of a file when the directory has none to tell.
+        writable: False opens everything for reading and refuses to add or drop.
+        allocate: gives new files real blocks (commit log); otherwise they are made by ftruncate, sparse.
+        staging: a directory on the same disk in which new files are made ready.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        file_size_bytes: int,
+        *,
+        writable: bool = True,
+        allocate: bool = False,
+        staging: Path | None = None,
+    ) -> None:
+        self.directory = directory
+        self.file_size_bytes = file_size_bytes
+        self._fs = fs
+        self._writable = writable
+        self._allocate = allocate
+        self._staging = staging
+        self._files: tuple[MappedFile, ...] = ()
+
+    def load(self) -> None:
+        """Finds and opens the files; StoreCorruptedError when one is missing between two others or has a wrong size.
+
+        A shorter last file (an interrupted creation) is accepted, and completed when writable.
+        """
+        self.close()
+        offsets = sorted(
+            offset for name in self._fs.listdir(self.directory) if (offset := log_file_offset(name)) is not None
+        )
+        sizes = {offset: self._fs.stat_size(self.path_of(offset)) for offset in offsets}
+        if len(offsets) > 1:
+            self.file_size_bytes = offsets[1] - offsets[0]
+        elif offsets and sizes[offsets[0]]:
+            self.file_size_bytes = max(sizes[offsets[0]], offsets[0] and self.file_size_bytes)
+        for index, offset in enumerate(offsets):
+            expected = offsets[0] + index * self.file_size_bytes
+            if offset != expected:
+                path = self.path_of(expected)
+                raise StoreCorruptedError(
+                    f"{path} is missing between its neighbours: bring it back", file=path, offset=expected
+                )
+            is_last = index == len(offsets) - 1
+            if sizes[offset] > self.file_size_bytes or (sizes[offset] < self.file_size_bytes and not is_last):
+                path = self.path_of(offset)
+                raise StoreCorruptedError(
+                    f"{path} has {sizes[offset]} bytes, its neighbours say {self.file_size_bytes}: bring it back whole",
+                    file=path,
+                    offset=offset,
+                )
+        files = [
+            MappedFile(self._fs, self.path_of(offset), offset, self.file_size_bytes, writable=self._writable)
+            for offset in offsets
+        ]
+        if files and self._writable and sizes[offsets[-1]] < self.file_size_bytes:
+            self._give_blocks(files[-1].fd)
+        self._files = tuple(files)
+
+    def path_of(self, offset: int) -> Path:
+        """The path of the file whose first address is `offset`."""
+        return self.directory / f"{offset:0{FILE_NAME_DIGITS}d}"
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """The files, by address."""
+        return self._files
+
+    @property
+    def first_offset(self) -> int:
+        """The first address there is; 0 without files."""
+        return self._files[0].first_offset if self._files else 0
+
+    @property
+    def last_offset(self) -> int:
+        """The address behind the last file; 0 without files."""
+        return self._files[-1].last_offset if self._files else 0
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that covers an address, or None."""
+        files = self._files
+        if not files:
+            return None
+        index = (offset - files[0].first_offset) // self.file_size_bytes
+        return files[index] if 0 <= index < len(files) else None
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Up to `size_bytes` bytes from an address, across files; fewer where the files end."""
+        file = self.find(offset)
+        if file is None:
+            return b""
+        data = file.read(offset, size_bytes)
+        if len(data) == size_bytes:
+            return data
+        parts = [data]
+        offset += len(data)
+        size_bytes -= len(data)
+        while size_bytes and data and (file := self.find(offset)) is not None:
+            data = file.read(offset, size_bytes)
+            parts.append(data)
+            offset += len(data)
+            size_bytes -= len(data)
+        return b"".join(parts)
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """All of `data` at an address, across files; they must exist."""
+        view = memoryview(data)
+        while len(view):
+            file = self.find(offset)
+            assert file is not None
+            size_bytes = min(len(view), file.last_offset - offset)
+            file.write(offset, view[:size_bytes])
+            offset += size_bytes
+            view = view[size_bytes:]
+
+    def add_next(self, first_offset: int = 0) -> MappedFile:
+        """Makes the next file, whole and on the disk before this returns, and opens it.
+
+        `first_offset` is its address when the queue is empty. DiskFullError leaves nothing behind.
+        """
+        assert self._writable
+        offset = self.last_offset if self._files else first_offset
+        path = self.path_of(offset)
+        self._fs.mkdirs(self.directory)
+        making = path if self._staging is None else self._staging / path.name
+        if self._staging is not None:
+            self._fs.mkdirs(self._staging)
+        fd = self._fs.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            self._give_blocks(fd)
+            self._fs.fdatasync(fd)
+        except BaseException:
+            self._fs.close(fd)
+            self._fs.unlink(making)
+            raise
+        self._fs.close(fd)
+        if making != path:
+            self._fs.rename(making, path)
+        self._fs.fsync_dir(self.directory)
+        file = MappedFile(self._fs, path, offset, self.file_size_bytes)
+        self._files = (*self._files, file)
+        return file
+
+    def retire(self, before_offset: int) -> list[Path]:
+        """Removes the files that lie wholly before an address, never the last one; returns their paths."""
+        assert self._writable
+        keep = list(self._files)
+        removed = []
+        while len(keep) > 1 and keep[0].last_offset <= before_offset:
+            removed.append(keep.pop(0))
+        self._remove(keep, removed)
+        return [file.path for file in removed]
+
+    def drop_from(self, offset: int) -> list[Path]:
+        """Removes the files that begin at or behind an address; returns their paths."""
+        assert self._writable
+        keep = [file for file in self._files if file.first_offset < offset]
+        removed = [file for file in self._files if file.first_offset >= offset]
+        self._remove(keep, removed)
+        return [file.path for file in removed]
+
+    def truncate(self, offset: int) -> None:
+        """Forgets everything from an address on: later files go, the rest of its file is zeroed, all on the disk."""
+        self.drop_from(offset)
+        file = self.find(offset)
+        if file is not None:
+            file.zero(offset, file.last_offset)
+            file.flush()
+
+    def iterate(self, begin_offset: int, end_offset: int, chunk_bytes: int) -> Iterator[tuple[int, bytes]]:
+        """The bytes of `[begin_offset, end_offset)` in pieces that never cross a file: (address, bytes)."""
+        offset = begin_offset
+        while offset < end_offset:
+            file = self.find(offset)
+            if file is None:
+                return
+            data = file.read(offset, min(chunk_bytes, end_offset - offset))
+            if not data:
+                return
+            yield offset, data
+            offset += len(data)
+
+    def close(self) -> None:
+        """Closes the files; without a flush."""
+        files, self._files = self._files, ()
+        for file in files:
+            file.close()
+
+    def _give_blocks(self, fd: int) -> None:
+        if self._allocate:
+            self._fs.fallocate(fd, 0, self.file_size_bytes)
+        else:
+            self._fs.ftruncate(fd, self.file_size_bytes)
+
+    def _remove(self, keep: list[MappedFile], removed: list[MappedFile]) -> None:
+        self._files = tuple(keep)
+        for file in removed:
+            self._fs.unlink(file.path)
+        if removed:
+            self._fs.fsync_dir(self.directory)
+        # A reader may be inside one of them: their descriptors are closed with the queue's last reference to them.
+        self._retired = [*getattr(self, "_retired", []), *removed]

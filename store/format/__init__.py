@@ -1,0 +1,1 @@
+"""Pure codecs: bytes to frozen dataclasses and back. No I/O."""

@@ -1,0 +1,39 @@
+r"""UTF-8 as Java's `new String(bytes, UTF_8)` and `getBytes(UTF_8)` treat it.
+
+Valid UTF-8 is the same everywhere. Two cases differ from Python's strict codec:
+
+- Bytes that are no UTF-8 become U+FFFD, one for each maximal bad part as in Python, except that three bytes which spell a
+  surrogate (ED A0..BF 80..BF) become one U+FFFD, not three. Index hashes depend on it.
+- A lone surrogate in a string is written as `?`.
+"""
+
+import codecs
+
+_SURROGATE_LEAD = 0xED
+
+
+def _replace_like_java(error: UnicodeError) -> tuple[str | bytes, int]:
+    if isinstance(error, UnicodeEncodeError):
+        return b"?" * (error.end - error.start), error.end
+    assert isinstance(error, UnicodeDecodeError), error
+    data, start = error.object, error.start
+    spells_surrogate = (
+        data[start] == _SURROGATE_LEAD
+        and len(data) >= start + 3
+        and 0xA0 <= data[start + 1] <= 0xBF
+        and 0x80 <= data[start + 2] <= 0xBF
+    )
+    return "\ufffd", start + 3 if spells_surrogate else error.end
+
+
+codecs.register_error("java_replace", _replace_like_java)
+
+
+def decode_java_utf8(data: bytes | bytearray | memoryview) -> str:
+    """Text of any bytes; never fails."""
+    return str(data, "utf-8", "java_replace")
+
+
+def encode_java_utf8(text: str) -> bytes:
+    """UTF-8 of any text; never fails."""
+    return text.encode("utf-8", "java_replace")

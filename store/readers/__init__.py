@@ -1,0 +1,1 @@
+"""Read-only access to log files, queues and indexes."""

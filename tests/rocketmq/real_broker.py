@@ -1,0 +1,195 @@
+"""Runs the real Apache RocketMQ on loopback, as the judge of our files.
+
+Needs a JDK 17 and Maven; the jars come from Maven Central once and are kept in `.tools/rocketmq` of the project.
+Every process started here is ended here, by pid.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+
+JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
+TOOLS = pathlib.Path(__file__).resolve().parents[2] / ".tools" / "rocketmq"
+START_SECONDS_MAX = 90  # a cold JVM on a loaded machine
+REGISTER_SECONDS_MAX = 60  # until the broker has told the name server of its topics
+JVM_FLAGS = [
+    "-XX:MaxDirectMemorySize=1g",
+    *[
+        f"--add-{how}=java.base/{package}=ALL-UNNAMED"
+        for how, package in [
+            ("opens", "java.nio"),
+            ("opens", "java.lang"),
+            ("opens", "sun.nio.ch"),
+            ("exports", "sun.nio.ch"),
+            ("exports", "jdk.internal.ref"),
+        ]
+    ],
+]
+
+
+def why_unavailable() -> str | None:
+    """The reason why RocketMQ cannot run here, or None when it can."""
+    missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
+    return f"needs {' and '.join(missing)} (JDK 17 and Maven)" if missing else None
+
+
+def classpath() -> str:
+    """Resolve the jars and compile the drivers, once; return the class path."""
+    listing = TOOLS / "classpath"
+    classes = TOOLS / "classes"
+    if not listing.exists():
+        classes.mkdir(parents=True, exist_ok=True)
+        fresh = TOOLS / "classpath.new"
+        subprocess.run(
+            [
+                *("mvn", "-q", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), "dependency:build-classpath"),
+                *(f"-Dmdep.outputFile={fresh}", "-Dmdep.includeScope=runtime"),
+            ],
+            check=True,
+        )
+        jars = fresh.read_text().strip()
+        sources = [str(path) for path in JAVA_SOURCES.glob("*.java")]
+        subprocess.run(["javac", "-nowarn", "-cp", jars, "-d", str(classes), *sources], check=True)
+        fresh.rename(listing)
+    return f"{classes}:{listing.read_text().strip()}"
+
+
+def _free_port_block() -> int:
+    """A port whose neighbours -2 and +1 are free too: the broker's VIP and replication ports."""
+    for _ in range(100):
+        with contextlib.ExitStack() as held:
+            first = held.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                for neighbour in (port - 2, port + 1):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", neighbour))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no block of free ports on loopback")
+
+
+class RealRocketMQ:
+    """A name server and a broker on one store root.
+
+    Args:
+        store: the store root that the broker opens.
+        work: a directory for logs and configuration.
+        settings: further lines of broker.conf.
+    """
+
+    def __init__(self, store: pathlib.Path, work: pathlib.Path, **settings: object) -> None:
+        self.store = store
+        self.work = work
+        self.settings = settings
+        self.broker_port = _free_port_block()
+        self.namesrv_port = _free_port_block()
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def namesrv(self) -> str:
+        """Address of the name server."""
+        return f"127.0.0.1:{self.namesrv_port}"
+
+    def _java(self, main: str, *args: str) -> list[str]:
+        return ["java", f"-Duser.home={self.work}", *JVM_FLAGS, "-cp", classpath(), main, *args]
+
+    def _launch(self, name: str, port: int, main: str, *args: str, heap: str) -> None:
+        home = self.work / "home"
+        (home / "conf").mkdir(parents=True, exist_ok=True)
+        command = self._java(main, *args)
+        command[1:1] = [f"-Xms{heap}", f"-Xmx{heap}"]
+        with open(self.work / f"{name}.log", "ab") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(home)
+            )
+        self._processes.append(process)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                break
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            time.sleep(0.1)
+        raise RuntimeError(f"{name} did not open port {port}:\n{(self.work / f'{name}.log').read_text()[-3000:]}")
+
+    @staticmethod
+    def _environment(home: pathlib.Path) -> dict[str, str]:
+        return {**os.environ, "ROCKETMQ_HOME": str(home)}
+
+    def start(self) -> None:
+        """Start both processes; return once the broker is registered."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        namesrv_conf = self.work / "namesrv.conf"
+        namesrv_conf.write_text(f"listenPort={self.namesrv_port}\n")
+        lines = {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": "broker-a",
+            "brokerId": 0,
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": self.namesrv,
+            "listenPort": self.broker_port,
+            "haListenPort": self.broker_port + 1,
+            "autoCreateTopicEnable": "true",
+            "storePathRootDir": self.store,
+            **self.settings,
+        }
+        broker_conf = self.work / "broker.conf"
+        broker_conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        self._launch(
+            "namesrv",
+            self.namesrv_port,
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            "-c",
+            str(namesrv_conf),
+            heap="128m",
+        )
+        self._launch(
+            "broker", self.broker_port, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(broker_conf), heap="512m"
+        )
+        deadline = time.monotonic() + REGISTER_SECONDS_MAX
+        while "broker-a" not in self.mqadmin("clusterList"):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the broker did not register with the name server")
+
+    def mqadmin(self, *args: str) -> str:
+        """What the real mqadmin prints for a command."""
+        command = self._java("org.apache.rocketmq.tools.command.MQAdminStartup", *args, "-n", self.namesrv)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return done.stdout + done.stderr
+
+    def send(self, topic: str, prefix: str, count: int) -> list[tuple[str, str, int, int]]:
+        """Send messages with a real producer; receipts (unique_key, offset_msg_id, queue_id, queue_offset)."""
+        command = self._java("SendMessages", self.namesrv, topic, prefix, str(count))
+        out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        rows = [line.split("\t") for line in out.splitlines() if line.count("\t") == 3]
+        return [(row[0], row[1], int(row[2]), int(row[3])) for row in rows]
+
+    def stop(self) -> None:
+        """End the broker, then the name server, cleanly."""
+        while self._processes:
+            process = self._processes.pop()
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextlib.contextmanager
+def real_rocketmq(store: pathlib.Path, work: pathlib.Path, **settings: object) -> Iterator[RealRocketMQ]:
+    """A running RocketMQ on `store`, stopped at the end."""
+    broker = RealRocketMQ(store, work, **settings)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.stop()

@@ -1,0 +1,121 @@
+"""The real Apache RocketMQ 5.3.3 is the judge: it opens our store and we open what it made of it."""
+
+import pathlib
+import re
+
+import pytest
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.rocketmq import real_broker
+from tests.support.stack import new_message, running_stack
+
+pytestmark = [
+    pytest.mark.rocketmq,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable())),
+]
+
+FILE_SIZES = {"mappedFileSizeCommitLog": 1048576, "mappedFileSizeConsumeQueue": 4000}
+INDEX_SIZES = {"maxHashSlotNum": 500, "maxIndexNum": 1000}
+OUR_SIZES = {
+    "REPUT_COMMITLOG_FILE_SIZE_BYTES": "1048576",
+    "REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "4000",
+    "REPUT_INDEX_HASH_SLOT_COUNT": "500",
+    "REPUT_INDEX_ENTRY_COUNT_MAX": "1000",
+}
+
+
+def _fields(mqadmin_output: str) -> dict[str, str]:
+    """The `Name: value` lines that mqadmin prints for one message."""
+    return dict(re.findall(r"^([A-Z][A-Za-z ]+?):\s+(.*?)\s*$", mqadmin_output, re.MULTILINE))
+
+
+def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(tmp_path: pathlib.Path) -> None:
+    """Our store, their broker: all four queries; then their appends, our queries."""
+    store = tmp_path / "store"
+    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES)
+    settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
+    with running_stack(store, settings=settings) as stack:
+        messages = [
+            new_message("Orders", f"订单 {i}".encode() * 40, keys=[f"order-{i}", "shared"], tags="TagA")
+            for i in range(3000)
+        ]
+        results = []
+        for first in range(0, len(messages), 100):
+            request = pb.AppendMessagesRequest(messages=messages[first : first + 100])
+            results += stack.gateway.AppendMessages(request, timeout=30).results
+        stack.wait_until_built()
+        chosen = 1234
+        receipt = results[chosen]
+        ours = stack.gateway.QueryMessageByKey(
+            pb.QueryMessageByKeyRequest(topic="Orders", key=f"order-{chosen}"), timeout=10
+        ).messages
+        assert [receipt.offset_msg_id] == [message.offset_msg_id for message in ours]
+        assert len(list((store / "commitlog").iterdir())) > 1, "the test wants a log of several files"
+
+    broker.start()
+    try:
+        by_key = broker.mqadmin("queryMsgByKey", "-t", "Orders", "-k", f"order-{chosen}")
+        assert re.search(
+            rf"^{receipt.unique_key}\s+{receipt.queue_id}\s+{receipt.queue_offset}\s*$", by_key, re.MULTILINE
+        )
+
+        expected = {
+            "Topic": "Orders",
+            "Tags": "[TagA]",
+            "Keys": f"[order-{chosen} shared]",
+            "Queue ID": str(receipt.queue_id),
+            "Queue Offset": str(receipt.queue_offset),
+            "CommitLog Offset": str(receipt.commit_log_offset),
+        }
+        for query in (
+            ("queryMsgById", "-t", "Orders", "-i", receipt.offset_msg_id),
+            ("queryMsgByUniqueKey", "-t", "Orders", "-i", receipt.unique_key),
+            *[
+                (
+                    "queryMsgByOffset",
+                    "-t",
+                    "Orders",
+                    "-b",
+                    "broker-a",
+                    "-i",
+                    str(receipt.queue_id),
+                    "-o",
+                    str(receipt.queue_offset),
+                )
+            ],
+        ):
+            found = _fields(broker.mqadmin(*query))
+            assert expected == {name: found.get(name) for name in expected}, query
+            assert messages[chosen].body == pathlib.Path(found["Message Body Path"]).read_bytes(), query
+
+        theirs = broker.send("Orders", "java-", 50)
+        assert len(theirs) == 50
+    finally:
+        broker.stop()
+
+    with running_stack(store, settings=settings) as stack:
+        stack.wait_until_built()
+        for i, (unique_key, offset_msg_id, queue_id, queue_offset) in enumerate(theirs):
+            by_key = stack.gateway.QueryMessageByKey(
+                pb.QueryMessageByKeyRequest(topic="Orders", key=f"java-{i}"), timeout=10
+            ).messages
+            by_id = stack.gateway.QueryMessageById(
+                pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=10
+            ).message
+            by_unique_key = stack.gateway.QueryMessageByUniqueKey(
+                pb.QueryMessageByUniqueKeyRequest(topic="Orders", unique_key=unique_key), timeout=10
+            ).messages
+            by_offset = stack.gateway.QueryMessageByOffset(
+                pb.QueryMessageByOffsetRequest(
+                    topic="Orders", queue_id=queue_id, queue_offset=queue_offset, max_messages=1
+                ),
+                timeout=10,
+            ).messages
+            assert f"java- body {i}".encode() == by_id.body
+            assert [by_id] == list(by_key) == list(by_unique_key) == list(by_offset)
+        again = stack.gateway.AppendMessages(
+            pb.AppendMessagesRequest(messages=[new_message("Orders", b"after the broker", queue_id=theirs[-1][2])]),
+            timeout=10,
+        ).results[0]
+        assert again.queue_offset > theirs[-1][3], "queue offsets go on behind what the broker appended"

@@ -1,0 +1,101 @@
+"""A running `reput serve` for tests: real processes on free ports, ended with the test."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+
+import grpc
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
+from reput.message.v1 import message_pb2
+
+START_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 30
+
+
+class Stack:
+    """The four services on one store root.
+
+    Args:
+        store: the store root.
+        flags: further flags of `reput serve`.
+        settings: `REPUT_...` environment variables.
+    """
+
+    def __init__(self, store: pathlib.Path, *flags: str, settings: Mapping[str, str] | None = None) -> None:
+        self.store = store
+        self._scratch = tempfile.TemporaryDirectory(prefix="reput-test-")
+        self.log_path = pathlib.Path(self._scratch.name) / "serve.log"
+        port_file = pathlib.Path(self._scratch.name) / "ports.json"
+        command = [sys.executable, "-m", "cli.main", "serve", "--store", str(store), "--gateway-port", "0"]
+        command += ["--console-port", "0", "--port-file", str(port_file), *flags]
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**inherited, **(settings or {})}
+            )
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not port_file.exists():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"reput serve did not come up:\n{self.log_path.read_text()[-4000:]}")
+            time.sleep(0.02)
+        self.addresses: dict[str, str] = json.loads(port_file.read_text())
+        self.channel = grpc.insecure_channel(self.addresses["gateway"])
+        self.gateway = gateway_grpc.GatewayServiceStub(self.channel)
+
+    def log(self) -> str:
+        """What the services have printed so far."""
+        return self.log_path.read_text()
+
+    def wait_until_built(self, seconds: float = 30.0) -> None:
+        """Return once queues and index hold everything that the log holds now."""
+        deadline = time.monotonic() + seconds
+        target = -1
+        while True:
+            services = {row.service: row for row in self.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
+            if target < 0:
+                target = services["commitlog"].log_end_offset
+            if all(services[name].next_offset >= target for name in ("consumequeue", "index")):
+                return
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not built up to {target} in {seconds} s: {services}")
+            time.sleep(0.02)
+
+    def stop(self) -> int:
+        """End it cleanly; the exit code."""
+        self.channel.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS_MAX)
+
+    def kill(self) -> None:
+        """End it as a power cut of the process would (SIGKILL); its children die with it."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def running_stack(store: pathlib.Path, *flags: str, settings: Mapping[str, str] | None = None) -> Iterator[Stack]:
+    """A stack that is gone when the block ends."""
+    stack = Stack(store, *flags, settings=settings)
+    try:
+        yield stack
+    finally:
+        try:
+            stack.stop()
+        except subprocess.TimeoutExpired:
+            stack.kill()
+
+
+def new_message(topic: str, body: bytes, **fields: object) -> message_pb2.NewMessage:
+    """A message to append."""
+    return message_pb2.NewMessage(topic=topic, body=body, **fields)
