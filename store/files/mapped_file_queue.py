@@ -56,6 +56,7 @@ class MappedFileQueue:
         self._allocate = allocate
         self._staging = staging
         self._files: tuple[MappedFile, ...] = ()
+        self._removed: list[MappedFile] = []
 
     def load(self) -> None:
         """Finds and opens the files; StoreCorruptedError when one is missing between two others or has a wrong size.
@@ -70,7 +71,7 @@ class MappedFileQueue:
         if len(offsets) > 1:
             self.file_size_bytes = offsets[1] - offsets[0]
         elif offsets and sizes[offsets[0]]:
-            self.file_size_bytes = max(sizes[offsets[0]], offsets[0] and self.file_size_bytes)
+            self.file_size_bytes = sizes[offsets[0]]
         for index, offset in enumerate(offsets):
             expected = offsets[0] + index * self.file_size_bytes
             if offset != expected:
@@ -219,7 +220,8 @@ class MappedFileQueue:
 
     def close(self) -> None:
         """Closes the files; without a flush."""
-        files, self._files = self._files, ()
+        files, self._files = (*self._files, *self._removed), ()
+        self._removed.clear()
         for file in files:
             file.close()
 
@@ -235,5 +237,4 @@ class MappedFileQueue:
             self._fs.unlink(file.path)
         if removed:
             self._fs.fsync_dir(self.directory)
-        # A reader may be inside one of them: their descriptors are closed with the queue's last reference to them.
-        self._retired = [*getattr(self, "_retired", []), *removed]
+        self._removed.extend(removed)  # a reader may be inside one of them: closed with the queue

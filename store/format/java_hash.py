@@ -25,7 +25,7 @@ _MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=512)
 def _powers(count: int) -> tuple[int, ...]:
-    return tuple(pow(31, exponent, 1 << 32) for exponent in range(count - 1, -1, -1))
+    return tuple(int(pow(31, exponent, 1 << 32)) for exponent in range(count - 1, -1, -1))
 
 
 def java_string_hash(text: str) -> int:
@@ -37,6 +37,7 @@ def java_string_hash(text: str) -> int:
         wide = text.encode("utf-16-be", "surrogatepass")
         units = struct.unpack(f">{len(wide) // 2}H", wide)
     count = len(units)
+    value: int
     if count <= 512:
         # One multiplication a unit without the carry from the last: twice as fast as the textbook loop.
         value = sum(map(mul, units, _powers(count))) & _MASK
@@ -53,8 +54,8 @@ _tags_hash = lru_cache(maxsize=4096)(java_string_hash)  # the same few tags come
 def tags_code(topic: str, properties: Mapping[str, str], store_time_millis: int) -> int:
     """The tags code of a record, as its queue unit holds it.
 
-    It is the hash of TAGS, or 0 without tags. In `SCHEDULE_TOPIC_XXXX` a record with a DELAY level from 1 up carries the
-    time of its delivery instead, in milliseconds: its store time plus what the level says, with RocketMQ's own levels.
+    It is the hash of TAGS, or 0 without tags. In `SCHEDULE_TOPIC_XXXX` a record with a DELAY level from 1 up carries
+    the time of its delivery instead, in milliseconds: its store time plus what the level says in RocketMQ's own list.
     """
     if topic == SCHEDULE_TOPIC:
         delay = properties.get(DELAY)

@@ -43,8 +43,8 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The stored bytes, each property closed by its separator.
 
     Raises:
-        InvalidMessageError: field `properties`: a name or value holds a separator (it would read back as something else),
-            a name or value is empty (it would be dropped), or the whole is over 32,767 bytes.
+        InvalidMessageError: field `properties`: a name or value holds a separator (it would read back as another), a
+            name or value is empty (it would be dropped), or the whole is over 32,767 bytes.
     """
     parts: list[str] = []
     for name, value in properties.items():

@@ -1,9 +1,9 @@
 """The append path of the record codec: a frame in two steps.
 
 `prepare_record` encodes all that is known before a message has its place; many callers may do it at the same time.
-`patch_record` puts in the three numbers that only the one writer of the log can give. Together they make the same bytes as
-`record.encode_record`; they exist because they never build a `Record` and touch the body twice at most (its own CRC, and
-the frame's when that is on).
+`patch_record` puts in the three numbers that only the one writer of the log can give. Together they make the same bytes
+as `record.encode_record`; they exist because they never build a `Record` and read the body twice at most (for its CRC,
+and for the frame's when that is on).
 """
 
 from dataclasses import dataclass

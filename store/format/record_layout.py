@@ -26,8 +26,8 @@ With RocketMQ's `enabledAppendPropCRC` the properties end with 20 bytes that gua
 
     `__CRC32#` \x01 d0 d1 ... d9 \x02
 
-d0..d9 are the decimal digits of CRC-32 (top bit cleared) over all bytes of the frame before these 20, the least significant
-first, filled up with zeros.
+d0..d9 are the decimal digits of CRC-32 (top bit cleared) over all bytes of the frame before these 20, the least
+significant first, filled up with zeros.
 """
 
 import struct
@@ -48,8 +48,8 @@ QUEUE_OFFSET_AT = 20
 SYS_FLAG_LOW_BYTE_AT = 39
 
 # One struct for everything up to the body, by (sysFlag >> 4) & 3: born host IPv6 is 1, store host IPv6 is 2.
-# size magic body_crc queue_id flag | queue_offset commit_log_offset | sys_flag | born_time born_host | store_time store_host |
-# reconsume_times | prepared_transaction_offset | body_length
+# size magic body_crc queue_id flag | queue_offset commit_log_offset | sys_flag | born_time born_host |
+# store_time store_host | reconsume_times | prepared_transaction_offset | body_length
 HEADS = tuple(struct.Struct(f">iiiiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
 STORE_TIMES_AT = tuple(48 + born for _ in (8, 20) for born in (8, 20))
 FRAME_SIZE_BYTES_MIN = HEADS[0].size + 1 + 2

@@ -1,0 +1,58 @@
+# Everything a person or a machine does with this project. `make help` lists it.
+# Needs Python 3.11+ with venv, git and make; everything else is installed into .venv, pinned and hashed.
+
+PYTHON ?= python3
+BIN := .venv/bin
+RUN_FLAGS := $(if $(READ_ONLY),--read-only) $(if $(GATEWAY_PORT),--gateway-port $(GATEWAY_PORT))
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check proto bench ci clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@echo '  make run STORE=dir [READ_ONLY=1] [GATEWAY_PORT=n] serves a store root, also one that RocketMQ wrote'
+
+setup: .venv/.setup-dev ## Make .venv with all that running, testing and checking need
+
+run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## Serve the sample messages, or STORE=dir, until Ctrl-C
+	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
+
+test: .venv/.setup-dev ## Run all tests; those that need Java or Go skip themselves where these are missing
+	$(BIN)/python -m pytest
+
+check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compatible
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/proto.py --check
+	$(BIN)/buf lint protos/reput/descriptors.binpb --config buf.yaml
+	$(BIN)/python tools/proto_breaking.py
+
+proto: .venv/.setup-dev ## Generate the protobuf code from protos/
+	$(BIN)/python tools/proto.py
+
+bench: .venv/.setup-dev ## Measure appends and queries on this machine
+	$(BIN)/python -m benchmarks.bench
+
+ci: .venv/.setup-dev ## The marked suites (real RocketMQ, grpcurl); a skipped one is a failure
+	$(BIN)/python -m pytest -p tests.support.no_skips -m "rocketmq or grpcurl"
+
+clean: ## Remove the environment, the caches and the sample store
+	rm -rf .venv run .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+
+.venv/.setup-serve: requirements/serve.txt pyproject.toml tools/install_project.py | .venv/bin/python
+	$(PIP_INSTALL) -r requirements/serve.txt
+	$(BIN)/python tools/install_project.py
+	@touch $@
+
+.venv/.setup-dev: requirements/serve.txt requirements/dev.txt pyproject.toml tools/install_project.py | .venv/bin/python
+	$(PIP_INSTALL) -r requirements/dev.txt
+	$(BIN)/python tools/install_project.py
+	@touch $@ .venv/.setup-serve

@@ -1,0 +1,104 @@
+"""Message bodies for people: inflated where the stored one is compressed, shown as text, hex or base64, saying which.
+
+RocketMQ's system flag: bit 0 says that the body is compressed; bits 8 to 10 say how: 1 LZ4, 2 Zstandard, 3 zlib;
+0 is zlib too, from producers that knew no other (MessageSysFlag, CompressionType).
+"""
+
+import base64
+import dataclasses
+import json
+import re
+import zlib
+
+COMPRESSED_BIT = 0x1
+COMPRESSION_BITS = 0x700
+COMPRESSION_NAMES = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}
+INFLATED_BYTES_MAX = 64 * 1024 * 1024  # a stored body has at most a few MiB: what inflates to more is an attack
+BODY_FORMATS = ("auto", "text", "hex", "base64")
+_NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # ESC may stand in a coloured log line
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Body:
+    """A body and what was done to it.
+
+    Attributes:
+        content: the bytes, inflated if they could be.
+        compression: how the stored ones are compressed: none, zlib, lz4, zstd.
+        note: why it is shown as stored although it is compressed; empty otherwise.
+    """
+
+    content: bytes
+    compression: str
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShownBody:
+    """A body as characters; `form` says how to read them: text, json, hex or base64."""
+
+    characters: str
+    form: str
+
+
+def inflate(stored: bytes, sys_flag: int) -> Body:
+    """Undo the compression that `sys_flag` declares, as far as the standard library can."""
+    if not sys_flag & COMPRESSED_BIT:
+        return Body(stored, "none")
+    compression = COMPRESSION_NAMES.get(sys_flag & COMPRESSION_BITS, "unknown")
+    if compression != "zlib":
+        return Body(stored, compression, f"{compression}-compressed, shown as stored")
+    inflater = zlib.decompressobj()
+    try:
+        content = inflater.decompress(stored, INFLATED_BYTES_MAX)
+    except zlib.error as error:
+        return Body(stored, compression, f"does not inflate ({error}), shown as stored")
+    if not inflater.eof:
+        return Body(stored, compression, f"cut short, or inflates to over {INFLATED_BYTES_MAX} bytes; shown as stored")
+    return Body(content, compression)
+
+
+def show_body(content: bytes, wanted: str, binary_form: str = "hex", charset: str = "utf-8") -> ShownBody:
+    """The body as characters.
+
+    Args:
+        content: the bytes.
+        wanted: one of `BODY_FORMATS`; `auto` is json or text for text and `binary_form` for anything else.
+        binary_form: hex or base64.
+        charset: how to read text.
+    """
+    if wanted == "auto":
+        try:
+            text = content.decode(charset)
+        except UnicodeDecodeError:
+            return show_body(content, binary_form)
+        if _NOT_TEXT.search(text):
+            return show_body(content, binary_form)
+        return ShownBody(text, "json" if _is_json(text) else "text")
+    if wanted == "text":
+        text = content.decode(charset, errors="backslashreplace")
+        return ShownBody(text, "json" if _is_json(text) else "text")
+    if wanted == "hex":
+        return ShownBody(content.hex(), "hex")
+    return ShownBody(base64.b64encode(content).decode("ascii"), "base64")
+
+
+def read_body(characters: str, form: str) -> bytes:
+    """The bytes that `show_body` showed so; raises ValueError when they are not of that form."""
+    if form in ("text", "json"):
+        return characters.encode()
+    if form == "hex":
+        return bytes.fromhex(characters)
+    if form == "base64":
+        return base64.b64decode(characters, validate=True)
+    raise ValueError(f"body_format {form!r} is none of text, json, hex, base64")
+
+
+def _is_json(text: str) -> bool:
+    if not text.lstrip()[:1] in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

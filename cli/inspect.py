@@ -1,0 +1,138 @@
+"""`reput topics`, `reput status`, `reput config`: what is there, how it does, and which settings rule."""
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from cli import options
+from cli.exits import Exit, usage_error, warn
+from cli.options import OutputFormat
+
+TIMEOUT_SECONDS = 10.0
+PAGE_SIZE = 1000
+
+
+def topics(  # noqa: D417 - the flags say what they are
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """List the topics with their queues and ranges."""
+    from cli.client import gateway
+    from reput.message.v1 import message_pb2
+
+    with gateway(address) as stub:
+        listed, partial = list_topics(stub, timeout)
+    rows = [
+        {
+            "topic": topic.topic,
+            "broker_name": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "min_offset": queue.min_offset,
+            "max_offset": queue.max_offset,
+        }
+        for topic in listed
+        for queue in topic.queues
+    ]
+    completeness = message_pb2.COMPLETENESS_PARTIAL if partial else message_pb2.COMPLETENESS_COMPLETE
+    name = message_pb2.Completeness.Name(completeness).removeprefix("COMPLETENESS_")
+    empty = [topic.topic for topic in listed if not topic.queues]
+    _print_rows(
+        "queues", rows, output, {"completeness": name, "topics_without_queues": empty},
+        columns=["topic", "broker_name", "queue_id", "min_offset", "max_offset"],
+    )  # fmt: skip
+    if partial:
+        warn("partial: a shard did not answer or is still building; `reput status` shows which")
+        return Exit.PARTIAL
+    return Exit.FOUND if listed else Exit.NOTHING_FOUND
+
+
+def list_topics(stub: Any, timeout: float) -> tuple[list[Any], bool]:
+    """All topics over all pages, and whether some may be missing."""
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+    from reput.message.v1 import message_pb2
+
+    listed: list[Any] = []
+    partial = False
+    page_token = ""
+    while True:
+        answer = stub.ListTopics(pb.ListTopicsRequest(page_size=PAGE_SIZE, page_token=page_token), timeout=timeout)
+        listed += answer.topics
+        partial |= answer.completeness == message_pb2.COMPLETENESS_PARTIAL
+        page_token = answer.next_page_token
+        if not page_token:
+            return listed, partial
+
+
+def status(  # noqa: D417
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Show the state of every service behind the gateway; exit 3 when one does not answer."""
+    from cli.client import gateway
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+
+    with gateway(address) as stub:
+        answer = stub.GetStatus(pb.GetStatusRequest(), timeout=timeout)
+    rows = []
+    for service in answer.services:
+        failed = service.HasField("error") and service.error.code != 0
+        rows.append(
+            {
+                "broker_name": service.broker_name,
+                "service": service.service,
+                "address": service.address,
+                "state": service.error.message if failed else service.state,
+                "log_first_offset": service.log_first_offset,
+                "log_end_offset": service.log_end_offset,
+                "next_offset": service.next_offset,
+                "catching_up": service.catching_up,
+                "answers": not failed,
+            }
+        )
+    columns = list(rows[0]) if rows else ["service"]
+    _print_rows("services", rows, output, {"version": answer.version}, columns=columns)
+    if all(row["answers"] for row in rows):
+        return Exit.FOUND
+    warn("partial: " + ", ".join(str(row["service"]) for row in rows if not row["answers"]) + " did not answer")
+    return Exit.PARTIAL
+
+
+def config(  # noqa: D417
+    config_file: Annotated[
+        str | None, typer.Option("--config", help="A TOML file, or a RocketMQ broker.conf; default: REPUT_CONFIG.")
+    ] = None,
+    output: options.Output = OutputFormat.TABLE,
+) -> int:
+    """Show each setting, its value and where the value came from; then names that a broker.conf has and we don't."""
+    from services import settings
+
+    from store.errors import StoreError
+
+    environ = dict(os.environ)
+    if config_file is not None:
+        environ["REPUT_CONFIG"] = config_file
+    try:
+        rows, ignored = settings.config_rows(environ)
+    except StoreError as error:
+        usage_error(error.message, "Correct or remove it; `reput config` shows the names that there are.")
+    table = [{"name": row.name, "value": row.value, "origin": row.origin} for row in rows]
+    _print_rows("settings", table, output, {"ignored": list(ignored)}, columns=["name", "value", "origin"])
+    if ignored and output is OutputFormat.TABLE:
+        print("\nignored (no such setting here): " + ", ".join(ignored))
+    return Exit.FOUND
+
+
+def _print_rows(
+    name: str, rows: list[dict[str, Any]], output: OutputFormat, more: dict[str, Any], *, columns: list[str]
+) -> None:
+    from cli import output as printing
+
+    if output is OutputFormat.JSON:
+        printing.print_json({name: rows, **more})
+    elif output is OutputFormat.JSONL:
+        printing.print_jsonl(rows)
+    else:
+        printing.print_table(columns, [[row[column] for column in columns] for row in rows])

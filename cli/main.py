@@ -1,0 +1,100 @@
+"""The `reput` command: serves a store, appends to it, and asks it mqadmin's questions.
+
+Every verb imports what it needs when it runs, so that `reput --version` and `--help` stay quick.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cli.exits import CliError, Exit, show_error
+
+
+def version() -> str:
+    """The version of the installed project, or of the checkout that this file lies in."""
+    import importlib.metadata
+
+    try:
+        return importlib.metadata.version("reput")
+    except importlib.metadata.PackageNotFoundError:
+        import pathlib
+        import tomllib
+
+        project_file = pathlib.Path(__file__).resolve().parent.parent / "pyproject.toml"
+        return str(tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]["version"])
+
+
+def _build_app() -> Any:
+    import typer
+
+    from cli import demo, inspect, query, send, serve
+
+    app = typer.Typer(
+        name="reput",
+        help="The RocketMQ message store as gRPC services. Exit codes: 0 found, 1 nothing found, 2 usage, 3 partial, "
+        "4 unavailable.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback(invoke_without_command=True)
+    def _common(
+        show_version: bool = typer.Option(False, "--version", help="Print the version."),
+    ) -> None:
+        if show_version:
+            print(f"reput {version()}")
+            raise typer.Exit(0)
+
+    verbs: dict[str, Callable[..., int]] = {
+        "serve": serve.serve,
+        "queryMsgByKey": query.query_msg_by_key,
+        "queryMsgById": query.query_msg_by_id,
+        "queryMsgByUniqueKey": query.query_msg_by_unique_key,
+        "queryMsgByOffset": query.query_msg_by_offset,
+        "send": send.send,
+        "load": send.load,
+        "topics": inspect.topics,
+        "status": inspect.status,
+        "config": inspect.config,
+        "demo": demo.demo,
+    }
+    for name, function in verbs.items():
+        app.command(name)(function)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; the exit code (see `cli.exits.Exit`)."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        print(f"reput {version()}")
+        return Exit.FOUND
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without a character must not end the answer
+    import click
+
+    try:
+        import typer.main
+
+        code = typer.main.get_command(_build_app()).main(arguments, prog_name="reput", standalone_mode=False)
+    except CliError as error:
+        show_error(error)
+        return error.code
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as refused:
+        refused.show()
+        return Exit.USAGE
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read stdout has gone; nothing more can be said
+        return Exit.FOUND
+    return code if isinstance(code, int) else Exit.FOUND
+
+
+if __name__ == "__main__":
+    sys.exit(main())

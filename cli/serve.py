@@ -1,0 +1,46 @@
+"""`reput serve`: all four services on one machine, on one store root."""
+
+import pathlib
+from typing import Annotated
+
+import typer
+
+from cli.exits import usage_error
+
+StoreDir = Annotated[
+    pathlib.Path,
+    typer.Option("--store", envvar="REPUT_STORE", help="The store root, also one that RocketMQ wrote.", file_okay=False),
+]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Write nothing under the store root; appends are refused.")]
+GatewayPort = Annotated[
+    int | None, typer.Option("--gateway-port", min=0, max=65535, help="Default 8081; 0 takes a free one.")
+]
+ConsolePort = Annotated[
+    int | None, typer.Option("--console-port", min=0, max=65535, help="Accepted; there is no console yet.")
+]
+PortFile = Annotated[
+    pathlib.Path | None, typer.Option("--port-file", help="Where to write the addresses (JSON) once all is up.")
+]
+
+
+def serve(  # noqa: D417 - the flags say what they are
+    store: StoreDir,
+    read_only: ReadOnly = False,
+    gateway_port: GatewayPort = None,
+    console_port: ConsolePort = None,
+    port_file: PortFile = None,
+) -> int:
+    """Start the four services on one store root and end them together."""
+    from deploy.local import LocalStack
+
+    check_store(store, read_only)
+    stack = LocalStack(store, read_only=read_only, gateway_port=gateway_port, port_file=port_file)
+    return stack.run()
+
+
+def check_store(store: pathlib.Path, read_only: bool) -> None:
+    """Refuse what no service could serve, before any starts."""
+    if read_only and not store.is_dir():
+        usage_error(f"{store} is no directory", "A read-only store must be there already.")
+    if store.exists() and not store.is_dir():
+        usage_error(f"{store} is no directory")

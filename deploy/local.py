@@ -1,0 +1,282 @@
+"""The four services on one machine: started together, watched together, ended together.
+
+Rules of this file:
+- The children stay in the process group of this process. The kernel kills them when this process dies, however it dies
+  (each asks for that when it starts, given `REPUT_PARENT_PID`); therefore the thread that starts them must outlive them.
+- Only the gateway has a port of its own. The inner three listen on sockets in a private directory, unless a setting
+  (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
+- A clean end goes against the flow of a request: gateway first, then the builders, then the commit log, so that nobody
+  calls into a service that has already gone.
+- A child that ends unasked ends the stack, with that child's exit code.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+
+STOP_ORDER = (("gateway",), ("consumequeue", "index"), ("commitlog",))
+MODULES = {
+    "commitlog": "commitlog_svc",
+    "consumequeue": "consumequeue_svc",
+    "index": "index_svc",
+    "gateway": "gateway",
+}
+GATEWAY_PORT_DEFAULT = 8081
+DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have a flush to finish
+POLL_SECONDS = 0.02
+PROBE_SECONDS_MAX = 1.0
+SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107 (sockaddr_un), of which we keep some for the names
+CLIENT_VARIABLES = ("REPUT_ADDRESS",)  # settings of the command, of no service
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+class ChildDiedError(Exception):
+    """A service ended unasked.
+
+    Args:
+        name: which.
+        exit_code: its exit code; 128 + n when signal n ended it; never 0.
+    """
+
+    def __init__(self, name: str, exit_code: int) -> None:
+        super().__init__(f"{name} ended with exit code {exit_code}; its last lines above say why")
+        self.name = name
+        self.exit_code = exit_code
+
+
+class StopAskedError(Exception):
+    """A signal asked for the end before the services were up."""
+
+
+class LocalStack:
+    """The four services on one store root.
+
+    Args:
+        store: the store root.
+        read_only: write nothing under it.
+        gateway_port: where the gateway listens on loopback; 0 takes a free port; None: `REPUT_GATEWAY_ADDRESS`, or 8081.
+        port_file: where to write the addresses once every service answers and the log is recovered.
+        environ: the environment that settings come from; default: this process's own.
+
+    Attributes:
+        addresses: by service name, once `start` has returned.
+    """
+
+    def __init__(
+        self,
+        store: pathlib.Path,
+        *,
+        read_only: bool = False,
+        gateway_port: int | None = None,
+        port_file: pathlib.Path | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._store = store.absolute()
+        self._read_only = read_only
+        self._gateway_port = gateway_port
+        self._port_file = port_file.absolute() if port_file else None
+        self._environ = dict(os.environ if environ is None else environ)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopping = False
+        self.addresses: dict[str, str] = {}
+
+    def run(self) -> int:
+        """Start, serve until a signal or a death, end; the exit code."""
+        with self.started() as code:
+            if code is None:
+                say(f"serving {self._store}{' read-only' if self._read_only else ''}, gateway {self.addresses['gateway']}")
+                code = self.wait()
+        return code
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[int | None]:
+        """Services are up inside the block and gone after it; yields an exit code instead when they did not come up."""
+        with _signals_as_bytes() as wakeups, _short_directory() as scratch:
+            self._wakeups = wakeups
+            try:
+                try:
+                    self._start(scratch)
+                except ChildDiedError as death:
+                    say(str(death))
+                    yield death.exit_code
+                except StopAskedError:
+                    yield 0
+                else:
+                    yield None
+            finally:
+                self._stop()
+
+    def wait(self) -> int:
+        """Return when a signal asks for the end (0) or when a child has died (its exit code, and say which)."""
+        try:
+            while not self._stopping:
+                self._check(timeout_seconds=None)
+        except ChildDiedError as death:
+            say(str(death))
+            return death.exit_code
+        except StopAskedError:
+            pass
+        return 0
+
+    def check(self) -> None:
+        """Raise StopAskedError or ChildDiedError when one of these has happened; for callers that work meanwhile."""
+        self._check(timeout_seconds=0)
+
+    def _start(self, scratch: pathlib.Path) -> None:
+        if self._port_file:
+            self._port_file.unlink(missing_ok=True)
+        listen = self._listen_addresses(scratch)
+        address_files = {name: scratch / f"{name}.address" for name in MODULES}
+        known = {name: address for name, address in listen.items() if address.startswith("unix:")}
+        for name in MODULES:
+            if name == "gateway" or name == "consumequeue":
+                # An inner service on a port may have been told port 0: who calls it must know which it took.
+                for callee in ("commitlog",) if name == "consumequeue" else ("commitlog", "consumequeue", "index"):
+                    if callee not in known:
+                        known[callee] = self._bound_address(callee, address_files[callee])
+            self._spawn(name, self._settings(name, listen[name], address_files[name], known))
+        self.addresses = {name: self._bound_address(name, path) for name, path in address_files.items()}
+        self._wait_until_answering()
+        if self._port_file:
+            _write_by_rename(self._port_file, json.dumps(self.addresses) + "\n")
+
+    def _listen_addresses(self, scratch: pathlib.Path) -> dict[str, str]:
+        listen = {name: self._environ.get(f"REPUT_{name.upper()}_ADDRESS", "") for name in MODULES}
+        for name in MODULES:
+            if name != "gateway" and not listen[name]:
+                listen[name] = f"unix:{scratch / name}.sock"
+        if self._gateway_port is not None or not listen["gateway"]:
+            port = GATEWAY_PORT_DEFAULT if self._gateway_port is None else self._gateway_port
+            listen["gateway"] = f"127.0.0.1:{port}"
+        return listen
+
+    def _settings(self, name: str, address: str, address_file: pathlib.Path, known: Mapping[str, str]) -> dict[str, str]:
+        settings = {variable: value for variable, value in self._environ.items() if variable not in CLIENT_VARIABLES}
+        settings["REPUT_STORE"] = str(self._store)
+        if self._read_only:
+            settings["REPUT_READ_ONLY"] = "true"
+        settings[f"REPUT_{name.upper()}_ADDRESS"] = address
+        settings["REPUT_ADDRESS_FILE"] = str(address_file)
+        settings["REPUT_PARENT_PID"] = str(os.getpid())
+        for callee, callee_address in known.items():
+            if callee != name:
+                settings[f"REPUT_{callee.upper()}_TARGET"] = callee_address
+        roots = [str(ROOT), str(ROOT / "protos"), settings.get("PYTHONPATH", "")]
+        settings["PYTHONPATH"] = os.pathsep.join(root for root in roots if root)
+        return settings
+
+    def _spawn(self, name: str, settings: Mapping[str, str]) -> None:
+        # -P: a module in the working directory must not take a service's place.
+        command = [sys.executable, "-P", "-m", MODULES[name]]
+        self._children[name] = subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL)
+
+    def _bound_address(self, name: str, address_file: pathlib.Path) -> str:
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                return address_file.read_text(encoding="utf-8").strip()
+            self._check(timeout_seconds=POLL_SECONDS)
+
+    def _wait_until_answering(self) -> None:
+        """Every port answers a health check, and the commit log's answer is SERVING: its log is recovered."""
+        import grpc
+        from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+        for name, address in self.addresses.items():
+            with grpc.insecure_channel(address) as channel:
+                health = health_pb2_grpc.HealthStub(channel)
+                while True:
+                    with contextlib.suppress(grpc.RpcError):
+                        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_SECONDS_MAX)
+                        if name != "commitlog" or answer.status == health_pb2.HealthCheckResponse.SERVING:
+                            break
+                    self._check(timeout_seconds=POLL_SECONDS)
+
+    def _check(self, timeout_seconds: float | None) -> None:
+        ready, _, _ = select.select([self._wakeups], [], [], timeout_seconds)
+        if ready:
+            received = self._wakeups.recv(4096)
+            if any(number in received for number in STOP_SIGNALS):
+                self._stopping = True
+                raise StopAskedError
+        for name, child in self._children.items():
+            if child.poll() is not None:
+                raise ChildDiedError(name, _exit_code(child.returncode))
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for names in STOP_ORDER:
+            running = [self._children[name] for name in names if name in self._children]
+            for child in running:
+                if child.poll() is None:
+                    child.terminate()
+            deadline = time.monotonic() + DRAIN_SECONDS_MAX
+            for child in running:
+                try:
+                    child.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+        if self._port_file and self.addresses:
+            self._port_file.unlink(missing_ok=True)
+
+
+def say(text: str) -> None:
+    """One line for the person who started the stack."""
+    print(f"reput: {text}", file=sys.stderr, flush=True)
+
+
+def _exit_code(returncode: int) -> int:
+    """The exit code of a child that was not asked to end: a shell's spelling of signals, and never success."""
+    return 128 - returncode if returncode < 0 else returncode or 1
+
+
+def _write_by_rename(path: pathlib.Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.replace(path)
+
+
+@contextlib.contextmanager
+def _short_directory() -> Iterator[pathlib.Path]:
+    """A private directory whose path leaves room for a socket's name."""
+    path = tempfile.mkdtemp(prefix="reput-")
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX - len("consumequeue.sock"):
+        os.rmdir(path)
+        path = tempfile.mkdtemp(prefix="reput-", dir="/tmp")  # noqa: S108 - mkdtemp makes it private
+    try:
+        yield pathlib.Path(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _signals_as_bytes() -> Iterator[socket.socket]:
+    """Stop signals and child deaths arrive as bytes on a socket, so that one `select` waits for everything."""
+    reader, writer = socket.socketpair()
+    reader.setblocking(False)
+    writer.setblocking(False)
+    handled = (*STOP_SIGNALS, signal.SIGCHLD)
+    before = {number: signal.getsignal(number) for number in handled}
+    for number in handled:
+        signal.signal(number, lambda _number, _frame: None)
+    wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    try:
+        yield reader
+    finally:
+        signal.set_wakeup_fd(wakeup_before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        reader.close()
+        writer.close()

@@ -1,0 +1,33 @@
+"""Client channels between our processes: one set of options for all.
+
+An address is `HOST:PORT` or `unix:/path`. A channel connects when it is first used and reconnects by itself.
+"""
+
+import grpc
+
+# The largest answer between our services: a page of bodies (4 MiB) with the properties of 1,000 messages.
+RECEIVE_BYTES_MAX = 16 * 1024 * 1024
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+    ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),
+    # A peer that vanished without a word is noticed within half a minute, also under an idle tail.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A restarted service is found again soon.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # services/retry.py is the one retry policy.
+    ("grpc.enable_retries", 0),
+    # Our services are never behind the proxy that the environment names for the web.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+def open_channel(address: str) -> grpc.Channel:
+    """A channel to an address; never blocks and never fails: calls on it do."""
+    return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)

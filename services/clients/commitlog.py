@@ -1,0 +1,211 @@
+"""Typed client of the commitlog service: errors arrive as the classes that the service raised."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import grpc
+
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput.message.v1 import message_pb2
+from services import convert, retry, status
+from services.channel import open_channel
+from services.deadline import SECONDS_DEFAULT
+from store.dispatch import DispatchRequest
+from store.errors import ServiceUnavailableError, StoreError
+
+SERVICE = "commitlog"
+BATCH_GET_COUNT_MAX = 1_000
+BODY_BYTES_DEFAULT = 3_670_016
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReputBatch:
+    """A batch of the tail; without requests it is a heartbeat.
+
+    Attributes:
+        requests: records in log order.
+        next_offset: resume here after applying the batch (bytes).
+        log_first_offset: the log's first record (bytes).
+        log_end_offset: end of the flushed log (bytes).
+    """
+
+    requests: list[DispatchRequest]
+    next_offset: int
+    log_first_offset: int
+    log_end_offset: int
+
+
+class ReputStream:
+    """A running Reput call: iterate over its batches; `cancel` ends it from any thread."""
+
+    def __init__(self, call: "grpc.UnaryStreamCall[pb.ReputRequest, pb.ReputResponse]") -> None:
+        self._call = call
+
+    def __iter__(self) -> Iterator[ReputBatch]:
+        """Batches, for ever.
+
+        Raises:
+            StoreError: the typed error with which the stream ended; ServiceUnavailableError also after `cancel` and
+                when the server ended it in peace, which a tail does only while stopping.
+        """
+        try:
+            for response in self._call:
+                yield ReputBatch(
+                    [convert.dispatch_from_proto(request) for request in response.requests],
+                    response.next_offset,
+                    response.log_first_offset,
+                    response.log_end_offset,
+                )
+        except grpc.RpcError as rpc_error:
+            raise status.from_rpc_error(rpc_error, SERVICE) from rpc_error
+        raise ServiceUnavailableError(f"{SERVICE} ended the Reput stream", service=SERVICE)
+
+    def cancel(self) -> None:
+        """End the call; a waiting iteration raises ServiceUnavailableError."""
+        self._call.cancel()
+
+
+class CommitLogClient:
+    """Calls one commitlog service.
+
+    Args:
+        target: `HOST:PORT` or `unix:/path`.
+        channel: a channel to use instead of an own one.
+
+    Attributes:
+        channel: for callers with needs of their own, such as forwarding raw bytes.
+    """
+
+    def __init__(self, target: str, channel: grpc.Channel | None = None) -> None:
+        self.target = target
+        self.channel = channel or open_channel(target)
+        self._stub = pb_grpc.CommitLogServiceStub(self.channel)
+
+    def append(
+        self,
+        messages: Sequence[message_pb2.NewMessage],
+        flush: message_pb2.FlushMode = message_pb2.FLUSH_MODE_UNSPECIFIED,
+        *,
+        timeout_seconds: float = SECONDS_DEFAULT,
+    ) -> list[message_pb2.AppendResult]:
+        """Append messages in one piece; a receipt for each, in order. Never retried.
+
+        Raises:
+            InvalidMessageError: nothing was written; metadata has the `index` of the message.
+            StoreError: others as the service raises them.
+        """
+        request = pb.AppendMessagesRequest(messages=messages, flush=flush)
+        response = retry.call_once(
+            lambda seconds: self._stub.AppendMessages(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+        return list(response.results)
+
+    def get(self, commit_log_offset: int, *, timeout_seconds: float = SECONDS_DEFAULT) -> message_pb2.StoredMessage:
+        """The record that starts at an offset.
+
+        Raises:
+            RecordNotFoundError: no record starts there.
+            OffsetOutOfRangeError: the offset is outside the log.
+            RecordCorruptedError: the bytes there are damaged.
+        """
+        request = pb.GetMessageRequest(commit_log_offset=commit_log_offset)
+        response = retry.call_idempotent(
+            lambda seconds: self._stub.GetMessage(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+        return response.message
+
+    def get_many(
+        self,
+        commit_log_offsets: Sequence[int],
+        *,
+        body_bytes_max: int = BODY_BYTES_DEFAULT,
+        omit_bodies: bool = False,
+        timeout_seconds: float = SECONDS_DEFAULT,
+    ) -> list[message_pb2.StoredMessage | StoreError]:
+        """The outcome for each offset, in order: the record, or the error that `get` would have raised.
+
+        Asks as often as it takes. Once the answers hold `body_bytes_max` bytes of bodies, the rest come without
+        theirs (`body_omitted`).
+        """
+        outcomes: list[message_pb2.StoredMessage | StoreError] = []
+        body_bytes_left = body_bytes_max if body_bytes_max > 0 else BODY_BYTES_DEFAULT
+        while len(outcomes) < len(commit_log_offsets):
+            request = pb.BatchGetMessagesRequest(
+                commit_log_offsets=commit_log_offsets[len(outcomes) : len(outcomes) + BATCH_GET_COUNT_MAX],
+                body_bytes_max=max(1, body_bytes_left),
+                omit_bodies=omit_bodies or body_bytes_left <= 0,
+            )
+            response = self._batch_get(request, timeout_seconds)
+            if not response.outcomes:
+                raise ServiceUnavailableError(f"{SERVICE} answered a batch without any outcome", service=SERVICE)
+            for outcome in response.outcomes:
+                if outcome.HasField("message"):
+                    body_bytes_left -= len(outcome.message.body)
+                    outcomes.append(outcome.message)
+                else:
+                    outcomes.append(status.from_status(outcome.error))
+        return outcomes
+
+    def store_times_millis(
+        self, commit_log_offsets: Sequence[int], *, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> list[int | StoreError]:
+        """The store time in milliseconds of the record at each offset, or why there is none; no bodies travel."""
+        outcomes = self.get_many(commit_log_offsets, omit_bodies=True, timeout_seconds=timeout_seconds)
+        return [
+            outcome
+            if isinstance(outcome, StoreError)
+            else convert.timestamp_to_millis(outcome.store_time, "store_time")
+            for outcome in outcomes
+        ]
+
+    def reput(self, start_offset: int, batch_bytes_max: int = 0) -> ReputStream:
+        """Follow the log from an offset (-1 = its first record); see services/reput_tail.py for the lasting kind."""
+        return ReputStream(
+            self._stub.Reput(pb.ReputRequest(start_offset=start_offset, batch_bytes_max=batch_bytes_max))
+        )
+
+    def report_progress(
+        self,
+        builder: str,
+        next_offset: int,
+        store_time_millis: int | None = None,
+        *,
+        timeout_seconds: float = SECONDS_DEFAULT,
+    ) -> None:
+        """Say that everything before an offset is applied and on the disk.
+
+        Args:
+            builder: `consumequeue` or `index`.
+            next_offset: in bytes.
+            store_time_millis: of the newest record applied, None when there is none yet.
+            timeout_seconds: for all attempts together.
+        """
+        request = pb.ReportProgressRequest(builder=builder, next_offset=next_offset)
+        if store_time_millis is not None:
+            request.store_time.CopyFrom(convert.millis_to_timestamp(store_time_millis))
+        retry.call_idempotent(
+            lambda seconds: self._stub.ReportProgress(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+
+    def list_topics(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> list[pb.ListTopicsResponse.Topic]:
+        """The configured topics, by name."""
+        response = retry.call_idempotent(
+            lambda seconds: self._stub.ListTopics(pb.ListTopicsRequest(), timeout=seconds), timeout_seconds, SERVICE
+        )
+        return list(response.topics)
+
+    def get_status(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.GetStatusResponse:
+        """Offsets, files and builders' progress."""
+        return retry.call_idempotent(
+            lambda seconds: self._stub.GetStatus(pb.GetStatusRequest(), timeout=seconds), timeout_seconds, SERVICE
+        )
+
+    def close(self) -> None:
+        """Close the channel; running calls end with ServiceUnavailableError."""
+        self.channel.close()
+
+    def _batch_get(self, request: pb.BatchGetMessagesRequest, timeout_seconds: float) -> pb.BatchGetMessagesResponse:
+        return retry.call_idempotent(
+            lambda seconds: self._stub.BatchGetMessages(request, timeout=seconds), timeout_seconds, SERVICE
+        )

@@ -1,0 +1,68 @@
+"""The one retry policy: idempotent calls, only when the other side was not reached or not ready.
+
+Code UNAVAILABLE is tried again, four attempts in all, with jitter, and never past the caller's deadline. Appends are not
+idempotent and do not come here.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import grpc
+import tenacity
+
+from services import status
+from store.errors import DeadlineExceededError, StoreError
+
+ATTEMPT_COUNT_MAX = 4
+WAIT_SECONDS_FIRST = 0.05
+WAIT_SECONDS_MAX = 1.0
+
+Answer = TypeVar("Answer")
+
+
+def call_idempotent(
+    call: Callable[[float], Answer], timeout_seconds: float, service: str, *, attempt_count_max: int = ATTEMPT_COUNT_MAX
+) -> Answer:
+    """The answer of an idempotent call.
+
+    Args:
+        call: makes the call, with the seconds that it may take: `lambda seconds: stub.Get(request, timeout=seconds)`.
+        timeout_seconds: for all attempts together.
+        service: who is called, for error texts.
+        attempt_count_max: 1 = no retry.
+
+    Raises:
+        StoreError: the typed error of the last attempt.
+    """
+    deadline = time.monotonic() + timeout_seconds
+
+    def attempt() -> Answer:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise DeadlineExceededError(f"no time was left to call {service}", service=service)
+        return call_once(call, remaining, service)
+
+    def has_no_time_left(state: tenacity.RetryCallState) -> bool:
+        return time.monotonic() + state.upcoming_sleep >= deadline
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(is_worth_retrying),
+        stop=tenacity.stop_any(tenacity.stop_after_attempt(attempt_count_max), has_no_time_left),
+        wait=tenacity.wait_random_exponential(multiplier=WAIT_SECONDS_FIRST, max=WAIT_SECONDS_MAX),
+        reraise=True,
+    )
+    return retrying(attempt)
+
+
+def call_once(call: Callable[[float], Answer], timeout_seconds: float, service: str) -> Answer:
+    """The answer of a call that must not be repeated; a failure is raised as the typed error."""
+    try:
+        return call(timeout_seconds)
+    except grpc.RpcError as rpc_error:
+        raise status.from_rpc_error(rpc_error, service) from rpc_error
+
+
+def is_worth_retrying(error: BaseException) -> bool:
+    """True for what another attempt may cure: the service was not reached or not ready."""
+    return isinstance(error, StoreError) and status.code_of(error) is grpc.StatusCode.UNAVAILABLE

@@ -1,0 +1,278 @@
+'''How a process of ours is served: bind, health, reflection, and a clean end.
+
+A `__main__` is written like this:
+
+    """Runs the commitlog service: `python -m commitlog_svc`."""
+
+    from commitlog_svc.servicer import CommitLogServicer
+    from commitlog_svc.settings import CommitLogSettings
+    from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+    from services.server import ServiceServer, main
+    from services.settings import Origins
+
+    def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) -> None:
+        servicer = CommitLogServicer()              # answers StoreRecoveringError until it is given its log
+        server.add("reput.commitlog.v1.CommitLogService", pb_grpc.add_CommitLogServiceServicer_to_server, servicer)
+
+        def recover() -> None:                      # runs in a thread of its own, after the port is open
+            log = CommitLog(...)
+            log.recover()
+            servicer.commit_log = log
+            server.on_stop(log.close)               # after the last call; last registered, first called
+            log.on_fenced = lambda: server.fail(3)  # a fenced store ends the process with this code
+            server.set_serving(True)
+
+        server.in_background(recover)               # an exception there is logged and ends the process with code 1
+
+    if __name__ == "__main__":
+        main("commitlog", CommitLogSettings, serve)
+
+`main` reads flags, environment and files (exit code 2 and one line on stderr for a wrong setting), sets up logs, calls
+`serve`, opens the port, writes the address file and stays until SIGTERM or SIGINT. Handlers get their caller's deadline
+from `services.deadline.remaining_seconds(context, default)`, and tails watch `server.stopping`.
+
+The end: NOT_SERVING; no new calls; open work (services/interceptors.py) has 5 s; the rest is cancelled; then the `on_stop`
+callbacks; exit code 0, or what `fail` was given. When the parent process was killed there is no such end: services/parent_watch.py.
+'''
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from services import parent_watch
+from services.interceptors import OpenWork, StatusInterceptor
+from services.reflection import add_reflection
+from services.settings import Origins, ServiceSettings, load_from_process, print_and_exit
+from services.telemetry import configure_logging
+from store.errors import InvalidSettingError, StoreError
+
+RECEIVE_BYTES_MAX = 4 * 1024 * 1024 + 128 * 1024
+METADATA_BYTES_MAX = 32 * 1024
+GRACE_SECONDS = 5.0
+# The last answers of finished handlers still have to be written.
+LAST_ANSWERS_SECONDS = 0.25
+# Threads that streams leave free for unary calls.
+UNARY_WORKER_COUNT_MIN = 2
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}  # noqa: S104  # to be replaced, not bound
+
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    # Two processes on one port would share its connections in silence.
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+)
+
+Settings = TypeVar("Settings", bound=ServiceSettings)
+
+
+class ServiceServer:
+    """One gRPC server with health and reflection, from bind to clean end.
+
+    Args:
+        name: the component, such as `commitlog`; stands in logs.
+        settings: address, address_file and worker_count are used.
+
+    Attributes:
+        stopping: set when the end begins; tails and background loops watch it.
+        address: the bound address, after `start`: `HOST:PORT` or `unix:/path`.
+    """
+
+    def __init__(self, name: str, settings: ServiceSettings) -> None:
+        self.name = name
+        self.address = ""
+        self._settings = settings
+        self._log = structlog.get_logger(f"reput.{name}")
+        self._work = OpenWork(stream_count_max=settings.worker_count - UNARY_WORKER_COUNT_MIN)
+        self.stopping = self._work.stopping
+        self._exit_code = 0
+        self._stop_requested = threading.Event()
+        self._callbacks: list[Callable[[], object]] = []
+        self._service_names: list[str] = []
+        self._lock = threading.Lock()
+        self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(settings.worker_count, thread_name_prefix=f"{name}-rpc"),
+            interceptors=[StatusInterceptor(self._work)],
+            options=SERVER_OPTIONS,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health.set(health.OVERALL_HEALTH, health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    def add(self, service_name: str, add_to_server: Callable[[Any, grpc.Server], None], servicer: object) -> None:
+        """Serve a servicer: its full service name, the generated `add_...Servicer_to_server`, and itself."""
+        add_to_server(servicer, self._server)
+        self._declare(service_name)
+
+    def add_handlers(self, service_name: str, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
+        """Serve methods by name, such as ones that forward raw bytes.
+
+        May be called for a service that `add` was also called for: the handlers added first are asked first.
+        """
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, handlers),))
+        self._declare(service_name)
+
+    def start(self) -> str:
+        """Open the port and serve, health NOT_SERVING; the bound address, also written to `address_file`.
+
+        Raises:
+            InvalidSettingError: the address cannot be bound.
+        """
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                # A second signal changes nothing: Ctrl-C reaches a whole process group, and its leader sends SIGTERM too.
+                signal.signal(number, lambda *_: self._stop_requested.set())
+        add_reflection(self._server, [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, *self._service_names])
+        self.address = self._bind(self._settings.address)
+        self._server.start()
+        if self._settings.address_file is not None:
+            write_atomically(self._settings.address_file, self.address + "\n")
+        self._log.info("server.listening", address=self.address)
+        return self.address
+
+    def set_serving(self, is_serving: bool) -> None:
+        """Tell health checks, overall and for each service; without effect once the end has begun."""
+        state = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        with self._lock:
+            if self.stopping.is_set():
+                return
+            for name in (health.OVERALL_HEALTH, *self._service_names):
+                self._health.set(name, state)
+        self._log.info("server.serving" if is_serving else "server.not_serving")
+
+    def in_background(self, work: Callable[[], object], name: str = "recover") -> threading.Thread:
+        """Run work in a daemon thread of its own; an exception there is logged and ends the process with code 1."""
+
+        def run() -> None:
+            try:
+                work()
+            except StoreError as error:
+                self._log.error(f"{name}.failed", error=error.message, reason=error.reason(), **error.metadata)
+                self.fail(1)
+            except Exception:
+                self._log.exception(f"{name}.failed")
+                self.fail(1)
+
+        thread = threading.Thread(target=run, name=f"{self.name}-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Call this at the end, after the last RPC; last registered, first called."""
+        with self._lock:
+            self._callbacks.append(callback)
+
+    def fail(self, exit_code: int) -> None:
+        """Begin the end with this exit code; the first code given stays."""
+        self._exit_code = self._exit_code or exit_code
+        self._stop_requested.set()
+
+    def stop(self) -> None:
+        """Begin the end, as SIGTERM does; returns at once."""
+        self._stop_requested.set()
+
+    def serve_until_stopped(self) -> int:
+        """Wait for a signal, `stop` or `fail`, end cleanly, and return the exit code."""
+        self._stop_requested.wait()
+        self._drain()
+        while True:
+            with self._lock:
+                if not self._callbacks:
+                    break
+                callback = self._callbacks.pop()
+            try:
+                callback()
+            except Exception:
+                self._log.exception("server.stop_callback_failed")
+                self._exit_code = self._exit_code or 1
+        self._log.info("server.stopped", exit_code=self._exit_code)
+        return self._exit_code
+
+    def run(self) -> NoReturn:
+        """`serve_until_stopped`, then leave the process.
+
+        By `os._exit`: the interpreter's own end would wait for every worker thread, also for one whose cancelled call is
+        stuck. All that must be kept was kept by the `on_stop` callbacks.
+        """
+        exit_code = self.serve_until_stopped()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(exit_code)
+
+    def _declare(self, service_name: str) -> None:
+        if service_name not in self._service_names:
+            self._service_names.append(service_name)
+        self._health.set(service_name, health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    def _bind(self, address: str) -> str:
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise InvalidSettingError(
+                f"{self.name} cannot listen at {address}: the address is taken or not of this machine",
+                name="address",
+                source=address,
+            ) from error
+        if address.startswith("unix:"):
+            return address
+        host = address.rpartition(":")[0]
+        return f"{WILDCARD_HOSTS.get(host, host)}:{port}"
+
+    def _drain(self) -> None:
+        with self._lock:
+            self.stopping.set()
+            self._health.enter_graceful_shutdown()
+        stopped = self._server.stop(GRACE_SECONDS)
+        if not self._work.wait_until_done(GRACE_SECONDS):
+            self._log.warning("server.grace_over", seconds=GRACE_SECONDS)
+        # A shorter grace takes the place of the longer one: idle streams need not be waited for.
+        self._server.stop(LAST_ANSWERS_SECONDS)
+        stopped.wait(GRACE_SECONDS)
+
+
+def main(
+    component: str,
+    model: type[Settings],
+    serve: Callable[[ServiceServer, Settings, Origins], None],
+    argv: Sequence[str] | None = None,
+) -> NoReturn:
+    """Run a component's process: see the top of this module."""
+    try:
+        settings, origins = load_from_process(component, model, argv)
+        configure_logging(component, settings.log_level)
+    except InvalidSettingError as error:
+        print_and_exit(error)
+    if settings.parent_pid is not None:
+        parent_watch.die_with_parent(settings.parent_pid)
+    if origins.ignored_names:
+        structlog.get_logger(f"reput.{component}").warning(
+            "settings.ignored", source=origins.ignored_source, names=list(origins.ignored_names)
+        )
+    server = ServiceServer(component, settings)
+    try:
+        serve(server, settings, origins)
+        server.start()
+    except InvalidSettingError as error:
+        print_and_exit(error)
+    server.run()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees all of it or none of it."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text)
+    scratch.replace(path)

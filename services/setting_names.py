@@ -1,0 +1,138 @@
+"""Every setting of every component, as plain data: what exists, its default, its unit, what it means.
+
+Each component reads only its own settings, but all of them refuse a name that nobody has, so that a typing error in an
+environment or a file that four processes share does not pass in silence. A component's `settings.py` defines types and
+checks; a test holds the two together.
+
+The same setting has these spellings (component `commitlog`, name `file_size_bytes`; shared settings have no component):
+
+    environment   REPUT_COMMITLOG_FILE_SIZE_BYTES       REPUT_STORE
+    TOML          [commitlog] file_size_bytes = ...     store = ...  (above the first section)
+    flag          --file-size-bytes                     --store
+"""
+
+import dataclasses
+import difflib
+import re
+
+COMPONENTS = ("commitlog", "consumequeue", "index", "gateway")
+SHARED = ""
+PREFIX = "REPUT_"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting.
+
+    Attributes:
+        component: who has it; empty for the shared ones.
+        name: lower case, unit last.
+        default: as text; empty for "none".
+        unit: of the value; empty where the name or a list of values says it.
+        help: one line.
+        secret: the value is never printed.
+    """
+
+    component: str
+    name: str
+    default: str
+    unit: str
+    help: str
+    secret: bool = False
+
+    @property
+    def environment_name(self) -> str:
+        """The name of the environment variable."""
+        return PREFIX + "_".join(part.upper() for part in (self.component, self.name) if part)
+
+    @property
+    def toml_name(self) -> str:
+        """The name in a settings file, with its section."""
+        return f"[{self.component}] {self.name}" if self.component else self.name
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(SHARED, "config", "", "", "Settings file: TOML, or a RocketMQ broker.conf."),
+    Setting(SHARED, "broker_conf", "", "", "A RocketMQ broker.conf, below the settings file in rank."),
+    Setting(SHARED, "store", "store", "", "Store root, laid out like RocketMQ's storePathRootDir."),
+    Setting(SHARED, "read_only", "false", "true|false", "Write nothing under the store root and take no lock."),
+    Setting(SHARED, "broker_name", "broker-a", "", "The shard's name."),
+    Setting(SHARED, "store_host", "127.0.0.1:10911", "IP:port", "Store host written into records; nobody dials it."),
+    Setting(SHARED, "log_level", "info", "debug|info|warning|error", "Least level of log lines."),
+    Setting(SHARED, "worker_count", "64", "threads", "Calls that a service works on at the same time."),
+    Setting(SHARED, "address_file", "", "", "File that gets the bound address once the service listens."),
+    Setting(SHARED, "parent_pid", "", "pid", "Process with which this one ends at once."),
+    Setting(SHARED, "commitlog_target", "127.0.0.1:8082", "host:port|unix:/path", "Where the commitlog service is."),
+    Setting(
+        SHARED, "consumequeue_target", "127.0.0.1:8083", "host:port|unix:/path", "Where the consumequeue service is."
+    ),
+    Setting(SHARED, "index_target", "127.0.0.1:8084", "host:port|unix:/path", "Where the index service is."),
+    Setting(
+        "commitlog",
+        "address",
+        "127.0.0.1:8082",
+        "host:port|unix:/path",
+        "Where the service listens; port 0: a free one.",
+    ),
+    Setting(
+        "commitlog", "file_size_bytes", "1073741824", "bytes", "Size of a log file; an existing log decides itself."
+    ),
+    Setting("commitlog", "flush_mode", "async", "async|sync", "When an append is answered, unless it says so itself."),
+    Setting("commitlog", "flush_interval_millis", "10", "milliseconds", "Most age of an unflushed record."),
+    Setting("commitlog", "message_size_bytes_max", "4194304", "bytes", "Largest body of a message."),
+    Setting("commitlog", "properties_crc", "true", "true|false", "Write RocketMQ's __CRC32# property."),
+    Setting("commitlog", "auto_create_topic", "true", "true|false", "A first message makes its topic."),
+    Setting("commitlog", "default_topic_queue_count", "8", "queues", "Queues of a topic made by its first message."),
+    Setting(
+        "consumequeue",
+        "address",
+        "127.0.0.1:8083",
+        "host:port|unix:/path",
+        "Where the service listens; port 0: a free one.",
+    ),
+    Setting(
+        "consumequeue",
+        "file_size_bytes",
+        "6000000",
+        "bytes",
+        "Size of a queue file; existing queues decide themselves.",
+    ),
+    Setting(
+        "index", "address", "127.0.0.1:8084", "host:port|unix:/path", "Where the service listens; port 0: a free one."
+    ),
+    Setting(
+        "index", "hash_slot_count", "5000000", "slots", "Hash slots of an index file; existing files decide themselves."
+    ),
+    Setting(
+        "index", "entry_count_max", "20000000", "entries", "Entries of an index file; existing files decide themselves."
+    ),
+    Setting("index", "enabled", "true", "true|false", "Build index files."),
+    Setting(
+        "gateway", "address", "127.0.0.1:8081", "host:port|unix:/path", "Where the service listens; port 0: a free one."
+    ),
+    Setting(
+        "gateway", "shards", "", "name=commitlog,consumequeue,index;...", "The shards; empty: the one of the targets."
+    ),
+    Setting(
+        "gateway", "page_token_key", "", "", "Key that signs page tokens; empty: a new one at each start.", secret=True
+    ),
+)
+BY_ENVIRONMENT_NAME = {setting.environment_name: setting for setting in SETTINGS}
+
+# What Kubernetes puts into every container for a Service called reput or reput-something.
+_KUBERNETES_NAME = re.compile(r"REPUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_\w+)")
+_KUBERNETES_PORT = re.compile(r"REPUT_(\w+_)?PORT")
+_KUBERNETES_PORT_VALUE = re.compile(r"(tcp|udp|sctp)://")
+
+
+def is_from_kubernetes(name: str, value: str) -> bool:
+    """True for an environment variable that Kubernetes made for a Service, and no user."""
+    if _KUBERNETES_NAME.fullmatch(name):
+        return True
+    return bool(_KUBERNETES_PORT.fullmatch(name) and _KUBERNETES_PORT_VALUE.match(value))
+
+
+def suggestion(name: str, possible: list[str]) -> str:
+    """` Did you mean ...?` with the nearest of the possible names, or nothing when none is near."""
+    near = difflib.get_close_matches(name, possible, n=2, cutoff=0.6)
+    return f" Did you mean {' or '.join(near)}?" if near else ""

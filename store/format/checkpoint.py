@@ -1,0 +1,62 @@
+"""StoreCheckpoint: the file `checkpoint` of a store root, one page of 4,096 bytes.
+
+    0   i64  store time up to which the log is flushed, ms
+    8   i64  the same for the consume queues
+    16  i64  the same for the index
+    24  i64  master's flushed commit-log offset (replication)
+    32  i64  confirmed commit-log offset (replication)
+    40  ...  zeros
+
+Big-endian. Source: `StoreCheckpoint`, RocketMQ 5.3.3. The smallest of the first three, less 3
+seconds, tells RocketMQ with which file its recovery begins.
+"""
+
+import struct
+from dataclasses import dataclass
+
+from store.errors import StoreCorruptedError
+
+CHECKPOINT_SIZE_BYTES = 4096
+_FIELDS = struct.Struct(">qqqqq")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCheckpoint:
+    """The five numbers; 0 where nothing was said yet. `rest` is what a newer RocketMQ may keep behind them."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_phy_offset: int = 0
+    rest: bytes = b""
+
+
+def encode_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
+    """The whole page."""
+    fields = _FIELDS.pack(
+        checkpoint.physic_msg_timestamp,
+        checkpoint.logics_msg_timestamp,
+        checkpoint.index_msg_timestamp,
+        checkpoint.master_flushed_offset,
+        checkpoint.confirm_phy_offset,
+    )
+    page = (fields + checkpoint.rest).ljust(CHECKPOINT_SIZE_BYTES, b"\0")
+    assert len(page) == CHECKPOINT_SIZE_BYTES, len(page)
+    return page
+
+
+def decode_checkpoint(data: bytes | bytearray | memoryview) -> StoreCheckpoint:
+    """The checkpoint in a file's bytes.
+
+    Raises:
+        StoreCorruptedError: fewer than 40 bytes. A longer file is no error, its first page counts.
+    """
+    if len(data) < _FIELDS.size:
+        raise StoreCorruptedError(
+            f"The checkpoint has {len(data)} bytes, not {CHECKPOINT_SIZE_BYTES}; remove it to have it made anew.",
+            file="checkpoint",
+            offset=len(data),
+        )
+    rest = bytes(data[_FIELDS.size : CHECKPOINT_SIZE_BYTES]).rstrip(b"\0")
+    return StoreCheckpoint(*(*_FIELDS.unpack_from(data), rest))

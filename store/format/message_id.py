@@ -1,0 +1,140 @@
+"""The two ids of a message.
+
+offsetMsgId says where a message lies: host and commit-log offset in upper-case hexadecimal.
+
+    IPv4:  4 B address | i32 port | i64 commit-log offset    32 digits
+    IPv6: 16 B address | i32 port | i64 commit-log offset    56 digits
+
+The unique key (property UNIQ_KEY) is made by the producer:
+
+    4 or 16 B address | u16 pid | i32 class-loader hash | u32 ms since the month began | u16 counter    32 or 56 digits
+
+The month began by the clock on the producer's wall, and which month it was is not in the key: a reader takes the last
+one that does not put the key into the future. Sources: `MessageDecoder`, `MessageClientIDSetter`, RocketMQ 5.3.3.
+"""
+
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+
+from store.errors import InvalidMessageIdError
+from store.format.host import Host, decode_host, encode_host
+from store.format.record_layout import I64
+
+_ID = re.compile(r"(?:[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56})")
+_UNIQUE_KEY_TAIL = struct.Struct(">HiIH")
+_U32_MASK = 0xFFFFFFFF
+
+
+def encode_offset_msg_id(host: Host, commit_log_offset: int) -> str:
+    """The id of the record at `commit_log_offset` of the store that calls itself `host`."""
+    return (encode_host(host) + I64.pack(commit_log_offset)).hex().upper()
+
+
+def decode_offset_msg_id(text: str) -> tuple[Host, int]:
+    """Store host and commit-log offset of an id; either case of letters.
+
+    Raises:
+        InvalidMessageIdError: not 32 or 56 hexadecimal digits, or the offset is negative.
+    """
+    if not _ID.fullmatch(text):
+        raise InvalidMessageIdError(
+            f"{text[:64]!r} is no offsetMsgId: it takes 32 (IPv4) or 56 (IPv6) hexadecimal digits.", messageId=text[:64]
+        )
+    data = bytes.fromhex(text)
+    offset: int = I64.unpack(data[-8:])[0]
+    if offset < 0:
+        raise InvalidMessageIdError(
+            f"{text!r} is no offsetMsgId: it names commit-log offset {offset}.", messageId=text, commitLogOffset=offset
+        )
+    return decode_host(data[:-8]), offset
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """What a unique key says: the producer's address and process, when (ms since 1970 UTC), its running number."""
+
+    ip: str
+    pid: int
+    class_loader_hash: int
+    time_millis: int
+    counter: int
+
+
+def decode_unique_key(text: str, *, now_millis: int | None = None, time_zone: tzinfo | None = None) -> UniqueKey | None:
+    """The parts of a unique key made RocketMQ's way; None when it was made in another way.
+
+    Args:
+        text: the key; either case of letters.
+        now_millis: the key is not younger than this; by default the present.
+        time_zone: the producer's; by default this machine's.
+    """
+    if not _ID.fullmatch(text):
+        return None
+    data = bytes.fromhex(text)
+    address = data[: -_UNIQUE_KEY_TAIL.size]
+    pid, class_loader_hash, span_millis, counter = _UNIQUE_KEY_TAIL.unpack(data[-_UNIQUE_KEY_TAIL.size :])
+    now_millis = int(time.time() * 1000) if now_millis is None else now_millis
+    begin_millis = _month_begin_millis(now_millis, time_zone)
+    if begin_millis + span_millis > now_millis:
+        begin_millis = _month_begin_millis(begin_millis - 1, time_zone)
+    ip = socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)
+    return UniqueKey(ip, pid, class_loader_hash, begin_millis + span_millis, counter)
+
+
+class UniqueKeyGenerator:
+    """Makes unique keys as RocketMQ's producer does; safe for many threads.
+
+    Args:
+        ip: IPv4 or IPv6 of this machine.
+        pid: of this process; its low 16 bits are kept.
+        class_loader_hash: tells two generators of one process apart, a signed i32.
+        clock_millis: time since 1970 UTC.
+        time_zone: whose months count; by default this machine's.
+    """
+
+    def __init__(
+        self,
+        ip: str,
+        pid: int,
+        *,
+        class_loader_hash: int,
+        clock_millis: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        time_zone: tzinfo | None = None,
+    ) -> None:
+        fixed = encode_host(Host(ip, 0))[:-4] + struct.pack(">Hi", pid & 0xFFFF, class_loader_hash)
+        self._prefix = fixed.hex().upper()
+        self._clock_millis = clock_millis
+        self._time_zone = time_zone
+        self._lock = threading.Lock()
+        self._counter = 0
+        self._begin_millis = self._end_millis = 0
+
+    def create(self) -> str:
+        """The next key, 32 or 56 upper-case digits; unlike all others of this generator within 65,536 a millisecond."""
+        now_millis = self._clock_millis()
+        with self._lock:
+            counter = self._counter
+            self._counter = (counter + 1) & 0xFFFF
+            if not self._begin_millis <= now_millis < self._end_millis:
+                self._begin_millis = _month_begin_millis(now_millis, self._time_zone)
+                self._end_millis = _month_begin_millis(self._begin_millis + 32 * 86_400_000, self._time_zone)
+            span_millis = now_millis - self._begin_millis
+        return f"{self._prefix}{span_millis & _U32_MASK:08X}{counter:04X}"
+
+
+def _month_begin_millis(time_millis: int, time_zone: tzinfo | None) -> int:
+    """When the month of a time began, in milliseconds; a None zone is this machine's."""
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=time_millis)
+    if time_zone is None:
+        local = datetime.fromtimestamp(time_millis / 1000)
+        begin = datetime(local.year, local.month, 1)
+    else:
+        from_utc = time_zone.fromutc(moment.replace(tzinfo=time_zone))
+        begin = datetime(from_utc.year, from_utc.month, 1, tzinfo=time_zone)
+    return int(begin.timestamp()) * 1000

@@ -1,0 +1,164 @@
+"""Topic names, and the topic table `config/topics.json`.
+
+    {"dataVersion": {"counter": n, "stateVersion": n, "timestamp": ms},
+     "topicConfigTable": {NAME: {"topicName": NAME, "readQueueNums": 8, "writeQueueNums": 8, "perm": 6, ...}}}
+
+Fields that this module does not know survive a decode and encode. RocketMQ's fastjson writes tabs and no space after a
+colon, and reads plain JSON. Sources: `TopicValidator`, `TopicConfig`, `TopicConfigSerializeWrapper`, RocketMQ 5.3.3.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from store.errors import InvalidMessageError, StoreCorruptedError
+from store.format.java_hash import SCHEDULE_TOPIC
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+TOPIC_LENGTH_MAX = 127
+RETRY_OR_DLQ_TOPIC_LENGTH_MAX = 255
+# RocketMQ refuses sends to these (`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
+NOT_ALLOWED_SEND_TOPICS = frozenset(
+    (
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    )
+)
+
+PERM_READ = 4
+PERM_WRITE = 2
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def validate_topic(name: str) -> None:
+    """Refuse a name that RocketMQ would refuse: letters, digits, `%|_-`; 1 to 127 (retry and dead-letter: 255).
+
+    Raises:
+        InvalidMessageError: field `topic`.
+    """
+    if not name.strip():
+        raise InvalidMessageError("The topic is blank; name one.", field="topic")
+    if not _NAME.fullmatch(name):
+        raise InvalidMessageError(
+            f"Topic {name[:64]!r} has characters other than letters, digits and % | _ -.",
+            field="topic",
+            topic=name[:64],
+        )
+    is_internal = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    length_max = RETRY_OR_DLQ_TOPIC_LENGTH_MAX if is_internal else TOPIC_LENGTH_MAX
+    if len(name) > length_max:
+        raise InvalidMessageError(
+            f"Topic {name[:64]!r}... has {len(name)} characters, at most {length_max} are allowed.",
+            field="topic",
+            length=len(name),
+            lengthMax=length_max,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic: how many queues are read and written, and `perm` (4 read, 2 write). `other` keeps unknown fields."""
+
+    topic: str
+    read_queue_count: int
+    write_queue_count: int
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    other: Mapping[str, Any] = field(default_factory=dict)
+
+
+# JSON name, attribute, type; RocketMQ's defaults are the class's except for queue counts, which are 16.
+_FIELDS: tuple[tuple[str, str, type], ...] = (
+    ("topicName", "topic", str),
+    ("readQueueNums", "read_queue_count", int),
+    ("writeQueueNums", "write_queue_count", int),
+    ("perm", "perm", int),
+    ("topicFilterType", "topic_filter_type", str),
+    ("topicSysFlag", "topic_sys_flag", int),
+    ("order", "order", bool),
+    ("attributes", "attributes", dict),
+)
+_QUEUE_COUNT_DEFAULT = 16
+
+
+def decode_topic_table(data: bytes | str) -> dict[str, TopicConfig]:
+    """The topics of a `topics.json`, in its order.
+
+    Raises:
+        StoreCorruptedError: no JSON, or not of that form; the file's name is for the caller to add.
+    """
+    table = _load(data).get("topicConfigTable", {})
+    if not isinstance(table, dict):
+        raise _malformed("topicConfigTable is no object")
+    return {name: _decode_config(name, value) for name, value in table.items()}
+
+
+def encode_topic_table(topics: Mapping[str, TopicConfig], previous: bytes | str | None, *, time_millis: int) -> bytes:
+    """A new `topics.json` with exactly these topics.
+
+    Args:
+        topics: by name.
+        previous: the file as it was; its unknown fields stay and its dataVersion is counted on. None: a first one.
+        time_millis: when, for dataVersion.
+
+    Raises:
+        StoreCorruptedError: `previous` is no topic table.
+    """
+    document = _load(previous) if previous is not None else {}
+    version = document.get("dataVersion")
+    version = dict(version) if isinstance(version, dict) else {"counter": 0, "stateVersion": 0}
+    counter = version.get("counter")
+    version["counter"] = (counter if isinstance(counter, int) else 0) + 1
+    version["timestamp"] = time_millis
+    document["dataVersion"] = version
+    document["topicConfigTable"] = {name: _encode_config(config) for name, config in topics.items()}
+    return json.dumps(document, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _load(data: bytes | str) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise _malformed(str(error)) from error
+    if not isinstance(document, dict):
+        raise _malformed("it is no object")
+    return document
+
+
+def _decode_config(name: str, value: object) -> TopicConfig:
+    if not isinstance(value, dict):
+        raise _malformed(f"topic {name!r} is no object")
+    known: dict[str, Any] = {
+        "topic": name,
+        "read_queue_count": _QUEUE_COUNT_DEFAULT,
+        "write_queue_count": _QUEUE_COUNT_DEFAULT,
+    }
+    other = dict(value)
+    for json_name, attribute, kind in _FIELDS:
+        found = other.pop(json_name, None)
+        if found is None:
+            continue
+        if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+            raise _malformed(f"{json_name} of topic {name!r} is {found!r}")
+        known[attribute] = found
+    return TopicConfig(**known, other=other)
+
+
+def _encode_config(config: TopicConfig) -> dict[str, Any]:
+    value: dict[str, Any] = {json_name: getattr(config, attribute) for json_name, attribute, _ in _FIELDS}
+    value["attributes"] = dict(config.attributes)
+    return dict(sorted({**config.other, **value}.items()))
+
+
+def _malformed(why: str) -> StoreCorruptedError:
+    return StoreCorruptedError(f"The topic table is malformed: {why}.", file="config/topics.json", offset=0)

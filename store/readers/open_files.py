@@ -1,0 +1,89 @@
+"""OpenFiles: a bounded set of open files, shared by threads.
+
+A store has thousands of queues, a process has fewer descriptors. A file that falls out of the set stays open for whoever
+still holds it, and closes with the last one.
+"""
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+
+from store.files.file_system import FileSystem
+
+OPEN_FILE_COUNT_MAX = 512
+
+
+class OpenFile:
+    """One open file; closed when nothing refers to it any more."""
+
+    def __init__(self, fs: FileSystem, path: Path, flags: int) -> None:
+        self._fs = fs
+        self.fd = fs.open(path, flags)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Up to that many bytes; fewer only at the file's end."""
+        return self._fs.pread(self.fd, size_bytes, position)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """All of `data`, or an error."""
+        self._fs.pwrite(self.fd, data, position)
+
+    def flush(self) -> None:
+        """On the disk afterwards, or FlushFailedError."""
+        self._fs.fdatasync(self.fd)
+
+    def __del__(self) -> None:
+        fd = getattr(self, "fd", None)
+        if fd is not None:
+            self._fs.close(fd)
+
+
+class OpenFiles:
+    """Opens files at need and keeps the most recently used.
+
+    Args:
+        fs: the door to the disk.
+        writable: open for reading and writing; else for reading only.
+        count_max: files kept open.
+    """
+
+    def __init__(self, fs: FileSystem, *, writable: bool = False, count_max: int = OPEN_FILE_COUNT_MAX) -> None:
+        self.fs = fs
+        self._flags = os.O_RDWR if writable else os.O_RDONLY
+        self._count_max = count_max
+        self._lock = Lock()
+        self._files: OrderedDict[Path, OpenFile] = OrderedDict()
+
+    def get(self, path: Path) -> OpenFile:
+        """The open file; FileNotFoundError when it does not exist."""
+        with self._lock:
+            file = self._files.get(path)
+            if file is not None:
+                self._files.move_to_end(path)
+                return file
+            file = OpenFile(self.fs, path, self._flags)
+            self._files[path] = file
+            if len(self._files) > self._count_max:
+                self._files.popitem(last=False)
+            return file
+
+    def create(self, path: Path, size_bytes: int) -> OpenFile:
+        """A file of that size, zeros where nothing was written; an existing one keeps its bytes."""
+        self.fs.mkdirs(path.parent)
+        fd = self.fs.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            self.fs.ftruncate(fd, size_bytes)
+        finally:
+            self.fs.close(fd)
+        return self.get(path)
+
+    def forget(self, path: Path) -> None:
+        """Drops a file that was removed or replaced."""
+        with self._lock:
+            self._files.pop(path, None)
+
+    def close(self) -> None:
+        """Drops all files."""
+        with self._lock:
+            self._files.clear()

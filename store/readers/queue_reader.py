@@ -1,0 +1,243 @@
+"""Read-only access to consume queues: one queue as an array of 20-byte units, and all queues of a root.
+
+Theory of operation: a queue's files, laid end to end, hold unit n at byte n * 20; names are the first byte. Units are written
+in order, so the end of a queue is the first empty unit (size 0) of its last file. Units at the front may point to records
+that the log no longer has, or be fillers; the queue's min offset is the first unit that does neither. Nothing here keeps
+units in memory.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from store.errors import StoreCorruptedError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.paths import consume_queue_dir, log_file_name, parse_log_file_name, queue_dir
+from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit, decode_queue_units
+from store.readers.open_files import OpenFiles
+
+READ_UNIT_COUNT = 4096
+
+
+def first_true(begin: int, end: int, predicate: Callable[[int], bool]) -> int:
+    """The first number of [begin, end) for which a predicate that never turns false again holds; `end` if none."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if predicate(middle):
+            end = middle
+        else:
+            begin = middle + 1
+    return begin
+
+
+def detect_queue_file_size(fs: FileSystem, root: Path) -> int | None:
+    """The size that most queue files of a root have, in bytes; None when there are no files.
+
+    A file cut short by damage is outvoted by the others; it is repaired by the owner.
+    """
+    sizes: Counter[int] = Counter()
+    queues = Path(consume_queue_dir(str(root)))
+    for topic in fs.listdir(queues):
+        for queue_name in _listdir(fs, queues / topic):
+            directory = queues / topic / queue_name
+            firsts = file_offsets(fs, directory)
+            for first in firsts:
+                size = fs.stat_size(directory / log_file_name(first))
+                if size > 0 and size % UNIT_SIZE_BYTES == 0 and first % size == 0:
+                    sizes[size] += 1
+            # Two neighbouring names say it too, whatever became of the files' lengths.
+            sizes.update(b - a for a, b in pairwise(firsts) if (b - a) % UNIT_SIZE_BYTES == 0)
+    return max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
+
+
+def _listdir(fs: FileSystem, directory: Path) -> list[str]:
+    return fs.listdir(directory) if fs.is_dir(directory) else []
+
+
+def file_offsets(fs: FileSystem, directory: Path) -> list[int]:
+    """First bytes of the queue files in a folder, rising; other names are passed over."""
+    offsets = (parse_log_file_name(name) for name in _listdir(fs, directory))
+    return sorted(offset for offset in offsets if offset is not None)
+
+
+def list_queue_ids(fs: FileSystem, root: Path) -> list[tuple[str, int]]:
+    """Topic and queue id of every queue folder that has files, sorted."""
+    found = []
+    queues = Path(consume_queue_dir(str(root)))
+    for topic in _listdir(fs, queues):
+        for name in _listdir(fs, queues / topic):
+            if name.isascii() and name.isdecimal() and str(int(name)) == name and file_offsets(fs, queues / topic / name):
+                found.append((topic, int(name)))
+    return sorted(found)
+
+
+class QueueUnits:
+    """One queue's files as an array of units.
+
+    Args:
+        files: opens them.
+        directory: the queue's folder.
+        file_size_bytes: size of each file.
+
+    `begin` is the first unit that the files have room for, `end` the first one not written; both in units. `load` finds
+    them; an owner that writes keeps `end` by itself.
+    """
+
+    def __init__(self, files: OpenFiles, directory: Path, file_size_bytes: int) -> None:
+        assert file_size_bytes % UNIT_SIZE_BYTES == 0, file_size_bytes
+        self.directory = directory
+        self.file_size_bytes = file_size_bytes
+        self.files = files
+        self.begin = 0
+        self.end = 0
+        self._first_real: int | None = None
+        self._min_of: tuple[int, int] | None = None  # (log's first offset, min offset)
+
+    def load(self) -> None:
+        """Finds `begin` and `end` from the files."""
+        offsets = file_offsets(self.files.fs, self.directory)
+        self._first_real = self._min_of = None
+        self.begin = self.end = offsets[0] // UNIT_SIZE_BYTES if offsets else 0
+        per_file = self.file_size_bytes // UNIT_SIZE_BYTES
+        for offset in reversed(offsets):
+            first = offset // UNIT_SIZE_BYTES
+            end = first_true(first, first + per_file, lambda n: self._is_empty(n))
+            if end > first:
+                self.end = end
+                break
+
+    def read_bytes(self, begin: int, end: int) -> bytes:
+        """The bytes of units [begin, end); zeros where a file is missing or short."""
+        position, stop = begin * UNIT_SIZE_BYTES, end * UNIT_SIZE_BYTES
+        parts = []
+        while position < stop:
+            within = position % self.file_size_bytes
+            size = min(stop - position, self.file_size_bytes - within)
+            try:
+                data = self.files.get(self.path_of(position - within)).read(within, size)
+            except FileNotFoundError:
+                data = b""
+            parts.append(data.ljust(size, b"\0"))
+            position += size
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def path_of(self, first_byte: int) -> Path:
+        """The file whose name is that byte."""
+        return self.directory / log_file_name(first_byte)
+
+    def unit(self, queue_offset: int) -> QueueUnit:
+        """One unit as it lies there, empty or filler included."""
+        return decode_queue_unit(self.read_bytes(queue_offset, queue_offset + 1))
+
+    def units(self, queue_offset: int, count: int, log_first_offset: int = 0) -> list[tuple[int, QueueUnit]]:
+        """Up to `count` units with their positions, from a position on; fillers are left out.
+
+        Raises:
+            StoreCorruptedError: a place before the queue's end is empty.
+        """
+        found: list[tuple[int, QueueUnit]] = []
+        position = max(queue_offset, self.min_offset(log_first_offset))
+        end = self.end
+        while len(found) < count and position < end:
+            stop = min(end, position + count - len(found))
+            for number, unit in enumerate(decode_queue_units(self.read_bytes(position, stop)), position):
+                if unit.is_empty:
+                    byte = number * UNIT_SIZE_BYTES
+                    path = self.path_of(byte - byte % self.file_size_bytes)
+                    raise StoreCorruptedError(
+                        f"{path} has no unit at byte {byte % self.file_size_bytes}, before the queue's end: "
+                        "remove the queue's files to have them built again",
+                        file=path,
+                        offset=byte % self.file_size_bytes,
+                    )
+                if not unit.is_filler:
+                    found.append((number, unit))
+            position = stop
+        return found
+
+    def min_offset(self, log_first_offset: int) -> int:
+        """The first unit whose record is at or behind the log's first; `end` when there is none."""
+        known = self._min_of
+        if known is not None and known[0] == log_first_offset and self.begin <= known[1] < self.end:
+            return known[1]
+        first = self._skip_fillers()
+        end = self.end
+        found = first_true(first, end, lambda n: self._log_offset_from(n) >= log_first_offset)
+        self._min_of = (log_first_offset, found)
+        return found
+
+    def end_before(self, log_end_offset: int) -> int:
+        """The first unit, from the front, whose record does not begin before that offset, or that is empty."""
+
+        def is_behind(number: int) -> bool:
+            unit = self.unit(number)
+            return unit.is_empty or unit.commit_log_offset >= log_end_offset
+
+        return first_true(self._skip_fillers(), self.end, is_behind)
+
+    def next_log_offset(self) -> int:
+        """The first byte of the log behind the queue's last record; 0 for an empty queue."""
+        if self.end <= self.begin:
+            return 0
+        unit = self.unit(self.end - 1)
+        return 0 if unit.is_filler else unit.next_offset
+
+    def forget_front(self) -> None:
+        """Drops what is remembered of the front, after the files there changed."""
+        self._first_real = self._min_of = None
+
+    def _is_empty(self, number: int) -> bool:
+        return self.unit(number).is_empty
+
+    def _skip_fillers(self) -> int:
+        if self._first_real is None or not self.begin <= self._first_real < self.end:
+            self._first_real = self._real_from(self.begin)
+        return self._first_real
+
+    def _real_from(self, number: int) -> int:
+        while number < self.end:
+            stop = min(number + READ_UNIT_COUNT, self.end)
+            for at, unit in enumerate(decode_queue_units(self.read_bytes(number, stop)), number):
+                if unit != FILLER:
+                    return at
+            number = stop
+        return number
+
+    def _log_offset_from(self, number: int) -> int:
+        unit = self.unit(number)
+        if unit.is_filler:
+            number = self._real_from(number)
+            unit = self.unit(number) if number < self.end else QueueUnit(1 << 62, 0, 0)
+        return unit.commit_log_offset
+
+
+class QueueReader:
+    """All consume queues of a store root, read-only; sees what its owner has written so far.
+
+    Args:
+        root: the store root.
+        fs: the door to the disk.
+    """
+
+    def __init__(self, root: Path, fs: FileSystem | None = None) -> None:
+        self._root = root
+        self._fs = fs or RealFileSystem()
+        self._files = OpenFiles(self._fs)
+
+    def topics(self) -> list[str]:
+        """Topics that have a queue, sorted."""
+        return sorted({topic for topic, _ in list_queue_ids(self._fs, self._root)})
+
+    def queues(self, topic: str) -> list[int]:
+        """Queue ids of a topic, rising."""
+        return [queue_id for name, queue_id in list_queue_ids(self._fs, self._root) if name == topic]
+
+    def queue(self, topic: str, queue_id: int) -> QueueUnits:
+        """One queue as it is now; empty when it has no files."""
+        directory = Path(queue_dir(str(self._root), topic, queue_id))
+        offsets = file_offsets(self._fs, directory)
+        size = self._fs.stat_size(directory / log_file_name(offsets[0])) if offsets else UNIT_SIZE_BYTES
+        units = QueueUnits(self._files, directory, max(size - size % UNIT_SIZE_BYTES, UNIT_SIZE_BYTES))
+        units.load()
+        return units
