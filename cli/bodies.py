@@ -95,7 +95,7 @@ def read_body(characters: str, form: str) -> bytes:
 
 
 def _is_json(text: str) -> bool:
-    if not text.lstrip()[:1] in ("{", "["):
+    if text.lstrip()[:1] not in ("{", "["):
         return False
     try:
         json.loads(text)

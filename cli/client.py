@@ -21,10 +21,12 @@ ADVICE_BY_REASON = {
     "QUEUE_NOT_FOUND": "`reput topics` lists the queues of each topic.",
     "BROKER_NOT_FOUND": "`reput status` lists the shards by name (-b NAME).",
     "RECORD_NOT_FOUND": "The record may have been retired, or the id belongs to another store.",
-    "INVALID_MESSAGE_ID": "An offsetMsgId has 32 or 56 hex digits; for a producer's id use queryMsgByUniqueKey -t TOPIC -i ID.",
+    "INVALID_MESSAGE_ID": (
+        "An offsetMsgId has 32 or 56 hex digits; for a producer's id use queryMsgByUniqueKey -t TOPIC -i ID."
+    ),
     "INVALID_PAGE_TOKEN": "Start the query again.",
     "STORE_READ_ONLY": "Serve the store without --read-only to append.",
-    "STORE_RECOVERING": "The store is reading its log after a start: try again soon; `reput status` shows how far it is.",
+    "STORE_RECOVERING": "The store is reading its log after a start: try again soon.",
     "SERVICE_UNAVAILABLE": "`reput status` shows which service does not answer.",
     "DISK_FULL": "Free some space under the store, then send again.",
     "FLUSH_FAILED": "The outcome is unknown and the store is fenced: check the disk, restart the services, send again.",
@@ -33,7 +35,9 @@ ADVICE_BY_REASON = {
     "RESOURCE_BUSY": "Try again soon.",
 }
 ADVICE_BY_CODE = {
-    grpc.StatusCode.UNAVAILABLE: "Is the gateway running there? `reput serve --store DIR` starts one; --address names another.",
+    grpc.StatusCode.UNAVAILABLE: (
+        "Is the gateway running there? `reput serve --store DIR` starts one; --address names another."
+    ),
     grpc.StatusCode.DEADLINE_EXCEEDED: "Give it longer with --timeout SECONDS, or ask for less with -m.",
     grpc.StatusCode.UNIMPLEMENTED: "That address is no Reput gateway, or an older one.",
 }

@@ -11,9 +11,11 @@ from cli.options import OutputFormat
 
 TIMEOUT_SECONDS = 10.0
 PAGE_SIZE = 1000
+ADDRESS_VARIABLE = "REPUT_ADDRESS"
 
 
-def topics(  # noqa: D417 - the flags say what they are
+def topics(
+    *,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
@@ -65,7 +67,8 @@ def list_topics(stub: Any, timeout: float) -> tuple[list[Any], bool]:
             return listed, partial
 
 
-def status(  # noqa: D417
+def status(
+    *,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
@@ -100,7 +103,8 @@ def status(  # noqa: D417
     return Exit.PARTIAL
 
 
-def config(  # noqa: D417
+def config(
+    *,
     config_file: Annotated[
         str | None, typer.Option("--config", help="A TOML file, or a RocketMQ broker.conf; default: REPUT_CONFIG.")
     ] = None,
@@ -108,18 +112,27 @@ def config(  # noqa: D417
 ) -> int:
     """Show each setting, its value and where the value came from; then names that a broker.conf has and we don't."""
     from services import settings
-
     from store.errors import StoreError
 
-    environ = dict(os.environ)
-    if config_file is not None:
-        environ["REPUT_CONFIG"] = config_file
+    # The command's own setting: the services know no such name.
+    environ = {name: value for name, value in os.environ.items() if name != ADDRESS_VARIABLE}
     try:
-        rows, ignored = settings.config_rows(environ)
+        rows, ignored = settings.config_rows(environ=environ, config=config_file)
     except StoreError as error:
         usage_error(error.message, "Correct or remove it; `reput config` shows the names that there are.")
-    table = [{"name": row.name, "value": row.value, "origin": row.origin} for row in rows]
-    _print_rows("settings", table, output, {"ignored": list(ignored)}, columns=["name", "value", "origin"])
+    table = [
+        {"name": row.setting.environment_name, "value": row.value, "unit": row.setting.unit, "origin": row.origin}
+        for row in rows
+    ]
+    table.append(
+        {
+            "name": ADDRESS_VARIABLE,
+            "value": os.environ.get(ADDRESS_VARIABLE) or options.DEFAULT_ADDRESS,
+            "unit": "host:port",
+            "origin": f"environment {ADDRESS_VARIABLE}" if os.environ.get(ADDRESS_VARIABLE) else settings.DEFAULT,
+        }
+    )
+    _print_rows("settings", table, output, {"ignored": list(ignored)}, columns=["name", "value", "unit", "origin"])
     if ignored and output is OutputFormat.TABLE:
         print("\nignored (no such setting here): " + ", ".join(ignored))
     return Exit.FOUND

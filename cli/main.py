@@ -3,6 +3,7 @@
 Every verb imports what it needs when it runs, so that `reput --version` and `--help` stay quick.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -61,8 +62,32 @@ def _build_app() -> Any:
         "demo": demo.demo,
     }
     for name, function in verbs.items():
-        app.command(name)(function)
+        app.command(name)(_as_command(function))
     return app
+
+
+def _as_command(verb: Callable[..., int]) -> Callable[..., None]:
+    """The verb, its result made the process's exit code."""
+    import functools
+
+    import typer
+
+    @functools.wraps(verb)
+    def run(**arguments: Any) -> None:
+        try:
+            code = verb(**arguments)
+            sys.stdout.flush()
+        except CliError as error:
+            show_error(error)
+            code = error.code
+        except KeyboardInterrupt:
+            code = 130
+        except BrokenPipeError:  # whoever read stdout has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = Exit.FOUND
+        raise typer.Exit(int(code))
+
+    return run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,26 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal without a character must not end the answer
-    import click
-
     try:
-        import typer.main
-
-        code = typer.main.get_command(_build_app()).main(arguments, prog_name="reput", standalone_mode=False)
-    except CliError as error:
-        show_error(error)
-        return error.code
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except click.ClickException as refused:
-        refused.show()
-        return Exit.USAGE
-    except (click.Abort, KeyboardInterrupt):
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read stdout has gone; nothing more can be said
-        return Exit.FOUND
-    return code if isinstance(code, int) else Exit.FOUND
+        _build_app()(arguments, prog_name="reput")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else Exit.FOUND
+    return Exit.FOUND
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ MESSAGES_DEFAULT = 64
 TIMEOUT_SECONDS = 30.0
 
 
-def query_msg_by_key(  # noqa: D417 - the flags say what they are
+def query_msg_by_key(
+    *,
     topic: options.Topic,
     key: Annotated[str, typer.Option("--msgKey", "-k", help="Business key, whole.")],
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at or after this.")] = None,
@@ -52,7 +53,8 @@ def query_msg_by_key(  # noqa: D417 - the flags say what they are
     return _print_found(messages, pages.completeness, output, body, details=False)
 
 
-def query_msg_by_id(  # noqa: D417
+def query_msg_by_id(
+    *,
     offset_msg_id: Annotated[str, typer.Option("--msgId", "-i", help="offsetMsgId: 32 or 56 hex digits.")],
     topic: Annotated[str, typer.Option("--topic", "-t", help="The message must be of this topic.")] = "",
     broker_name: Annotated[str, typer.Option("--brokerName", "-b", help="The shard to ask.")] = "",
@@ -76,7 +78,8 @@ def query_msg_by_id(  # noqa: D417
     return _print_found([message], _complete(), output, body, details=True, charset=charset)
 
 
-def query_msg_by_unique_key(  # noqa: D417
+def query_msg_by_unique_key(
+    *,
     topic: options.Topic,
     unique_key: Annotated[str, typer.Option("--msgId", "-i", help="The producer's id, whole.")],
     show_all: Annotated[bool, typer.Option("--showAll", "-a", help="Every copy, not only the newest.")] = False,
@@ -98,12 +101,13 @@ def query_msg_by_unique_key(  # noqa: D417
             lambda page: stub.QueryMessageByUniqueKey(page, timeout=timeout), request, None if show_all else 1
         )
         messages = [_with_body(stub, message, timeout) for message in pages]
-    if pages.completeness == pb_truncated() and not show_all:
+    if pages.completeness == _truncated() and not show_all:
         note("there may be more copies: -a shows all")
     return _print_found(messages, pages.completeness, output, body, details=True)
 
 
-def query_msg_by_offset(  # noqa: D417
+def query_msg_by_offset(
+    *,
     topic: options.Topic,
     queue_id: Annotated[int, typer.Option("--queueId", "-i", help="Queue inside the topic.")],
     offset_or_format: Annotated[
@@ -225,8 +229,7 @@ def _complete() -> Any:
     return message_pb2.COMPLETENESS_COMPLETE
 
 
-def pb_truncated() -> Any:
-    """The enum's value for "there are, or may be, more"."""
+def _truncated() -> Any:
     from reput.message.v1 import message_pb2
 
     return message_pb2.COMPLETENESS_TRUNCATED

@@ -21,7 +21,8 @@ LINE_FIELDS = {
 }
 
 
-def send(  # noqa: D417 - the flags say what they are
+def send(
+    *,
     topic: options.Topic,
     body: Annotated[str | None, typer.Option("--body", "-b", help="The payload as text.")] = None,
     body_file: Annotated[pathlib.Path | None, typer.Option("--body-file", help="A file; - is stdin.")] = None,
@@ -61,7 +62,8 @@ def send(  # noqa: D417 - the flags say what they are
     return Exit.FOUND
 
 
-def load(  # noqa: D417
+def load(
+    *,
     file: Annotated[pathlib.Path, typer.Argument(help="JSON lines; - is stdin.")],
     sync: Annotated[bool, typer.Option("--sync", help="Answer when they are on the disk.")] = False,
     output: options.Output = OutputFormat.TABLE,
@@ -102,7 +104,9 @@ def append_all(stub: Any, messages: list[Any], flush: int, timeout: float) -> It
     bodies_bytes = 0
     for message in messages:
         if batch and (len(batch) == BATCH_COUNT_MAX or bodies_bytes + len(message.body) > BATCH_BODIES_BYTES_MAX):
-            yield list(stub.AppendMessages(pb.AppendMessagesRequest(messages=batch, flush=flush), timeout=timeout).results)
+            yield list(
+                stub.AppendMessages(pb.AppendMessagesRequest(messages=batch, flush=flush), timeout=timeout).results
+            )
             batch, bodies_bytes = [], 0
         batch.append(message)
         bodies_bytes += len(message.body)

@@ -9,7 +9,9 @@ from cli.exits import usage_error
 
 StoreDir = Annotated[
     pathlib.Path,
-    typer.Option("--store", envvar="REPUT_STORE", help="The store root, also one that RocketMQ wrote.", file_okay=False),
+    typer.Option(
+        "--store", envvar="REPUT_STORE", help="The store root, also one that RocketMQ wrote.", file_okay=False
+    ),
 ]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Write nothing under the store root; appends are refused.")]
 GatewayPort = Annotated[
@@ -23,7 +25,8 @@ PortFile = Annotated[
 ]
 
 
-def serve(  # noqa: D417 - the flags say what they are
+def serve(
+    *,
     store: StoreDir,
     read_only: ReadOnly = False,
     gateway_port: GatewayPort = None,
@@ -32,10 +35,13 @@ def serve(  # noqa: D417 - the flags say what they are
 ) -> int:
     """Start the four services on one store root and end them together."""
     from deploy.local import LocalStack
+    from store.errors import InvalidSettingError
 
     check_store(store, read_only)
-    stack = LocalStack(store, read_only=read_only, gateway_port=gateway_port, port_file=port_file)
-    return stack.run()
+    try:
+        return LocalStack(store, read_only=read_only, gateway_port=gateway_port, port_file=port_file).run()
+    except InvalidSettingError as error:
+        usage_error(error.message, "`reput config` shows every setting and where its value comes from.")
 
 
 def check_store(store: pathlib.Path, read_only: bool) -> None:

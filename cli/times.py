@@ -10,7 +10,10 @@ TIMESTAMP_MILLIS_MIN = -62_135_596_800_000  # 0001-01-01T00:00:00Z: the first on
 UNIT_MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _RELATIVE = re.compile(r"-((?:\d+(?:ms|[smhdw]))+)")
 _PART = re.compile(r"(\d+)(ms|[smhdw])")
-HINT = "Write epoch milliseconds, ISO-8601 (2026-01-31T12:00:00Z; without a zone: local time), now, or relative (-2h, -1d12h)."
+HINT = (
+    "Write epoch milliseconds, ISO-8601 (2026-01-31T12:00:00Z; without a zone: local time), now, "
+    "or relative (-2h, -1d12h)."
+)
 
 
 def parse_time(text: str, now_millis: int) -> int:

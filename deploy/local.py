@@ -1,8 +1,8 @@
 """The four services on one machine: started together, watched together, ended together.
 
 Rules of this file:
-- The children stay in the process group of this process. The kernel kills them when this process dies, however it dies
-  (each asks for that when it starts, given `REPUT_PARENT_PID`); therefore the thread that starts them must outlive them.
+- The children stay in the process group of this process. The kernel kills them when this process dies, however that
+  happens (each asks for it when it starts, given `REPUT_PARENT_PID`); so the thread that starts them must outlive them.
 - Only the gateway has a port of its own. The inner three listen on sockets in a private directory, unless a setting
   (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
 - A clean end goes against the flow of a request: gateway first, then the builders, then the commit log, so that nobody
@@ -31,12 +31,19 @@ MODULES = {
     "index": "index_svc",
     "gateway": "gateway",
 }
+CALLEES = {
+    "commitlog": (),
+    "consumequeue": ("commitlog",),
+    "index": ("commitlog",),
+    "gateway": ("commitlog", "consumequeue", "index"),
+}
 GATEWAY_PORT_DEFAULT = 8081
 DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have a flush to finish
 POLL_SECONDS = 0.02
 PROBE_SECONDS_MAX = 1.0
 SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107 (sockaddr_un), of which we keep some for the names
 CLIENT_VARIABLES = ("REPUT_ADDRESS",)  # settings of the command, of no service
+TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -65,7 +72,7 @@ class LocalStack:
     Args:
         store: the store root.
         read_only: write nothing under it.
-        gateway_port: where the gateway listens on loopback; 0 takes a free port; None: `REPUT_GATEWAY_ADDRESS`, or 8081.
+        gateway_port: where the gateway listens on loopback; 0 takes a free port; None: its setting, or 8081.
         port_file: where to write the addresses once every service answers and the log is recovered.
         environ: the environment that settings come from; default: this process's own.
 
@@ -86,22 +93,28 @@ class LocalStack:
         self._read_only = read_only
         self._gateway_port = gateway_port
         self._port_file = port_file.absolute() if port_file else None
-        self._environ = dict(os.environ if environ is None else environ)
+        given = os.environ if environ is None else environ
+        self._environ = {variable: value for variable, value in given.items() if variable not in CLIENT_VARIABLES}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._stopping = False
         self.addresses: dict[str, str] = {}
 
     def run(self) -> int:
         """Start, serve until a signal or a death, end; the exit code."""
-        with self.started() as code:
-            if code is None:
-                say(f"serving {self._store}{' read-only' if self._read_only else ''}, gateway {self.addresses['gateway']}")
-                code = self.wait()
-        return code
+        with self.started() as failure:
+            if failure is not None:
+                return failure
+            how = " read-only" if self._read_only else ""
+            say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}")
+            return self.wait()
 
     @contextlib.contextmanager
     def started(self) -> Iterator[int | None]:
-        """Services are up inside the block and gone after it; yields an exit code instead when they did not come up."""
+        """Services are up inside the block and gone after it; yields an exit code instead when they did not come up.
+
+        Raises:
+            InvalidSettingError: a setting is unknown or unusable; nothing was started.
+        """
         with _signals_as_bytes() as wakeups, _short_directory() as scratch:
             self._wakeups = wakeups
             try:
@@ -140,11 +153,10 @@ class LocalStack:
         address_files = {name: scratch / f"{name}.address" for name in MODULES}
         known = {name: address for name, address in listen.items() if address.startswith("unix:")}
         for name in MODULES:
-            if name == "gateway" or name == "consumequeue":
-                # An inner service on a port may have been told port 0: who calls it must know which it took.
-                for callee in ("commitlog",) if name == "consumequeue" else ("commitlog", "consumequeue", "index"):
-                    if callee not in known:
-                        known[callee] = self._bound_address(callee, address_files[callee])
+            # A service on a port may have been told port 0: who calls it must know which one it took.
+            for callee in CALLEES[name]:
+                if callee not in known:
+                    known[callee] = self._bound_address(callee, address_files[callee])
             self._spawn(name, self._settings(name, listen[name], address_files[name], known))
         self.addresses = {name: self._bound_address(name, path) for name, path in address_files.items()}
         self._wait_until_answering()
@@ -152,7 +164,13 @@ class LocalStack:
             _write_by_rename(self._port_file, json.dumps(self.addresses) + "\n")
 
     def _listen_addresses(self, scratch: pathlib.Path) -> dict[str, str]:
-        listen = {name: self._environ.get(f"REPUT_{name.upper()}_ADDRESS", "") for name in MODULES}
+        from services.settings import DEFAULT, config_rows
+
+        rows, _ = config_rows(environ=self._environ)
+        set_rows = {
+            row.setting.component: row for row in rows if row.setting.name == "address" and row.origin != DEFAULT
+        }
+        listen = {name: set_rows[name].value if name in set_rows else "" for name in MODULES}
         for name in MODULES:
             if name != "gateway" and not listen[name]:
                 listen[name] = f"unix:{scratch / name}.sock"
@@ -161,8 +179,10 @@ class LocalStack:
             listen["gateway"] = f"127.0.0.1:{port}"
         return listen
 
-    def _settings(self, name: str, address: str, address_file: pathlib.Path, known: Mapping[str, str]) -> dict[str, str]:
-        settings = {variable: value for variable, value in self._environ.items() if variable not in CLIENT_VARIABLES}
+    def _settings(
+        self, name: str, address: str, address_file: pathlib.Path, known: Mapping[str, str]
+    ) -> dict[str, str]:
+        settings = dict(self._environ)
         settings["REPUT_STORE"] = str(self._store)
         if self._read_only:
             settings["REPUT_READ_ONLY"] = "true"
@@ -179,7 +199,13 @@ class LocalStack:
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:
         # -P: a module in the working directory must not take a service's place.
         command = [sys.executable, "-P", "-m", MODULES[name]]
-        self._children[name] = subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL)
+        # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked: this process gives the
+        # order to end, in order.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
+        try:
+            self._children[name] = subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     def _bound_address(self, name: str, address_file: pathlib.Path) -> str:
         while True:
@@ -254,7 +280,7 @@ def _short_directory() -> Iterator[pathlib.Path]:
     path = tempfile.mkdtemp(prefix="reput-")
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX - len("consumequeue.sock"):
         os.rmdir(path)
-        path = tempfile.mkdtemp(prefix="reput-", dir="/tmp")  # noqa: S108 - mkdtemp makes it private
+        path = tempfile.mkdtemp(prefix="reput-", dir="/tmp")  # mkdtemp makes it private
     try:
         yield pathlib.Path(path)
     finally:

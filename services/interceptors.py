@@ -1,11 +1,11 @@
 """What happens around every RPC of ours: errors become rich statuses, open work is counted, calls are logged.
 
-A handler just raises: a `StoreError` becomes its status (services/status.py), also in the middle of a stream; an RpcError
-from a call to another service is passed on as what it meant; anything else is a bug, logged with its traceback and answered
-INTERNAL. Health and reflection (everything outside `reput.`) pass through untouched.
+A handler just raises: a `StoreError` becomes its status (services/status.py), also in the middle of a stream; an
+RpcError from a call to another service is passed on as what it meant; anything else is a bug, logged with its traceback
+and answered INTERNAL. Health and reflection (everything outside `reput.`) pass through untouched.
 
-Open work is what a clean stop waits for: a unary call, a stream that ends by itself, and on a two-way stream the requests
-not answered yet. Tails never end by themselves: they are ended.
+Open work is what a clean stop waits for: a unary call, a stream that ends by itself, and on a two-way stream the
+requests not answered yet. Tails never end by themselves: they are ended.
 """
 
 import threading
@@ -199,7 +199,7 @@ def end_with(error: Exception, context: grpc.ServicerContext, method: str) -> No
     if context.code() is not None:
         raise error  # the handler ended the call itself: this is how `context.abort` leaves it
     if isinstance(error, StoreError):
-        _log.debug("rpc.refused", method=method, reason=status.reason_of(type(error)), error=error.message)
+        _log.debug("rpc.refused", method=method, reason=status.reason_of(type(error)), error=error.message[:200])
         status.raise_status(context, error)
     if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
         status.raise_status(context, status.from_rpc_error(error))

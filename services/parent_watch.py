@@ -1,7 +1,7 @@
 """End this process at once, without draining, when the process that started it was killed.
 
-Two nets: the kernel's PDEATHSIG (SIGKILL when the *thread* that forked us ends, so a starter must fork from a thread that
-lives as long as it does), and a pidfd on the parent, which works wherever the number is of a living process.
+Two nets: the kernel's PDEATHSIG (SIGKILL when the *thread* that forked us ends, so a starter must fork from a thread
+that lives as long as it does), and a pidfd on the parent, which works wherever the number is of a living process.
 """
 
 import contextlib

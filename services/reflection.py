@@ -1,7 +1,7 @@
 """Server reflection, v1 and v1alpha, with comments, so that `grpcurl describe` reads like the proto files.
 
-What grpcio-reflection 1.85 lacks, and is added here: the v1 path (its messages are the same on the wire as v1alpha's), the
-symbol of a method (`package.Service.Method` resolves to its file), and comments (generated Python code drops them;
+What grpcio-reflection 1.85 lacks, and is added here: the v1 path (its messages are the same on the wire as v1alpha's),
+the symbol of a method (`package.Service.Method` resolves to its file), and comments (generated Python code drops them;
 `reput/descriptors.binpb`, made along with it, has kept them).
 """
 

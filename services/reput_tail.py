@@ -1,18 +1,18 @@
 """Follow a commit log for ever, from a checkpoint, at least once.
 
-Theory of operation: `run` asks the builder where to start, opens Reput there and hands over each batch. After a batch is
-applied, the next stream would start at its `next_offset`. A stream that breaks is opened again after a growing pause
-(0.1 s to 5 s). A batch that could not be applied for lack of space is asked for again: then the builder is asked anew where
-to start, because only it knows how much of the batch it kept. So a builder sees a record once or more, never not at all, and
-must be idempotent by commit-log offset.
+Theory of operation: `run` asks the builder where to start, opens Reput there and hands over each batch. After a batch
+is applied, the next stream would start at its `next_offset`. A stream that breaks is opened again after a growing pause
+(0.1 s to 5 s). A batch that could not be applied for lack of space is asked for again: then the builder is asked anew
+where to start, because only it knows how much of the batch it kept. So a builder sees a record once or more, never not
+at all, and must be idempotent by commit-log offset.
 
     tail = ReputTail(client, start_offset=checkpoint.next_offset, apply=builder.apply, stop_event=stopping)
     threading.Thread(target=tail.run, name="reput-tail").start()
     ...
     tail.stop()         # from any thread; `run` returns after the batch in hand
 
-`apply` is given heartbeats too (a batch without requests, about once a second), so that it can flush what is old and see
-`log_end_offset`.
+`apply` is given heartbeats too (a batch without requests, about once a second), so that it can flush what is old and
+see `log_end_offset`.
 """
 
 import random

@@ -1,7 +1,7 @@
 """The one retry policy: idempotent calls, only when the other side was not reached or not ready.
 
-Code UNAVAILABLE is tried again, four attempts in all, with jitter, and never past the caller's deadline. Appends are not
-idempotent and do not come here.
+Code UNAVAILABLE is tried again, four attempts in all, with jitter, and never past the caller's deadline. Appends are
+not idempotent and do not come here.
 """
 
 import time

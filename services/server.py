@@ -31,12 +31,14 @@ A `__main__` is written like this:
 `serve`, opens the port, writes the address file and stays until SIGTERM or SIGINT. Handlers get their caller's deadline
 from `services.deadline.remaining_seconds(context, default)`, and tails watch `server.stopping`.
 
-The end: NOT_SERVING; no new calls; open work (services/interceptors.py) has 5 s; the rest is cancelled; then the `on_stop`
-callbacks; exit code 0, or what `fail` was given. When the parent process was killed there is no such end: services/parent_watch.py.
+The end: NOT_SERVING; no new calls; open work (services/interceptors.py) has 5 s; the rest is cancelled; then the
+`on_stop` callbacks; exit code 0, or what `fail` was given. When the parent process was killed there is no such end:
+services/parent_watch.py.
 '''
 
 import contextlib
 import os
+import queue
 import signal
 import sys
 import threading
@@ -99,7 +101,8 @@ class ServiceServer:
         self._work = OpenWork(stream_count_max=settings.worker_count - UNARY_WORKER_COUNT_MIN)
         self.stopping = self._work.stopping
         self._exit_code = 0
-        self._stop_requested = threading.Event()
+        # Not an Event: a signal handler that interrupts another inside `Event.set` waits for its lock for ever.
+        self._stop_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._callbacks: list[Callable[[], object]] = []
         self._service_names: list[str] = []
         self._lock = threading.Lock()
@@ -133,8 +136,9 @@ class ServiceServer:
         """
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
-                # A second signal changes nothing: Ctrl-C reaches a whole process group, and its leader sends SIGTERM too.
-                signal.signal(number, lambda *_: self._stop_requested.set())
+                # A second signal changes nothing: Ctrl-C reaches a whole process group, and its leader sends SIGTERM
+                # too.
+                signal.signal(number, lambda *_: self._stop_requests.put(None))
         add_reflection(self._server, [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, *self._service_names])
         self.address = self._bind(self._settings.address)
         self._server.start()
@@ -178,15 +182,15 @@ class ServiceServer:
     def fail(self, exit_code: int) -> None:
         """Begin the end with this exit code; the first code given stays."""
         self._exit_code = self._exit_code or exit_code
-        self._stop_requested.set()
+        self._stop_requests.put(None)
 
     def stop(self) -> None:
         """Begin the end, as SIGTERM does; returns at once."""
-        self._stop_requested.set()
+        self._stop_requests.put(None)
 
     def serve_until_stopped(self) -> int:
         """Wait for a signal, `stop` or `fail`, end cleanly, and return the exit code."""
-        self._stop_requested.wait()
+        self._stop_requests.get()
         self._drain()
         while True:
             with self._lock:
@@ -204,8 +208,8 @@ class ServiceServer:
     def run(self) -> NoReturn:
         """`serve_until_stopped`, then leave the process.
 
-        By `os._exit`: the interpreter's own end would wait for every worker thread, also for one whose cancelled call is
-        stuck. All that must be kept was kept by the `on_stop` callbacks.
+        By `os._exit`: the interpreter's own end would wait for every worker thread, also for one whose cancelled call
+        is stuck. All that must be kept was kept by the `on_stop` callbacks.
         """
         exit_code = self.serve_until_stopped()
         with contextlib.suppress(OSError, ValueError):

@@ -114,10 +114,18 @@ SETTINGS: tuple[Setting, ...] = (
         "gateway", "shards", "", "name=commitlog,consumequeue,index;...", "The shards; empty: the one of the targets."
     ),
     Setting(
-        "gateway", "page_token_key", "", "", "Key that signs page tokens; empty: a new one at each start.", secret=True
+        "gateway",
+        "page_token_secret",
+        "reput",
+        "",
+        "Seals page tokens; the same on every gateway of the same clients.",
+        secret=True,
     ),
 )
 BY_ENVIRONMENT_NAME = {setting.environment_name: setting for setting in SETTINGS}
+
+# Variables of the `reput` command, which no service reads and none refuses.
+COMMAND_ENVIRONMENT_NAMES = frozenset({"REPUT_ADDRESS"})
 
 # What Kubernetes puts into every container for a Service called reput or reput-something.
 _KUBERNETES_NAME = re.compile(r"REPUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_\w+)")

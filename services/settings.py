@@ -7,11 +7,12 @@ A component's `settings.py` subclasses `ServiceSettings` (or `StoreSettings`, fo
         hash_slot_count: int = pydantic.Field(5_000_000, ge=1)
 
 and its `__main__` reads them with `load_from_process("index", IndexSettings)`. Field names are the names in
-services/setting_names.py: those with the component's name belong to it, the others are shared. A name that nobody has is an
-InvalidSettingError with the nearest real one, wherever it stands; an empty environment variable counts as not set.
+services/setting_names.py: those with the component's name belong to it, the others are shared. A name that nobody has
+is an InvalidSettingError with the nearest real one, wherever it stands; an empty environment variable counts as not
+set.
 
-Files: `.conf` and `.properties` are a RocketMQ broker.conf, `.toml` is TOML, any other is TOML if it parses as such and a
-broker.conf if not. A RocketMQ name that is no setting here is not an error: `Origins.ignored_names` lists it.
+Files: `.conf` and `.properties` are a RocketMQ broker.conf, `.toml` is TOML, any other is TOML if it parses as such and
+a broker.conf if not. A RocketMQ name that is no setting here is not an error: `Origins.ignored_names` lists it.
 """
 
 import argparse
@@ -28,6 +29,7 @@ import pydantic
 from services.broker_conf import read_broker_conf
 from services.setting_names import (
     BY_ENVIRONMENT_NAME,
+    COMMAND_ENVIRONMENT_NAMES,
     COMPONENTS,
     PREFIX,
     SETTINGS,
@@ -155,8 +157,9 @@ def load_from_process(component: str, model: type[Model], argv: Sequence[str] | 
 
 
 def parse_flags(component: str, model: type[pydantic.BaseModel], argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Field name -> text or bool for each flag given; one flag a field, `--read-only` and `--no-read-only` for a bool."""
-    parser = argparse.ArgumentParser(f"python -m {component}_svc" if component != "gateway" else "python -m gateway")
+    """Field name -> text or bool for each flag given; a bool has `--read-only` and `--no-read-only`."""
+    program = f"python -m {component}" if component == "gateway" else f"python -m {component}_svc"
+    parser = argparse.ArgumentParser(program, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="settings file: TOML, or a RocketMQ broker.conf")
     helps = {setting.name: setting.help for setting in SETTINGS if setting.component in (SHARED, component)}
     for field, info in model.model_fields.items():
@@ -232,7 +235,7 @@ def _flag_key(component: str, name: str) -> Key:
 def _read_environment(environ: Mapping[str, str]) -> dict[Key, tuple[object, str]]:
     given: dict[Key, tuple[object, str]] = {}
     for name, value in sorted(environ.items()):
-        if not name.startswith(PREFIX) or value == "":
+        if not name.startswith(PREFIX) or value == "" or name in COMMAND_ENVIRONMENT_NAMES:
             continue
         setting = BY_ENVIRONMENT_NAME.get(name)
         if setting is not None:

@@ -1,7 +1,8 @@
 """THE table of errors: every `StoreError` class <-> its gRPC status, both ways.
 
-A failure leaves a service as a `google.rpc.Status` with exactly one `google.rpc.ErrorInfo` (domain `reput`, reason derived
-from the class, each variable of the message as metadata) and arrives in the next process as the same class again.
+A failure leaves a service as a `google.rpc.Status` with exactly one `google.rpc.ErrorInfo` (domain `reput`, reason
+derived from the class, each variable of the message as metadata) and arrives in the next process as the same class
+again.
 
     raise OffsetOutOfRangeError("...", firstOffset=0, lastOffset=99)      # in a domain file
     OUT_OF_RANGE, ErrorInfo(OFFSET_OUT_OF_RANGE, {firstOffset, lastOffset})   # on the wire

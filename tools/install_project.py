@@ -6,7 +6,7 @@ An editable install would need a build backend and its dependencies in every env
 What such an install amounts to is written here directly, into the environment of the interpreter that runs this:
 
     site-packages/reput_checkout.pth              the two source roots: the project and `protos/`
-    site-packages/reput-VERSION.dist-info/        name, version and command, so that `pip list` and `importlib.metadata` see it
+    site-packages/reput-VERSION.dist-info/        name, version, command: what `importlib.metadata` reads
     bin/reput                                     the command
 """
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import grpc
 
@@ -39,7 +40,7 @@ class ReputBatch:
 class ReputStream:
     """A running Reput call: iterate over its batches; `cancel` ends it from any thread."""
 
-    def __init__(self, call: "grpc.UnaryStreamCall[pb.ReputRequest, pb.ReputResponse]") -> None:
+    def __init__(self, call: Any) -> None:
         self._call = call
 
     def __iter__(self) -> Iterator[ReputBatch]:

@@ -1,7 +1,7 @@
 """Which keys of a record the index holds, and in which order.
 
-The unique key comes first, then each of KEYS, repeats included. Rolled-back transaction records are not indexed; prepared
-and committed ones are. Source: `IndexService.buildIndex` of RocketMQ 5.3.3.
+The unique key comes first, then each of KEYS, repeats included. Rolled-back transaction records are not indexed;
+prepared and committed ones are. Source: `IndexService.buildIndex` of RocketMQ 5.3.3.
 """
 
 from store.dispatch import DispatchRequest

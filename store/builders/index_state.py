@@ -2,13 +2,14 @@
 
 Edge rules, all from `IndexFile` of RocketMQ 5.3.3:
 - Entry 0 is never used, so a file with room for M entries takes M - 1; the header counts entries + 1.
-- A file is born with the end of the file before it as its begin and end. Its first entry therefore holds the seconds since
-  the *previous* file's last message; only then does the header's begin become the first message. In the first file of a
-  store the first entry holds 0.
+- A file is born with the end of the file before it as its begin and end. Its first entry therefore holds the seconds
+  since the *previous* file's last message; only then does the header's begin become the first message. In the first
+  file of a store the first entry holds 0.
 - Seconds are truncated and clamped to [0, 2^31-1]: a clock that stepped back gives 0.
 - A slot head that is 0, negative or above the header's count is no head.
 
-The slot heads of one file are an int32 array (20 MB for 5,000,000 slots, touched lazily): the only table kept in memory.
+The slot heads of one file are an int32 array (20 MB for 5,000,000 slots, touched lazily): the only table kept in
+memory.
 """
 
 from dataclasses import dataclass
@@ -28,19 +29,23 @@ assert ENTRY_DTYPE.itemsize == 20
 
 @dataclass(frozen=True, slots=True)
 class EntryRun:
-    """Entries that became part of the file by one call.
+    """Entries that may become part of a file, and what they change there.
 
     Attributes:
         first_number: number of the first entry.
         count: how many entries.
         data: their bytes.
-        slots: the slots whose head changed.
+        slots: the slots whose head changes.
+        heads: their new heads.
+        header: the header with these entries.
     """
 
     first_number: int
     count: int
     data: bytes
     slots: Ints
+    heads: Ints
+    header: IndexHeader
 
 
 class IndexFileState:
@@ -72,7 +77,7 @@ class IndexFileState:
     @property
     def is_full(self) -> bool:
         """Whether no entry fits any more."""
-        return self.header.entry_count >= self.entry_count_max
+        return self.room <= 0
 
     @property
     def key_count(self) -> int:
@@ -84,8 +89,19 @@ class IndexFileState:
         head = int(self.heads[slot])
         return head if 0 < head < self.header.entry_count else 0
 
-    def put_many(self, hashes: Ints, offsets: Ints, times_millis: Ints) -> EntryRun:
-        """Adds as many of the keys as fit, in order.
+    @property
+    def room(self) -> int:
+        """Entries that still fit."""
+        return self.entry_count_max - self.header.entry_count
+
+    def commit(self, run: EntryRun) -> None:
+        """Makes a planned run part of the file; to be called when its bytes are written."""
+        assert run.first_number == self.header.entry_count, (run.first_number, self.header)
+        self.heads[run.slots] = run.heads
+        self.header = run.header
+
+    def plan(self, hashes: Ints, offsets: Ints, times_millis: Ints) -> EntryRun:
+        """What as many of the keys as fit would write, in order; changes nothing.
 
         Args:
             hashes: key hashes (`index_layout.key_hash`).
@@ -93,9 +109,10 @@ class IndexFileState:
             times_millis: each key's store time.
         """
         first = self.header.entry_count
-        count = min(len(hashes), self.entry_count_max - first)
+        count = min(len(hashes), self.room)
         if count <= 0:
-            return EntryRun(first, 0, b"", np.empty(0, dtype=np.int64))
+            none = np.empty(0, dtype=np.int64)
+            return EntryRun(first, 0, b"", none, none, self.header)
         hashes, offsets, times_millis = hashes[:count], offsets[:count], times_millis[:count]
         slots = hashes % self.slot_count
         # Equal slots side by side, in entry order: each key's previous is its left neighbour, or the slot's head.
@@ -112,7 +129,6 @@ class IndexFileState:
         neighbours[1:] = numbers[:-1]
         grouped_previous = np.where(opens, heads, neighbours)
         closes = np.append(opens[1:], True)
-        changed = grouped[closes]
 
         entries = np.empty(count, dtype=ENTRY_DTYPE)
         entries["key_hash"] = hashes
@@ -122,12 +138,11 @@ class IndexFileState:
         previous[order] = grouped_previous
         entries["previous"] = previous
 
-        self.heads[changed] = numbers[closes]
         header = self.header
         begin_time, begin_offset = header.begin_time_millis, header.begin_commit_log_offset
         if first <= 1:
             begin_time, begin_offset = int(times_millis[0]), int(offsets[0])
-        self.header = IndexHeader(
+        grown = IndexHeader(
             begin_time,
             int(times_millis[-1]),
             begin_offset,
@@ -135,7 +150,7 @@ class IndexFileState:
             header.used_slot_count + int(np.count_nonzero(opens & (heads == 0))),
             first + count,
         )
-        return EntryRun(first, count, entries.tobytes(), changed)
+        return EntryRun(first, count, entries.tobytes(), grouped[closes], numbers[closes], grown)
 
     def _seconds(self, times_millis: Ints, first: int) -> Ints:
         begin = self.header.begin_time_millis

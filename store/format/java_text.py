@@ -3,7 +3,7 @@ r"""UTF-8 as Java's `new String(bytes, UTF_8)` and `getBytes(UTF_8)` treat it.
 Valid UTF-8 is the same everywhere. Two cases differ from Python's strict codec:
 
 - Bytes that are no UTF-8 become U+FFFD, one for each maximal bad part as in Python, except that three bytes that spell
-  a surrogate (ED A0..BF 80..BF) become one U+FFFD, not three. Index hashes depend on it.
+  a surrogate (ED A0..BF 80..BF), or the first two of them, become one U+FFFD, not one each. Index hashes depend on it.
 - A lone surrogate in a string is written as `?`.
 """
 
@@ -17,13 +17,11 @@ def _replace_like_java(error: UnicodeError) -> tuple[str | bytes, int]:
         return b"?" * (error.end - error.start), error.end
     assert isinstance(error, UnicodeDecodeError), error
     data, start = error.object, error.start
-    spells_surrogate = (
-        data[start] == _SURROGATE_LEAD
-        and len(data) >= start + 3
-        and 0xA0 <= data[start + 1] <= 0xBF
-        and 0x80 <= data[start + 2] <= 0xBF
-    )
-    return "\ufffd", start + 3 if spells_surrogate else error.end
+    end = error.end
+    if data[start] == _SURROGATE_LEAD and 0xA0 <= (data[start + 1] if len(data) > start + 1 else 0) <= 0xBF:
+        is_whole = len(data) > start + 2 and 0x80 <= data[start + 2] <= 0xBF
+        end = start + 3 if is_whole else start + 2
+    return "\ufffd", end
 
 
 codecs.register_error("java_replace", _replace_like_java)

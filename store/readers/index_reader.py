@@ -3,9 +3,10 @@
 Rules:
 - A candidate only has the key's hash; the caller compares topic and key with the log.
 - An entry is left out for its time only when its second *proves* that it lies outside. The first entry of a file counts
-  from another begin, and a difference of 0 or the largest one may be clamped: they prove nothing. Time never ends a walk.
-- A walk takes at most as many steps as the file has entries: a chain that runs in a circle, points forward or at nothing
-  is left and counted as damaged.
+  from another begin, and a difference of 0 or the largest one may be clamped: they prove nothing. Time never ends a
+  walk.
+- A walk takes at most as many steps as the file has entries: a chain that runs in a circle, points forward or at
+  nothing is left and counted as damaged.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +39,8 @@ TIME_MILLIS_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class IndexLayout:
-    """How the index files of a store are divided: hash slots, and RocketMQ's maxIndexNum (one more than entries fit)."""
+    """How the index files of a store are divided: hash slots, and RocketMQ's maxIndexNum (one more than entries
+    fit)."""
 
     slot_count: int
     entry_count_max: int
@@ -107,8 +109,8 @@ class IndexFileView:
         data = self._files.get(self.path).read(entry_position(number, self.layout.slot_count), ENTRY_SIZE)
         return decode_index_entry(data) if len(data) == ENTRY_SIZE else None
 
-    def chain(self, hash_: int, walk: Walk) -> Iterator[tuple[int, IndexEntry]]:
-        """Entries with that hash and their numbers, newest first."""
+    def chain(self, hash_: int, walk: Walk) -> Iterator[tuple[int, IndexEntry, int]]:
+        """Entries with that hash, newest first: number, entry, and the begin that its seconds count from (ms)."""
         head = self.head(slot_of(hash_, self.layout.slot_count))
         header = self.header()  # after the head, so that it covers it
         below = max(header.entry_count, 1)
@@ -122,7 +124,7 @@ class IndexFileView:
                 walk.damaged_chain_count += 1
                 return
             if entry.key_hash == hash_:
-                yield number, entry
+                yield number, entry, header.begin_time_millis
             below, number = number, entry.previous
         if number < 0:
             walk.damaged_chain_count += 1
@@ -164,12 +166,12 @@ def search_views(
         header = view.header()
         if header.entry_count > 1 and header.begin_commit_log_offset >= limit:
             continue  # every entry of this file is at or behind the cursor
-        for number, entry in view.chain(hash_, walk):
+        for number, entry, file_begin_millis in view.chain(hash_, walk):
             offset = entry.commit_log_offset
             # A key twice in one record, or a record indexed twice, gives equal neighbours; a damaged entry may go up.
             if offset >= limit or offset < 0:
                 continue
-            if proven_outside(number, entry, header.begin_time_millis, begin_millis, end_millis):
+            if proven_outside(number, entry, file_begin_millis, begin_millis, end_millis):
                 continue
             found.append(offset)
             limit = offset

@@ -1,7 +1,7 @@
 """OpenFiles: a bounded set of open files, shared by threads.
 
-A store has thousands of queues, a process has fewer descriptors. A file that falls out of the set stays open for whoever
-still holds it, and closes with the last one.
+A store has thousands of queues, a process has fewer descriptors. A file that falls out of the set stays open for
+whoever still holds it, and closes with the last one.
 """
 
 import os
@@ -17,9 +17,10 @@ OPEN_FILE_COUNT_MAX = 512
 class OpenFile:
     """One open file; closed when nothing refers to it any more."""
 
-    def __init__(self, fs: FileSystem, path: Path, flags: int) -> None:
+    def __init__(self, fs: FileSystem, path: Path, *, is_writable: bool) -> None:
         self._fs = fs
-        self.fd = fs.open(path, flags)
+        self.is_writable = is_writable
+        self.fd = fs.open(path, os.O_RDWR if is_writable else os.O_RDONLY)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Up to that many bytes; fewer only at the file's end."""
@@ -28,6 +29,11 @@ class OpenFile:
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """All of `data`, or an error."""
         self._fs.pwrite(self.fd, data, position)
+
+    def zero_from(self, position: int, size_bytes: int) -> None:
+        """Makes the file `size_bytes` long with zeros from `position` on."""
+        self._fs.ftruncate(self.fd, position)
+        self._fs.ftruncate(self.fd, size_bytes)
 
     def flush(self) -> None:
         """On the disk afterwards, or FlushFailedError."""
@@ -42,41 +48,43 @@ class OpenFile:
 class OpenFiles:
     """Opens files at need and keeps the most recently used.
 
+    A file is opened for reading only, until someone wants to write to it.
+
     Args:
         fs: the door to the disk.
-        writable: open for reading and writing; else for reading only.
         count_max: files kept open.
     """
 
-    def __init__(self, fs: FileSystem, *, writable: bool = False, count_max: int = OPEN_FILE_COUNT_MAX) -> None:
+    def __init__(self, fs: FileSystem, *, count_max: int = OPEN_FILE_COUNT_MAX) -> None:
         self.fs = fs
-        self._flags = os.O_RDWR if writable else os.O_RDONLY
         self._count_max = count_max
         self._lock = Lock()
         self._files: OrderedDict[Path, OpenFile] = OrderedDict()
 
-    def get(self, path: Path) -> OpenFile:
+    def get(self, path: Path, *, writing: bool = False) -> OpenFile:
         """The open file; FileNotFoundError when it does not exist."""
         with self._lock:
             file = self._files.get(path)
-            if file is not None:
+            if file is not None and (file.is_writable or not writing):
                 self._files.move_to_end(path)
                 return file
-            file = OpenFile(self.fs, path, self._flags)
+            file = OpenFile(self.fs, path, is_writable=writing)
             self._files[path] = file
+            self._files.move_to_end(path)
             if len(self._files) > self._count_max:
                 self._files.popitem(last=False)
             return file
 
     def create(self, path: Path, size_bytes: int) -> OpenFile:
-        """A file of that size, zeros where nothing was written; an existing one keeps its bytes."""
+        """A file of that size, zeros where nothing was written; an existing one keeps its bytes up to there."""
         self.fs.mkdirs(path.parent)
         fd = self.fs.open(path, os.O_RDWR | os.O_CREAT)
         try:
             self.fs.ftruncate(fd, size_bytes)
         finally:
             self.fs.close(fd)
-        return self.get(path)
+        self.forget(path)
+        return self.get(path, writing=True)
 
     def forget(self, path: Path) -> None:
         """Drops a file that was removed or replaced."""

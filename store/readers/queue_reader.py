@@ -1,9 +1,9 @@
 """Read-only access to consume queues: one queue as an array of 20-byte units, and all queues of a root.
 
-Theory of operation: a queue's files, laid end to end, hold unit n at byte n * 20; names are the first byte. Units are written
-in order, so the end of a queue is the first empty unit (size 0) of its last file. Units at the front may point to records
-that the log no longer has, or be fillers; the queue's min offset is the first unit that does neither. Nothing here keeps
-units in memory.
+Theory of operation: a queue's files, laid end to end, hold unit n at byte n * 20; names are the first byte. Units are
+written in order, so the end of a queue is the first empty unit (size 0) of its last file. Units at the front may
+point to records that the log no longer has, or be fillers; the queue's min offset is the first unit that does
+neither. Nothing here keeps units in memory.
 """
 
 from collections import Counter
@@ -63,13 +63,17 @@ def file_offsets(fs: FileSystem, directory: Path) -> list[int]:
 
 def list_queue_ids(fs: FileSystem, root: Path) -> list[tuple[str, int]]:
     """Topic and queue id of every queue folder that has files, sorted."""
-    found = []
     queues = Path(consume_queue_dir(str(root)))
-    for topic in _listdir(fs, queues):
-        for name in _listdir(fs, queues / topic):
-            if name.isascii() and name.isdecimal() and str(int(name)) == name and file_offsets(fs, queues / topic / name):
-                found.append((topic, int(name)))
-    return sorted(found)
+    return sorted(
+        (topic, int(name))
+        for topic in _listdir(fs, queues)
+        for name in _listdir(fs, queues / topic)
+        if _is_queue_name(name) and file_offsets(fs, queues / topic / name)
+    )
+
+
+def _is_queue_name(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and str(int(name)) == name
 
 
 class QueueUnits:
@@ -102,7 +106,7 @@ class QueueUnits:
         per_file = self.file_size_bytes // UNIT_SIZE_BYTES
         for offset in reversed(offsets):
             first = offset // UNIT_SIZE_BYTES
-            end = first_true(first, first + per_file, lambda n: self._is_empty(n))
+            end = first_true(first, first + per_file, self._is_empty)
             if end > first:
                 self.end = end
                 break
@@ -178,9 +182,13 @@ class QueueUnits:
 
     def next_log_offset(self) -> int:
         """The first byte of the log behind the queue's last record; 0 for an empty queue."""
-        if self.end <= self.begin:
+        return self.next_log_offset_before(self.end)
+
+    def next_log_offset_before(self, end: int) -> int:
+        """The first byte of the log behind the record of unit `end - 1`; 0 when that is no record."""
+        if end <= self.begin:
             return 0
-        unit = self.unit(self.end - 1)
+        unit = self.unit(end - 1)
         return 0 if unit.is_filler else unit.next_offset
 
     def forget_front(self) -> None:
@@ -192,10 +200,11 @@ class QueueUnits:
 
     def _skip_fillers(self) -> int:
         if self._first_real is None or not self.begin <= self._first_real < self.end:
-            self._first_real = self._real_from(self.begin)
+            self._first_real = self.real_from(self.begin)
         return self._first_real
 
-    def _real_from(self, number: int) -> int:
+    def real_from(self, number: int) -> int:
+        """The first unit from `number` on that is no filler; `end` when there is none."""
         while number < self.end:
             stop = min(number + READ_UNIT_COUNT, self.end)
             for at, unit in enumerate(decode_queue_units(self.read_bytes(number, stop)), number):
@@ -207,7 +216,7 @@ class QueueUnits:
     def _log_offset_from(self, number: int) -> int:
         unit = self.unit(number)
         if unit.is_filler:
-            number = self._real_from(number)
+            number = self.real_from(number)
             unit = self.unit(number) if number < self.end else QueueUnit(1 << 62, 0, 0)
         return unit.commit_log_offset
 

@@ -1,0 +1,199 @@
+"""`reput demo`: serve a store and show the four queries on it, as the very command lines, with their answers.
+
+On an empty store it first appends the sample messages that ship with the project. On any other it shows messages that
+are there already.
+"""
+
+import dataclasses
+import json
+import pathlib
+import shlex
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from cli import serve
+from cli.exits import CliError, usage_error
+from cli.options import DEFAULT_ADDRESS
+
+if TYPE_CHECKING:
+    from deploy.local import LocalStack
+
+SAMPLES = pathlib.Path(__file__).parent / "samples" / "messages.jsonl"
+BUILT_SECONDS_MAX = 20.0
+CALL_SECONDS_MAX = 30.0
+POLL_SECONDS = 0.05
+QUEUES_LOOKED_AT_MAX = 64
+MESSAGES_LOOKED_AT = 32
+SAMPLE_KEY = "order-1001"
+SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_", "%RETRY%", "%DLQ%", "TBW102", "OFFSET_MOVED_EVENT")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Example:
+    """A stored message to ask for.
+
+    Attributes:
+        message: the message (`reput.message.v1.StoredMessage`).
+        key: one of its business keys; empty when no message of the store seems to have one.
+    """
+
+    message: Any
+    key: str
+
+
+def demo(
+    *,
+    store: serve.StoreDir,
+    read_only: serve.ReadOnly = False,
+    gateway_port: serve.GatewayPort = None,
+    console_port: serve.ConsolePort = None,
+    port_file: serve.PortFile = None,
+) -> int:
+    """Serve a store, show the four queries on messages in it (samples when it is empty), go on until Ctrl-C."""
+    from deploy.local import ChildDiedError, LocalStack, StopAskedError, say
+    from store.errors import InvalidSettingError
+
+    serve.check_store(store, read_only)
+    stack = LocalStack(store, read_only=read_only, gateway_port=gateway_port, port_file=port_file)
+    print(f"Starting the four services on {store} ...", flush=True)
+    try:
+        with stack.started() as failure:
+            if failure is not None:
+                return failure
+            try:
+                _show(stack, stack.addresses["gateway"], read_only)
+            except CliError as error:
+                print(f"The demonstration stopped: {error.reason}: {error.message}\n{error.hint}", flush=True)
+            return stack.wait()
+    except InvalidSettingError as error:
+        usage_error(error.message, "`reput config` shows every setting and where its value comes from.")
+    except ChildDiedError as death:
+        say(str(death))
+        return death.exit_code
+    except StopAskedError:
+        return 0
+
+
+def _show(stack: "LocalStack", address: str, read_only: bool) -> None:
+    from cli.client import gateway
+    from cli.inspect import list_topics
+
+    with gateway(address) as stub:
+        is_empty = not _log_end_offset(stub) and not list_topics(stub, CALL_SECONDS_MAX)[0]
+        if is_empty and not read_only:
+            _load_samples(stub)
+        built = _wait_until_built(stack, stub)
+        example = None if is_empty and read_only else _sample(stub) if is_empty else _pick(stub)
+    if not built:
+        print("The queues and the index are still being built: answers may be partial for a while.")
+    if example is None:
+        print("No message to show.")
+    else:
+        for verb, *arguments in _command_lines(example):
+            stack.check()
+            _run_command(verb, arguments, address)
+    _say_where(address, example)
+
+
+def _load_samples(stub: Any) -> None:
+    from cli.send import append_all, read_messages
+    from reput.message.v1 import message_pb2
+
+    messages = list(read_messages(SAMPLES.read_text(encoding="utf-8").splitlines(), SAMPLES.name))
+    count = sum(len(part) for part in append_all(stub, messages, message_pb2.FLUSH_MODE_SYNC, CALL_SECONDS_MAX))
+    print(f"Appended {count} sample messages (cli/samples/{SAMPLES.name}).", flush=True)
+
+
+def _log_end_offset(stub: Any) -> int:
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+
+    services = stub.GetStatus(pb.GetStatusRequest(), timeout=CALL_SECONDS_MAX).services
+    return max((service.log_end_offset for service in services if service.service == "commitlog"), default=0)
+
+
+def _wait_until_built(stack: "LocalStack", stub: Any) -> bool:
+    """True once the builders have reached the end of the log; False when that takes too long to wait for."""
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+
+    deadline = time.monotonic() + BUILT_SECONDS_MAX
+    target = _log_end_offset(stub)
+    while time.monotonic() < deadline:
+        services = stub.GetStatus(pb.GetStatusRequest(), timeout=CALL_SECONDS_MAX).services
+        built = [row.next_offset for row in services if row.service != "commitlog" and not row.HasField("error")]
+        if len(built) == len(services) - 1 and min(built) >= target:
+            return True
+        stack.check()
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def _sample(stub: Any) -> Example | None:
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+
+    request = pb.QueryMessageByKeyRequest(topic="Orders", key=SAMPLE_KEY, page_size=1)
+    found = stub.QueryMessageByKey(request, timeout=CALL_SECONDS_MAX).messages
+    return Example(found[0], SAMPLE_KEY) if found else _pick(stub)
+
+
+def _pick(stub: Any) -> Example | None:
+    """A message of the store, one with a business key and a unique key if there seems to be one."""
+    best: Example | None = None
+    for message in _newest_messages(stub):
+        candidate = Example(message, message.keys[0] if message.keys else "")
+        if candidate.key and message.unique_key:
+            return candidate
+        if best is None or (bool(message.unique_key) and not best.message.unique_key):
+            best = candidate
+    return best
+
+
+def _newest_messages(stub: Any) -> Iterator[Any]:
+    """The newest messages of some queues, users' topics before RocketMQ's own."""
+    from cli.inspect import list_topics
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+
+    listed, _ = list_topics(stub, CALL_SECONDS_MAX)
+    listed.sort(key=lambda topic: topic.topic.startswith(SYSTEM_TOPIC_PREFIXES))
+    queues = [(topic.topic, queue) for topic in listed for queue in topic.queues if queue.max_offset > queue.min_offset]
+    for topic, queue in queues[:QUEUES_LOOKED_AT_MAX]:
+        request = pb.QueryMessageByOffsetRequest(
+            topic=topic,
+            queue_id=queue.queue_id,
+            queue_offset=max(queue.min_offset, queue.max_offset - MESSAGES_LOOKED_AT),
+            broker_name=queue.broker_name,
+            max_messages=MESSAGES_LOOKED_AT,
+        )
+        yield from reversed(stub.QueryMessageByOffset(request, timeout=CALL_SECONDS_MAX).messages)
+
+
+def _command_lines(example: Example) -> Iterator[list[str]]:
+    message = example.message
+    if example.key:
+        yield ["queryMsgByKey", "-t", message.topic, "-k", example.key]
+    yield ["queryMsgById", "-i", message.offset_msg_id]
+    if message.unique_key:
+        yield ["queryMsgByUniqueKey", "-t", message.topic, "-i", message.unique_key]
+    where = ["-b", message.broker_name, "-i", str(message.queue_id), "-o", str(message.queue_offset)]
+    yield ["queryMsgByOffset", "-t", message.topic, *where]
+
+
+def _run_command(verb: str, arguments: list[str], address: str) -> None:
+    """Print the command line and run it, in this process."""
+    from cli.main import main
+
+    if address != DEFAULT_ADDRESS:
+        arguments = [*arguments, "--address", address]
+    print(f"\n$ reput {shlex.join([verb, *arguments])}", flush=True)
+    main([verb, *arguments, *(["--address", address] if address == DEFAULT_ADDRESS else [])])
+
+
+def _say_where(address: str, example: Example | None) -> None:
+    print(f"\nThe gateway answers on {address} until Ctrl-C.")
+    if example is not None and example.key:
+        request = json.dumps({"topic": example.message.topic, "key": example.key}, ensure_ascii=False)
+        call = f"grpcurl -plaintext -d {shlex.quote(request)} {address}"
+        print(f"  {call} reput.gateway.v1.GatewayService/QueryMessageByKey")
+    else:
+        print(f"  grpcurl -plaintext {address} describe reput.gateway.v1.GatewayService")
+    print("", end="", flush=True)

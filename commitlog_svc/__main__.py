@@ -1,0 +1,56 @@
+"""Runs the commitlog service: `python -m commitlog_svc`.
+
+Ends with code 3 when the log had to be fenced: what runs it should start it again, and the restart recovers.
+"""
+
+import structlog
+
+from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.servicer import CommitLogServicer
+from commitlog_svc.settings import CommitLogSettings
+from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from services.server import ServiceServer, main
+from services.settings import Origins
+from store.errors import StoreError
+
+EXIT_CODE_FENCED = 3
+
+
+def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) -> None:
+    """Wires the log, its servicer and the server."""
+    logger = structlog.get_logger("reput.commitlog")
+
+    def fenced(error: StoreError) -> None:
+        logger.error("log.fenced", error=error.message, **error.metadata)
+        server.set_serving(False)
+        server.fail(EXIT_CODE_FENCED)
+
+    log = CommitLog(settings.store, settings, on_fenced=fenced)
+    servicer = CommitLogServicer(log, settings.broker_name, settings.store_host)
+    server.add(
+        "reput.commitlog.v1.CommitLogService", pb_grpc.add_CommitLogServiceServicer_to_server, servicer
+    )
+
+    def recover() -> None:
+        found = log.recover()
+        server.on_stop(log.close)
+        if log.file_size_bytes != settings.file_size_bytes and log.file_count:
+            logger.warning(
+                "setting.overruled", name="file_size_bytes", set=settings.file_size_bytes, used=log.file_size_bytes
+            )
+        if found.cut_offset is not None:
+            logger.warning("log.tail_cut", offset=found.cut_offset, why=found.cut_why, kept=settings.read_only)
+        logger.info(
+            "log.recovered",
+            first_offset=log.first_offset,
+            end_offset=found.end_offset,
+            walked_from_offset=found.walked_from_offset,
+            records_walked=found.record_count,
+        )
+        server.set_serving(True)
+
+    server.in_background(recover)
+
+
+if __name__ == "__main__":
+    main("commitlog", CommitLogSettings, serve)

@@ -1,0 +1,483 @@
+"""CommitLog: append, read by offset, follow; the public face of the log.
+
+Life: `recover` (locks, walk, cut a torn tail), then serving, then `close`. Until recovered everything raises
+StoreRecoveringError. One background thread makes the next file ahead, writes snapshots and RocketMQ's checkpoint; one
+flushes. A fenced log (first failed flush or write) refuses every append from then on and never flushes again; reading goes on.
+"""
+
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from commitlog_svc.appender import Appender, AppendReceipt
+from commitlog_svc.frame_starts import FrameStarts
+from commitlog_svc.group_commit import GroupCommit
+from commitlog_svc.message_check import MessageChecker, NewMessage
+from commitlog_svc.progress import ProgressTable
+from commitlog_svc.recovery import RecoveredLog, recover_log
+from commitlog_svc.reput import BATCH_BYTES_MAX, ReputBatch, follow_log
+from commitlog_svc.safe_point import DurableMark, Snapshot, write_snapshot
+from commitlog_svc.store_root import StoreRoot
+from commitlog_svc.topics import TopicTable
+from store.errors import (
+    FlushFailedError,
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    RecordCorruptedError,
+    RecordNotFoundError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreRecoveringError,
+)
+from store.files.file_system import FileSystem, RealFileSystem
+from store.files.mapped_file_queue import MappedFileQueue
+from store.format import paths
+from store.format.host import Host
+from store.format.message_id import UniqueKeyGenerator
+from store.format.record import FRAME_SIZE_BYTES_MIN, Record, decode_header, decode_record
+
+FIRST_READ_BYTES = 8192
+HOUSEKEEPING_SECONDS = 1.0
+SNAPSHOT_SECONDS = 5.0
+
+
+class Settings(Protocol):
+    """What the log needs of its settings; see `settings.CommitLogSettings`."""
+
+    @property
+    def read_only(self) -> bool:
+        """Touch nothing."""
+
+    @property
+    def store_host(self) -> str:
+        """`IP:port` written into records."""
+
+    @property
+    def file_size_bytes(self) -> int:
+        """Size of a log file."""
+
+    @property
+    def flush_mode(self) -> str:
+        """`async` or `sync`."""
+
+    @property
+    def flush_interval_millis(self) -> int:
+        """Most age of an unflushed record."""
+
+    @property
+    def message_size_bytes_max(self) -> int:
+        """Largest body."""
+
+    @property
+    def properties_crc(self) -> bool:
+        """Write `__CRC32#`."""
+
+    @property
+    def auto_create_topic(self) -> bool:
+        """A first message makes its topic."""
+
+    @property
+    def default_topic_queue_count(self) -> int:
+        """Queues of a new topic."""
+
+
+def clock_millis_now() -> int:
+    """Milliseconds since 1970 UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class CommitLog:
+    """The log of one store root.
+
+    Args:
+        root: the store root.
+        settings: see Settings.
+        fs: the door to the disk.
+        clock_millis: milliseconds since 1970.
+        on_fenced: called once, from any thread, when the log can take no more.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        settings: Settings,
+        fs: FileSystem | None = None,
+        clock_millis: Callable[[], int] = clock_millis_now,
+        on_fenced: Callable[[StoreError], None] | None = None,
+    ) -> None:
+        self._fs = fs if fs is not None else RealFileSystem()
+        self._settings = settings
+        self._clock_millis = clock_millis
+        self._on_fenced = on_fenced or (lambda error: None)
+        self._own_directory = Path(paths.own_state_dir(str(root), "commitlog"))
+        self.root = StoreRoot(self._fs, root, read_only=settings.read_only)
+        self.topics = TopicTable(self._fs, root, settings.default_topic_queue_count, clock_millis)
+        self.progress = ProgressTable(self._fs, root)
+        self.recovered = RecoveredLog()
+        self._files = MappedFileQueue(
+            self._fs,
+            Path(paths.commit_log_dir(str(root))),
+            settings.file_size_bytes,
+            writable=not settings.read_only,
+            allocate=True,
+            staging=self._own_directory,
+        )
+        self._commits = GroupCommit(self._flush_files, settings.flush_interval_millis, self._fenced)
+        self._starts = FrameStarts()
+        self._appender: Appender | None = None
+        self._checker: MessageChecker | None = None
+        self._mark: DurableMark | None = None
+        self._snapshot_offset = -1
+        self._flushed_store_time_millis = 0
+        self._close_lock = threading.Lock()
+        self._closing = threading.Event()
+        self._closed = False
+        self._housekeeper: threading.Thread | None = None
+
+    # -- life
+
+    def recover(self) -> RecoveredLog:
+        """Opens the log and makes it ready; blocks until then.
+
+        Raises:
+            UnsupportedStoreError, StoreLockedError, StoreCorruptedError, FlushFailedError: nothing is held then.
+        """
+        self.root.acquire()
+        try:
+            if not self.root.read_only:
+                self._open_own_directory()
+            self._files.load()
+            self.recovered = recover_log(
+                self._fs,
+                self.root.directory,
+                self._files,
+                was_aborted=self.root.was_aborted,
+                read_only=self.root.read_only,
+            )
+            self.topics.load(self.recovered.queue_offsets)
+            self.progress.load()
+            if not self.root.read_only:
+                self.root.mark_open()
+                self._mark = DurableMark(self._fs, self._own_directory)
+        except BaseException:
+            self._files.close()
+            self.root.release(clean=not self.root.was_aborted and self._mark is None and not self._marker_is_ours())
+            raise
+        self._start()
+        return self.recovered
+
+    def close(self) -> None:
+        """Flushes, writes snapshot and checkpoint, takes the abort marker away and gives the locks back.
+
+        After a fence nothing more is flushed or written, and the marker stays.
+        """
+        with self._close_lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._closing.set()
+        if self._housekeeper is not None:
+            self._housekeeper.join()
+        if self._appender is None:
+            return
+        clean = False
+        if not self.root.read_only:
+            self._commits.close()
+            if self._commits.failure is None:
+                try:
+                    self._write_safe_points()
+                    clean = True
+                finally:
+                    if self._mark is not None:
+                        self._mark.close()
+                    self._files.close()
+                    self.root.release(clean=clean)
+                return
+        else:
+            self._commits.close()
+        self._files.close()
+        self.root.release(clean=clean)
+
+    # -- state
+
+    @property
+    def first_offset(self) -> int:
+        """The log's first byte."""
+        return self._files.first_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The byte behind the last record written."""
+        return self._ready().end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on the disk."""
+        return self._commits.flushed_offset
+
+    @property
+    def file_size_bytes(self) -> int:
+        """Size of a log file."""
+        return self._files.file_size_bytes
+
+    @property
+    def file_count(self) -> int:
+        """Number of log files, with one made ahead."""
+        return len(self._files.files)
+
+    @property
+    def last_store_time_millis(self) -> int:
+        """Store time of the newest record; 0 on an empty log."""
+        return self._ready().last_store_time_millis
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the log is recovered."""
+        return self._appender is not None
+
+    @property
+    def state(self) -> str:
+        """In a word: `recovering`, `serving`, `read-only`, `disk-full` or `fenced`."""
+        if self._appender is None:
+            return "recovering"
+        if self._commits.failure is not None:
+            return "fenced"
+        if self._appender.disk_full:
+            return "disk-full"
+        return "read-only" if self.root.read_only else "serving"
+
+    # -- appending
+
+    def append_messages(
+        self, messages: Sequence[NewMessage], *, sync: bool | None, born_host: Host
+    ) -> list[AppendReceipt]:
+        """Checks the whole request, writes all its messages in one piece, and waits for the disk if asked to.
+
+        Args:
+            messages: 1 to 1,024.
+            sync: wait for the disk; None: as the settings say.
+            born_host: who sent them.
+
+        Raises:
+            InvalidArgumentError, InvalidMessageError, TopicNotFoundError: nothing was written.
+            StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
+            FlushFailedError: the outcome is unknown, the log is fenced.
+        """
+        appender = self._ready()
+        self._refuse_append()
+        assert self._checker is not None
+        frames = self._checker.check(messages, born_host)
+        self.topics.create_missing([prepared.queue_key[0] for prepared in frames])
+        receipts = appender.append(frames)
+        last = receipts[-1]
+        end_offset = last.commit_log_offset + last.store_size_bytes
+        self._commits.note_written(end_offset)
+        if sync or (sync is None and self._settings.flush_mode == "sync"):
+            self._commits.wait_flushed(end_offset)
+        return receipts
+
+    # -- reading
+
+    def get(self, commit_log_offset: int) -> Record:
+        """The record that starts at an offset.
+
+        Raises:
+            OffsetOutOfRangeError: outside the log.
+            RecordNotFoundError: inside the log, but no record starts there.
+            RecordCorruptedError: a record starts there and is damaged.
+        """
+        end_offset = self._ready().end_offset
+        first_offset = self._files.first_offset
+        file = self._files.find(commit_log_offset)
+        if not first_offset <= commit_log_offset < end_offset or file is None:
+            raise OffsetOutOfRangeError(
+                f"commit-log offset {commit_log_offset} is outside the log, which has {first_offset} to {end_offset}",
+                offset=commit_log_offset,
+                firstOffset=first_offset,
+                lastOffset=end_offset,
+            )
+        size_bytes_max = min(end_offset, file.last_offset) - commit_log_offset
+        data = file.read(commit_log_offset, min(FIRST_READ_BYTES, size_bytes_max))
+        try:
+            size_bytes = int.from_bytes(data[:4], "big")
+            if len(data) < size_bytes <= size_bytes_max and size_bytes >= FRAME_SIZE_BYTES_MIN:
+                decode_header(data, 0, commit_log_offset)
+                data = file.read(commit_log_offset, size_bytes)
+            return decode_record(data, commit_log_offset=commit_log_offset)
+        except RecordCorruptedError as error:
+            if not self._starts.is_start(file, commit_log_offset) or _is_blank(data):
+                raise RecordNotFoundError(
+                    f"no record starts at commit-log offset {commit_log_offset}", commitLogOffset=commit_log_offset
+                ) from None
+            error.metadata["file"] = str(file.path)
+            error.metadata["commitLogOffset"] = str(commit_log_offset)
+            raise
+
+    def follow(self, start_offset: int, batch_bytes_max: int) -> Iterator[ReputBatch]:
+        """Batches of what builders need, from `start_offset` (-1: the first record) on, for ever.
+
+        Raises:
+            InvalidArgumentError: a negative batch size.
+            OffsetOutOfRangeError: the start is outside the flushed log.
+            RecordNotFoundError: no record starts there.
+        """
+        self._ready()
+        if batch_bytes_max < 0:
+            raise InvalidArgumentError(
+                f"batch_bytes_max is {batch_bytes_max}; 0 or more is possible", field="batch_bytes_max"
+            )
+        first_offset, flushed_offset = self._files.first_offset, self.flushed_offset
+        start = first_offset if start_offset == -1 else start_offset
+        if not first_offset <= start <= flushed_offset:
+            raise OffsetOutOfRangeError(
+                f"commit-log offset {start} is outside the flushed log, which has {first_offset} to {flushed_offset}",
+                offset=start,
+                firstOffset=first_offset,
+                lastOffset=flushed_offset,
+            )
+        if start < flushed_offset:
+            try:
+                head = self._files.read(start, 128)
+                decode_header(head, 0, start)
+            except RecordCorruptedError:
+                file = self._files.find(start)
+                if file is None or self._starts.is_start(file, start):
+                    raise
+                raise RecordNotFoundError(
+                    f"no record starts at commit-log offset {start}", commitLogOffset=start
+                ) from None
+        return follow_log(self._files, self._commits, start, min(batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX))
+
+    # -- inside
+
+    def _ready(self) -> Appender:
+        if self._appender is None:
+            raise StoreRecoveringError("the commit log is being recovered: try again soon")
+        return self._appender
+
+    def _refuse_append(self) -> None:
+        if self.root.read_only:
+            raise StoreReadOnlyError(f"{self.root.directory} is served read-only", directory=self.root.directory)
+        failure = self._commits.failure
+        if failure is not None:
+            error = FlushFailedError(failure.message)
+            error.metadata = dict(failure.metadata)
+            raise error
+        if self._closing.is_set():
+            raise StoreRecoveringError("the commit log is closing: try again soon")
+
+    def _marker_is_ours(self) -> bool:
+        return not self.root.was_aborted and self._fs.exists(Path(paths.abort_file(str(self.root.directory))))
+
+    def _open_own_directory(self) -> None:
+        self._fs.mkdirs(self._own_directory)
+        for name in self._fs.listdir(self._own_directory):
+            if paths.parse_log_file_name(name) is not None or name.endswith(".tmp"):
+                self._fs.unlink(self._own_directory / name)  # left by a crash while it was being made
+
+    def _start(self) -> None:
+        found = self.recovered
+        self._snapshot_offset = found.end_offset if found.record_count == 0 else -1
+        self._flushed_store_time_millis = found.last_store_time_millis
+        store_host = Host.parse(self._settings.store_host)
+        unique_keys = UniqueKeyGenerator(
+            store_host.ip,
+            os.getpid(),
+            # Tells one life of this process id from the next; nothing ever reads it.
+            class_loader_hash=zlib.crc32(os.urandom(16)) - (1 << 31),
+            clock_millis=self._clock_millis,
+        )
+        self._checker = MessageChecker(
+            self.topics,
+            unique_keys,
+            self._clock_millis,
+            store_host=store_host,
+            message_size_bytes_max=self._settings.message_size_bytes_max,
+            properties_crc=self._settings.properties_crc,
+            auto_create_topic=self._settings.auto_create_topic,
+        )
+        appender = Appender(
+            self._files,
+            found.queue_offsets,
+            found.end_offset,
+            found.last_store_time_millis,
+            self._clock_millis,
+            self._refuse_append,
+            self._commits.fail,
+        )
+        appender.last_record = found.last_record
+        self._commits.start(found.end_offset)
+        self._appender = appender
+        if not self.root.read_only:
+            self._housekeeper = threading.Thread(target=self._keep_house, name="commitlog-housekeeping", daemon=True)
+            self._housekeeper.start()
+
+    def _flush_files(self, begin_offset: int, end_offset: int) -> None:
+        assert self._appender is not None
+        store_time_millis = self._appender.last_store_time_millis if self._appender.end_offset == end_offset else 0
+        for file in self._files.files:
+            if file.first_offset < end_offset and file.last_offset > begin_offset:
+                file.flush()
+        if self._mark is not None:
+            self._mark.write(end_offset)
+        if store_time_millis:
+            self._flushed_store_time_millis = store_time_millis
+
+    def _fenced(self, error: StoreError) -> None:
+        self._on_fenced(error)
+
+    def _keep_house(self) -> None:
+        assert self._appender is not None
+        next_snapshot = time.monotonic() + SNAPSHOT_SECONDS
+        next_checkpoint = time.monotonic() + HOUSEKEEPING_SECONDS
+        while not self._closing.wait(0.05):
+            if self._commits.failure is not None:
+                return
+            try:
+                if self._appender.wants_next_file():
+                    self._appender.make_next_file_ahead()
+                now = time.monotonic()
+                if now >= next_checkpoint:
+                    next_checkpoint = now + HOUSEKEEPING_SECONDS
+                    self.progress.write_checkpoint(self.flushed_offset, self._flushed_store_time_millis)
+                if now >= next_snapshot:
+                    next_snapshot = now + SNAPSHOT_SECONDS
+                    self._write_safe_points()
+            except FlushFailedError as error:
+                self._commits.fail(error)
+                return
+            except (StoreError, OSError):
+                continue  # shortcuts and courtesies; no room for them is no reason to stop serving
+
+    def _write_safe_points(self) -> None:
+        assert self._appender is not None
+        end_offset, last_record, queue_offsets = self._appender.snapshot()
+        if end_offset != self._snapshot_offset and last_record is not None:
+            last_store_time_millis = self._appender.last_store_time_millis
+            last_frame = self._files.read(*last_record)
+            if self._closing.is_set():
+                assert self.flushed_offset >= end_offset
+            else:
+                self._commits.wait_flushed(end_offset)
+            snapshot = Snapshot(
+                end_offset,
+                self._files.first_offset,
+                last_record,
+                zlib.crc32(last_frame),
+                last_store_time_millis,
+                queue_offsets,
+            )
+            write_snapshot(self._fs, self._own_directory, snapshot)
+            self._snapshot_offset = end_offset
+        self.progress.write_checkpoint(self.flushed_offset, self._flushed_store_time_millis)
+
+
+def _is_blank(data: bytes) -> bool:
+    try:
+        return decode_header(data, 0).is_blank
+    except RecordCorruptedError:
+        return False

@@ -1,0 +1,138 @@
+"""Group commit: one thread flushes the log, and everybody who wants to know a record on the disk waits for it.
+
+- Many waiters share one flush: what was written while a flush was running goes with the next.
+- Without a waiter the flush comes `interval_millis` after the write: the most that a power cut may take.
+- `flushed_offset` only grows, and only after a flush that succeeded.
+- The first flush that fails is the last one: Linux marks pages clean after a failure, a second flush would say OK without
+  having written them. All waiters, now and later, get that error.
+"""
+
+import threading
+from collections.abc import Callable
+
+from store.errors import FlushFailedError, StoreError
+
+
+class GroupCommit:
+    """The flush thread and those who wait for it.
+
+    Args:
+        flush: puts the log's bytes `[begin, end)` on the disk, or raises.
+        interval_millis: how long written bytes may stay unflushed when nobody waits.
+        on_failure: called once, from the flush thread, with the error that ended flushing.
+    """
+
+    def __init__(
+        self, flush: Callable[[int, int], None], interval_millis: int, on_failure: Callable[[StoreError], None]
+    ) -> None:
+        self._flush = flush
+        self._interval_seconds = interval_millis / 1000
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._progress = threading.Condition(self._lock)
+        self._written_offset = 0
+        self._flushed_offset = 0
+        self._waiter_count = 0
+        self._stopping = False
+        self._failure: StoreError | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on the disk."""
+        return self._flushed_offset
+
+    @property
+    def failure(self) -> StoreError | None:
+        """The error that ended flushing, or None."""
+        return self._failure
+
+    def start(self, flushed_offset: int) -> None:
+        """Begins with a log that is on the disk up to `flushed_offset`."""
+        self._written_offset = self._flushed_offset = flushed_offset
+        self._thread = threading.Thread(target=self._run, name="commitlog-flush", daemon=True)
+        self._thread.start()
+
+    def note_written(self, end_offset: int) -> None:
+        """The log is written up to `end_offset`."""
+        with self._lock:
+            was_idle = self._written_offset <= self._flushed_offset
+            self._written_offset = max(self._written_offset, end_offset)
+            if was_idle:
+                self._work.notify()
+
+    def wait_flushed(self, offset: int) -> None:
+        """Returns when everything before `offset` is on the disk; FlushFailedError when it never will be."""
+        with self._lock:
+            self._waiter_count += 1
+            self._work.notify()
+            try:
+                while self._flushed_offset < offset:
+                    if self._failure is not None:
+                        raise _again(self._failure)
+                    if self._stopping and self._thread is None:
+                        raise FlushFailedError("the log is closed: what was written may not be on the disk")
+                    self._progress.wait(1.0)
+            finally:
+                self._waiter_count -= 1
+
+    def wait_beyond(self, offset: int, timeout_seconds: float) -> int:
+        """The flushed offset, as soon as it is greater than `offset`, at the latest after the timeout."""
+        with self._lock:
+            self._progress.wait_for(
+                lambda: self._flushed_offset > offset or self._failure is not None or self._stopping, timeout_seconds
+            )
+            return self._flushed_offset
+
+    def fail(self, error: StoreError) -> None:
+        """Ends flushing because the log itself found that it cannot be trusted any more."""
+        with self._lock:
+            if self._failure is not None:
+                return
+            self._failure = error
+            self._work.notify_all()
+            self._progress.notify_all()
+        self._on_failure(error)
+
+    def close(self) -> None:
+        """Flushes what is written, unless flushing has failed, and ends the thread."""
+        with self._lock:
+            self._stopping = True
+            self._work.notify_all()
+            self._progress.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._lock:
+            self._thread = None
+            self._progress.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._work.wait_for(
+                    lambda: self._written_offset > self._flushed_offset or self._stopping or self._failure is not None
+                )
+                if self._failure is not None or self._written_offset <= self._flushed_offset:
+                    return
+                if not self._stopping and not self._waiter_count:
+                    self._work.wait_for(lambda: self._waiter_count > 0 or self._stopping, self._interval_seconds)
+                begin, end = self._flushed_offset, self._written_offset
+            try:
+                self._flush(begin, end)
+            except StoreError as error:
+                self.fail(error)
+                return
+            except Exception as error:
+                self.fail(FlushFailedError(f"flushing the log failed ({error}): check the disk, then restart"))
+                return
+            with self._lock:
+                self._flushed_offset = end
+                self._progress.notify_all()
+
+
+def _again(failure: StoreError) -> FlushFailedError:
+    """The failure as an error of its own, so that many threads can raise it."""
+    error = FlushFailedError(failure.message)
+    error.metadata = dict(failure.metadata)
+    return error

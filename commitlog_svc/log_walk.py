@@ -1,0 +1,147 @@
+"""Walking the log record by record, and telling a torn tail from damage.
+
+A record counts only if its lengths add up, its magic is right, it says that it stands where it stands, its body has its CRC
+and, where there is one, the whole frame its `__CRC32#`. The walk ends at the first place where that is not so:
+
+- zeros behind which nothing was ever written: the end of the log;
+- bytes that are no record, and behind them no record either: a torn write, the tail that a crash may leave;
+- bytes that are no record, and behind them a record that knows its place: damage. Nothing is cut then.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from store.errors import RecordCorruptedError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.format.record import (
+    BLANK_SIZE_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    IncompleteRecordError,
+    Record,
+    decode_header,
+    decode_record,
+)
+
+CHUNK_BYTES = 8 << 20
+HEADER_BYTES_MAX = 128  # more than the longest frame head
+MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
+MAGIC_PREFIX = MAGICS[0][:3]
+assert MAGICS[1].startswith(MAGIC_PREFIX)
+
+
+@dataclass(slots=True)
+class WalkEnd:
+    """Where a walk ended and why.
+
+    Attributes:
+        end_offset: the first byte behind the last good record or blank.
+        why: what is wrong with the bytes there; None when they are zeros or the files end.
+        last_record: offset and size of the last record seen, or None.
+        last_store_time_millis: the greatest store time seen.
+        record_count: how many records were seen.
+    """
+
+    end_offset: int
+    why: RecordCorruptedError | None = None
+    last_record: tuple[int, int] | None = None
+    last_store_time_millis: int = 0
+    record_count: int = field(default=0)
+
+
+def walk_log(files: MappedFileQueue, begin_offset: int, see: Callable[[Record], None]) -> WalkEnd:
+    """Shows every good record from `begin_offset` (a record's start) on to `see`; never raises for bad bytes."""
+    end = WalkEnd(begin_offset)
+    while (file := files.find(end.end_offset)) is not None:
+        if not _walk_file(file, end, see):
+            break
+    return end
+
+
+def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None]) -> bool:
+    """Walks to the file's end (True) or to the end of the log (False)."""
+    base, chunk, at = end.end_offset, b"", 0
+    while True:
+        offset = base + at
+        if len(chunk) - at < BLANK_SIZE_BYTES and base + len(chunk) < file.last_offset:
+            chunk, base, at = file.read(offset, CHUNK_BYTES), offset, 0
+        if offset >= file.last_offset:
+            return True
+        head = chunk[at : at + BLANK_SIZE_BYTES]
+        if not any(head):
+            return False
+        try:
+            header = decode_header(chunk, at)
+            if header.is_blank:
+                if offset + header.size_bytes != file.last_offset:
+                    raise RecordCorruptedError(
+                        f"a blank of {header.size_bytes} bytes at {offset} does not close its file",
+                        commitLogOffset=offset,
+                    )
+                end.end_offset = file.last_offset
+                return True
+            if offset + header.size_bytes > file.last_offset:
+                raise RecordCorruptedError(
+                    f"a record of {header.size_bytes} bytes at {offset} does not fit its file", commitLogOffset=offset
+                )
+            if at + header.size_bytes > len(chunk) and base + len(chunk) < file.last_offset:
+                if at == 0 and len(chunk) >= header.size_bytes:
+                    raise IncompleteRecordError(f"the file ends inside the record at {offset}", commitLogOffset=offset)
+                fresh = file.read(offset, max(CHUNK_BYTES, header.size_bytes))
+                if at == 0 and len(fresh) <= len(chunk):
+                    raise IncompleteRecordError(f"the file ends inside the record at {offset}", commitLogOffset=offset)
+                chunk, base, at = fresh, offset, 0
+                continue
+            record = decode_record(chunk, at=at, commit_log_offset=offset)
+            if record.ends_in_zero and not any(file.read(record.next_offset, BLANK_SIZE_BYTES)):
+                # No `__CRC32#` to tell, but no writer ends a property with zeros: these are bytes that never arrived.
+                raise IncompleteRecordError(f"the record at {offset} ends in zeros", commitLogOffset=offset)
+        except IncompleteRecordError as error:
+            if at > 0 and base + len(chunk) < file.last_offset and len(chunk) - at < HEADER_BYTES_MAX:
+                chunk, base, at = file.read(offset, CHUNK_BYTES), offset, 0
+                continue
+            end.why = error
+            return False
+        except RecordCorruptedError as error:
+            end.why = error
+            return False
+        see(record)
+        end.record_count += 1
+        end.last_record = (offset, record.store_size_bytes)
+        end.last_store_time_millis = max(end.last_store_time_millis, record.store_time_millis)
+        at += record.store_size_bytes
+        end.end_offset = base + at
+
+
+def find_record_behind(files: MappedFileQueue, offset: int) -> int | None:
+    """The first place behind `offset` where a whole, good record stands that knows its place; None without one."""
+    file = files.find(offset)
+    while file is not None:
+        position = file.next_data(offset)
+        while position is not None and position < file.last_offset:
+            chunk = file.read(position, CHUNK_BYTES)
+            at = chunk.find(MAGIC_PREFIX)
+            while at >= 0:
+                candidate = position + at - 4
+                if chunk[at : at + 4] in MAGICS and candidate > offset and _is_record(file, candidate):
+                    return candidate
+                at = chunk.find(MAGIC_PREFIX, at + 1)
+            if len(chunk) < CHUNK_BYTES:
+                break
+            position = file.next_data(position + len(chunk) - 8)
+        offset = file.last_offset
+        file = files.find(offset)
+    return None
+
+
+def _is_record(file: MappedFile, offset: int) -> bool:
+    if offset < file.first_offset:
+        return False
+    head = file.read(offset, HEADER_BYTES_MAX)
+    try:
+        size_bytes = decode_header(head, 0, offset).size_bytes
+        decode_record(file.read(offset, size_bytes), commit_log_offset=offset)
+    except RecordCorruptedError:
+        return False
+    return True

@@ -1,0 +1,275 @@
+"""What a message must be to be stored. A request is checked as a whole before anything is written.
+
+Every refusal is an InvalidMessageError with the `field` and the message's `index` in the request; refusals that concern the
+request itself are InvalidArgumentErrors.
+
+Properties are stored in this order: KEYS, TAGS, UNIQ_KEY, then the user's by name, so that one message always makes the same
+bytes. Names that the store or a broker owns are refused: a user who could set KEYS by the side door would be found under
+keys that he never gave. Names that ask for what is not supported yet (delay, timer, transaction) are refused too: stored
+silently, such a message would be delivered at once.
+"""
+
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from commitlog_svc.appender import PreparedFrame
+from commitlog_svc.topics import TopicTable
+from store.errors import InvalidArgumentError, InvalidMessageError, StoreError, TopicNotFoundError
+from store.format.host import Host
+from store.format.java_hash import java_string_hash
+from store.format.message_id import UniqueKeyGenerator
+from store.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from store.format.record import PreparedMessage, prepare_record
+from store.format.topic import NOT_ALLOWED_SEND_TOPICS, validate_topic
+
+MESSAGE_COUNT_MAX = 1024
+REQUEST_BODY_BYTES_MAX = 4 << 20
+TIME_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
+SHARDING_KEY = "__SHARDINGKEY"
+
+# Names are facts of `MessageConst`, RocketMQ 5.3.3.
+OWNED_PROPERTIES = frozenset(
+    "KEYS TAGS UNIQ_KEY __CRC32# RETRY_TOPIC REAL_TOPIC REAL_QID MIN_OFFSET MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID"
+    " CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES"
+    " CONSUME_START_TIME CLUSTER DUP_INFO POP_CK POP_CK_OFFSET 1ST_POP_TIME INNER_NUM INNER_BASE INNER_MULTI_DISPATCH"
+    " INNER_MULTI_QUEUE_OFFSET DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __BORNHOST"
+    " BORN_TIMESTAMP".split()
+)
+UNSUPPORTED_PROPERTIES = frozenset(
+    "DELAY TRAN_MSG PGROUP TRAN_PREPARED_QUEUE_OFFSET __transactionId__ TRANSACTION_CHECK_TIMES TRANSFER_FLAG"
+    " CHECK_IMMUNITY_TIME_IN_SECONDS __STARTDELIVERTIME TIMER_DELIVER_MS TIMER_DELAY_SEC TIMER_DELAY_MS"
+    " TIMER_DELAY_LEVEL TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_ROLL_LABEL TIMER_OUT_MS"
+    " TIMER_DEL_UNIQKEY TIMER_CHECKPOINT".split()
+)
+REFUSED_PROPERTIES = OWNED_PROPERTIES | UNSUPPORTED_PROPERTIES
+
+
+class Timestamp(Protocol):
+    """Seconds and nanoseconds since 1970."""
+
+    @property
+    def seconds(self) -> int:
+        """Whole seconds."""
+
+    @property
+    def nanos(self) -> int:
+        """0 to 999,999,999."""
+
+
+class NewMessage(Protocol):
+    """A message as a client gives it; the generated `reput.message.v1.NewMessage` is one."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    tags: str
+    flag: int
+    unique_key: str
+
+    @property
+    def keys(self) -> Collection[str]:
+        """Business keys."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The user's properties."""
+
+    @property
+    def born_time(self) -> Timestamp:
+        """When it was made."""
+
+    def HasField(self, field_name: Any) -> bool:  # noqa: N802  # protobuf's name
+        """Whether an optional field is there."""
+
+
+class MessageChecker:
+    """Checks requests and makes frames that only lack their place; thread-safe.
+
+    Args:
+        topics: which topics there are.
+        unique_keys: makes the keys that clients did not.
+        clock_millis: the time, for messages that do not say when they were born.
+        store_host: written into each frame.
+        message_size_bytes_max: largest body.
+        properties_crc: close frames with `__CRC32#`.
+        auto_create_topic: unknown topics are welcome.
+    """
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        unique_keys: UniqueKeyGenerator,
+        clock_millis: Callable[[], int],
+        *,
+        store_host: Host,
+        message_size_bytes_max: int,
+        properties_crc: bool,
+        auto_create_topic: bool,
+    ) -> None:
+        self._topics = topics
+        self._create_unique_key = unique_keys.create
+        self._clock_millis = clock_millis
+        self._store_host = store_host
+        self._message_size_bytes_max = message_size_bytes_max
+        self._properties_crc = properties_crc
+        self._auto_create_topic = auto_create_topic
+        self._valid_topics: set[str] = set()
+        self._turns: dict[str, itertools.count[int]] = {}
+
+    def check(self, messages: Sequence[NewMessage], born_host: Host) -> list[PreparedFrame]:
+        """A frame for each message.
+
+        Raises:
+            InvalidArgumentError: no message, too many, or too many bytes together; field `messages`.
+            InvalidMessageError: with `field` and `index`.
+            TopicNotFoundError: the topic does not exist and must be made by hand; with `index`.
+        """
+        if not 1 <= len(messages) <= MESSAGE_COUNT_MAX:
+            raise InvalidArgumentError(
+                f"a request holds 1 to {MESSAGE_COUNT_MAX} messages, not {len(messages)}: split it",
+                field="messages",
+                count=len(messages),
+            )
+        now_millis = self._clock_millis()
+        frames = []
+        body_bytes = 0
+        index = 0
+        try:
+            for index, message in enumerate(messages):  # noqa: B007  # the handler below names it
+                body = message.body
+                body_bytes += len(body)
+                frames.append(self._check_one(message, body, born_host, now_millis))
+        except (InvalidMessageError, TopicNotFoundError) as error:
+            error.metadata["index"] = str(index)
+            raise
+        body_bytes_max = max(REQUEST_BODY_BYTES_MAX, self._message_size_bytes_max)
+        if body_bytes > body_bytes_max:
+            raise InvalidArgumentError(
+                f"a request holds at most {body_bytes_max} bytes of bodies, not {body_bytes}: split it",
+                field="messages",
+                sizeBytes=body_bytes,
+                sizeBytesMax=body_bytes_max,
+            )
+        return frames
+
+    def _check_one(self, message: NewMessage, body: bytes, born_host: Host, now_millis: int) -> PreparedFrame:
+        topic = message.topic
+        if topic not in self._valid_topics or not self._topics.is_writable(topic):
+            self._check_topic(topic)
+        if not 0 < len(body) <= self._message_size_bytes_max:
+            raise InvalidMessageError(
+                f"the body has {len(body)} bytes, 1 to {self._message_size_bytes_max} can be stored",
+                field="body",
+                sizeBytes=len(body),
+                sizeBytesMax=self._message_size_bytes_max,
+            )
+        user_properties = message.properties
+        properties: dict[str, str] = {}
+        if message.keys:
+            properties[KEYS] = _check_keys(message.keys)
+        if message.tags:
+            properties[TAGS] = _check_text("tags", message.tags)
+        if message.HasField("unique_key"):
+            unique_key = _check_text("unique_key", message.unique_key)
+        else:
+            unique_key = self._create_unique_key()
+        properties[UNIQ_KEY] = unique_key
+        sharding_key = None
+        if user_properties:
+            for name in sorted(user_properties):
+                if name in REFUSED_PROPERTIES:
+                    raise _refused_property(name)
+                properties[name] = user_properties[name]
+            sharding_key = properties.get(SHARDING_KEY)
+        queue_count = self._topics.write_queue_count(topic)
+        if message.HasField("queue_id"):
+            queue_id = message.queue_id
+            if not 0 <= queue_id < queue_count:
+                raise InvalidMessageError(
+                    f"topic {topic} has the queues 0 to {queue_count - 1}, not {queue_id}",
+                    field="queue_id",
+                    queueId=queue_id,
+                    queueCount=queue_count,
+                )
+        elif sharding_key is not None:
+            queue_id = abs(java_string_hash(sharding_key)) % queue_count
+        else:
+            turn = self._turns.get(topic)
+            if turn is None:
+                turn = self._turns.setdefault(topic, itertools.count())
+            queue_id = next(turn) % queue_count
+        born_time_millis = _check_time(message.born_time) if message.HasField("born_time") else now_millis
+        frame = prepare_record(
+            PreparedMessage(
+                topic,
+                queue_id,
+                body,
+                encode_properties(properties),
+                born_time_millis,
+                born_host,
+                self._store_host,
+                flag=message.flag,
+                properties_crc=self._properties_crc,
+            )
+        )
+        return PreparedFrame((topic, queue_id), unique_key, frame)
+
+    def _check_topic(self, topic: str) -> None:
+        validate_topic(topic)
+        if topic in NOT_ALLOWED_SEND_TOPICS:
+            raise InvalidMessageError(f"topic {topic} belongs to the broker: choose another", field="topic")
+        if not self._topics.is_writable(topic):
+            raise InvalidMessageError(
+                f"topic {topic} is configured without the right to write: change its perm", field="topic"
+            )
+        if not self._auto_create_topic and self._topics.find(topic) is None:
+            raise TopicNotFoundError(
+                f"there is no topic {topic}, and auto_create_topic is off: create it first", topic=topic
+            )
+        if len(self._valid_topics) < 100_000:
+            self._valid_topics.add(topic)
+
+
+def _check_keys(keys: Collection[str]) -> str:
+    for key in keys:
+        if not key:
+            raise InvalidMessageError("a key is empty: leave it out", field="keys")
+        if " " in key:
+            parts = [part for part in key.split(" ") if part]
+            raise InvalidMessageError(
+                f"the key {key!r} holds a space, where RocketMQ splits keys: it would be found under {parts} only; "
+                "give those as keys of their own",
+                field="keys",
+                key=key,
+                split=parts,
+            )
+    text = " ".join(keys)
+    return _check_text("keys", text)
+
+
+def _check_text(field: str, text: str) -> str:
+    if not text:
+        raise InvalidMessageError(f"{field} is empty: leave it out or fill it", field=field)
+    if "\x01" in text or "\x02" in text:
+        raise InvalidMessageError(f"{field} holds U+0001 or U+0002, which separate properties", field=field)
+    return text
+
+
+def _check_time(time: Timestamp) -> int:
+    seconds, nanos = time.seconds, time.nanos
+    if not 0 <= seconds <= TIME_SECONDS_MAX or not 0 <= nanos < 1_000_000_000:
+        raise InvalidMessageError(
+            f"born_time is {seconds} s and {nanos} ns since 1970: it must lie in 1970 to 9999", field="born_time"
+        )
+    return seconds * 1000 + nanos // 1_000_000
+
+
+def _refused_property(name: str) -> StoreError:
+    if name in UNSUPPORTED_PROPERTIES:
+        why = "asks for delays, timers or transactions, which are not supported yet"
+    elif name in (KEYS, TAGS, UNIQ_KEY):
+        why = f"belongs to the store: use the field {'unique_key' if name == UNIQ_KEY else name.lower()}"
+    else:
+        why = "belongs to the store: leave it out"
+    return InvalidMessageError(f"the property {name} {why}", field="properties", property=name)

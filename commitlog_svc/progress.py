@@ -1,0 +1,95 @@
+"""How far the builders have come, and RocketMQ's `checkpoint` that says so in its way.
+
+The checkpoint holds store times: of the last flushed record, of the last one in the queues and of the last one in the
+indexes. RocketMQ starts its recovery at the smallest of them, so none may ever be ahead of the disk. For ourselves they
+are no more than a courtesy: our safe points are offsets.
+"""
+
+import dataclasses
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.errors import InvalidArgumentError, StoreCorruptedError
+from store.files.file_system import FileSystem
+from store.files.json_state import read_bytes, write_bytes_atomic
+from store.format import paths
+from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
+
+BUILDER_FIELDS = {"consumequeue": "logics_msg_timestamp", "index": "index_msg_timestamp"}
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderProgress:
+    """Everything before `next_offset` (bytes of the log) is applied and on the disk."""
+
+    next_offset: int
+    store_time_millis: int
+
+
+class ProgressTable:
+    """Progress by builder, and the checkpoint file; thread-safe.
+
+    Args:
+        fs: the door to the disk.
+        root: the store root.
+    """
+
+    def __init__(self, fs: FileSystem, root: Path) -> None:
+        self._fs = fs
+        self._path = Path(paths.checkpoint_file(str(root)))
+        self._lock = threading.Lock()
+        self._builders: dict[str, BuilderProgress] = {}
+        self._written = StoreCheckpoint()
+
+    def load(self) -> None:
+        """Reads the checkpoint; one that is damaged counts as none."""
+        data = read_bytes(self._fs, self._path)
+        if data is not None:
+            try:
+                self._written = decode_checkpoint(data)
+            except StoreCorruptedError:
+                self._written = StoreCheckpoint()
+
+    def report(self, builder: str, next_offset: int, store_time_millis: int, flushed_offset: int) -> None:
+        """A builder says how far it has come.
+
+        Raises:
+            InvalidArgumentError: no such builder, or an offset that is not in the flushed log.
+        """
+        if builder not in BUILDER_FIELDS:
+            raise InvalidArgumentError(f"there is no builder {builder!r}", field="builder", builder=builder)
+        if not 0 <= next_offset <= flushed_offset:
+            raise InvalidArgumentError(
+                f"{builder} cannot be at {next_offset}: the log is flushed up to {flushed_offset}",
+                field="next_offset",
+                nextOffset=next_offset,
+                flushedOffset=flushed_offset,
+            )
+        with self._lock:
+            self._builders[builder] = BuilderProgress(next_offset, store_time_millis)
+
+    def next_offsets(self) -> dict[str, int]:
+        """Where each builder that ever reported is."""
+        with self._lock:
+            return {name: progress.next_offset for name, progress in self._builders.items()}
+
+    def write_checkpoint(self, flushed_offset: int, flushed_store_time_millis: int) -> None:
+        """Replaces the checkpoint if anything has changed."""
+        with self._lock:
+            times = {
+                BUILDER_FIELDS[name]: progress.store_time_millis
+                for name, progress in self._builders.items()
+                if progress.store_time_millis > 0
+            }
+            checkpoint = dataclasses.replace(
+                self._written,
+                physic_msg_timestamp=flushed_store_time_millis,
+                # Only a broker in a group keeps one; ahead of the log it would stop that broker's dispatch.
+                confirm_phy_offset=flushed_offset if self._written.confirm_phy_offset else 0,
+                **times,
+            )
+            if checkpoint == self._written:
+                return
+            write_bytes_atomic(self._fs, self._path, encode_checkpoint(checkpoint))
+            self._written = checkpoint

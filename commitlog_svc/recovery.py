@@ -1,0 +1,168 @@
+"""Finding the end of the log and of each queue after a start.
+
+- From the snapshot if the log agrees with it, otherwise from the log's first record, every record is checked in full.
+- A torn tail is cut: zeroed, later files removed, all of it on the disk before anything is served.
+- Damage is not cut but reported with its byte: StoreCorruptedError. Damage is what lies before the durable mark, or has a
+  whole record behind it. The one exception: behind the mark of an unclean stop a power cut may have kept later pages and
+  lost earlier ones; nothing there was ever acknowledged as durable, so it goes like any torn tail.
+- A queue without a record in the log (all were dropped with old files) goes on where its ConsumeQueue ends.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from commitlog_svc.appender import QueueKey
+from commitlog_svc.log_walk import WalkEnd, find_record_behind, walk_log
+from commitlog_svc.safe_point import read_durable_mark, read_snapshot
+from store.errors import StoreCorruptedError
+from store.files.file_system import FileSystem
+from store.files.mapped_file_queue import MappedFileQueue
+from store.format import paths
+from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT
+from store.format.record import Record
+from store.format.sys_flag import TransactionType, transaction_type
+
+READ_ONLY_FILE_COUNT = 3  # RocketMQ also looks at the last three after a clean stop
+
+
+@dataclass(slots=True)
+class RecoveredLog:
+    """The log as it was found.
+
+    Attributes:
+        end_offset: the next record goes here.
+        queue_offsets: the next offset of each queue.
+        last_record: offset and size of the last record, or None.
+        last_store_time_millis: the greatest store time seen.
+        cut_offset: where a torn tail was cut; None when there was none.
+        cut_why: what was wrong with it.
+        walked_from_offset: where the walk began.
+        record_count: records walked.
+    """
+
+    end_offset: int = 0
+    queue_offsets: dict[QueueKey, int] = field(default_factory=dict)
+    last_record: tuple[int, int] | None = None
+    last_store_time_millis: int = 0
+    cut_offset: int | None = None
+    cut_why: str = ""
+    walked_from_offset: int = 0
+    record_count: int = 0
+
+
+def recover_log(
+    fs: FileSystem, root: Path, files: MappedFileQueue, *, was_aborted: bool, read_only: bool
+) -> RecoveredLog:
+    """Walks the log's loaded files and cuts a torn tail (read-only: leaves it and ignores it).
+
+    Raises:
+        StoreCorruptedError: the log is damaged; nothing was changed.
+        FlushFailedError: the cut could not be made durable.
+    """
+    own_directory = Path(paths.own_state_dir(str(root), "commitlog"))
+    found = RecoveredLog(end_offset=files.first_offset)
+    snapshot = read_snapshot(fs, own_directory, files)
+    if snapshot is not None:
+        found.queue_offsets = snapshot.queue_offsets
+        found.last_record = snapshot.last_record
+        found.last_store_time_millis = snapshot.last_store_time_millis
+        begin = snapshot.commit_log_offset
+    else:
+        skip = read_only and not was_aborted
+        begin = files.files[-READ_ONLY_FILE_COUNT:][0].first_offset if files.files and skip else files.first_offset
+    found.walked_from_offset = begin
+    if was_aborted and not read_only:
+        # After a failed flush the page cache may show what the disk does not hold.
+        for file in files.files:
+            if file.last_offset > begin:
+                file.drop_cache(max(begin, file.first_offset))
+
+    def see(record: Record) -> None:
+        if transaction_type(record.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+            return  # stands in no queue; its queue offset is 0
+        found.queue_offsets[record.topic, record.queue_id] = record.queue_offset + 1
+
+    end = walk_log(files, begin, see)
+    found.end_offset = end.end_offset
+    found.record_count = end.record_count
+    if end.last_record is not None:
+        found.last_record = end.last_record
+        found.last_store_time_millis = max(found.last_store_time_millis, end.last_store_time_millis)
+    _judge_tail(files, end, read_durable_mark(fs, own_directory), was_aborted=was_aborted)
+    if _has_bytes_behind(files, end.end_offset):
+        found.cut_offset = end.end_offset
+        found.cut_why = end.why.message if end.why is not None else "bytes behind the end of the log"
+        if not read_only:
+            files.truncate(end.end_offset)
+    if not read_only:
+        for file in files.files:
+            if file.last_offset > begin:
+                file.flush()
+        if snapshot is None:
+            _add_queues_without_records(fs, root, found)
+    return found
+
+
+def _judge_tail(files: MappedFileQueue, end: WalkEnd, durable_offset: int | None, *, was_aborted: bool) -> None:
+    offset = end.end_offset
+    record_offset = find_record_behind(files, offset)
+    before_mark = durable_offset is not None and offset < durable_offset
+    may_be_lost = was_aborted and durable_offset is not None and offset >= durable_offset
+    if not before_mark and (record_offset is None or may_be_lost):
+        return
+    file = files.find(offset)
+    path = file.path if file is not None else files.path_of(offset)
+    position = offset - file.first_offset if file is not None else 0
+    what = end.why.message if end.why is not None else "zeros"
+    behind = f"a whole record follows at {record_offset}" if record_offset is not None else "more was on the disk"
+    raise StoreCorruptedError(
+        f"{path} is damaged at byte {position} (commit-log offset {offset}): {what}; {behind}. "
+        "Bring the file back from a copy, or cut the log there yourself",
+        file=path,
+        offset=position,
+        commitLogOffset=offset,
+    )
+
+
+def _has_bytes_behind(files: MappedFileQueue, offset: int) -> bool:
+    file = files.find(offset)
+    while file is not None:
+        position = file.next_data(max(offset, file.first_offset))
+        while position is not None and (data := file.read(position, 1 << 20)):
+            if data.strip(b"\0"):
+                return True
+            position = file.next_data(position + len(data))
+        file = files.find(file.last_offset)
+    return False
+
+
+def _add_queues_without_records(fs: FileSystem, root: Path, found: RecoveredLog) -> None:
+    directory = Path(paths.consume_queue_dir(str(root)))
+    for topic in fs.listdir(directory):
+        for name in fs.listdir(directory / topic) if fs.is_dir(directory / topic) else ():
+            if name.isascii() and name.isdigit() and (topic, int(name)) not in found.queue_offsets:
+                end = consume_queue_end(fs, directory / topic / name, found.walked_from_offset)
+                if end:
+                    found.queue_offsets[topic, int(name)] = end
+
+
+def consume_queue_end(fs: FileSystem, directory: Path, log_first_offset: int) -> int:
+    """The queue offset behind the last unit that points before `log_first_offset`; 0 without one."""
+    names = [name for name in fs.listdir(directory) if paths.parse_log_file_name(name) is not None]
+    if not names:
+        return 0
+    sizes = [fs.stat_size(directory / name) for name in names]
+    files = MappedFileQueue(fs, directory, max(sizes), writable=False)
+    try:
+        files.load()
+        for file in reversed(files.files):
+            data = file.read(file.first_offset, file.size_bytes)
+            for at in range(len(data) // UNIT.size * UNIT.size - UNIT.size, -1, -UNIT.size):
+                commit_log_offset, size_bytes, _ = UNIT.unpack_from(data, at)
+                if size_bytes > 0 and (commit_log_offset < log_first_offset or size_bytes == FILLER_SIZE_BYTES):
+                    return (file.first_offset + at) // UNIT.size + 1
+    except StoreCorruptedError:
+        return 0  # the queue's owner will rebuild it
+    finally:
+        files.close()
+    return 0

@@ -1,0 +1,111 @@
+"""What the commit log remembers of itself in `reput/commitlog/`, so that a restart need not read the whole log.
+
+    snapshot.json   an offset up to which the log was on the disk, its last record there, the next offset of each queue
+    durable         i64 offset | u32 CRC-32 of it     written after each flush, itself not flushed
+
+`snapshot.json` is believed only if the log still has exactly that last record there. `durable` is never ahead of the disk;
+after a power cut it may be behind. Bytes before it were acknowledged as durable: damage there is damage, whatever a crash
+may have done to what came later.
+"""
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from commitlog_svc.appender import QueueKey
+from store.files.file_system import FileSystem
+from store.files.json_state import read_bytes, read_json_state, write_json_state
+from store.files.mapped_file_queue import MappedFileQueue
+
+DURABLE = struct.Struct(">qI")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The log at one moment: all before `commit_log_offset` on the disk, the last record before it, the queues' ends."""
+
+    commit_log_offset: int
+    first_offset: int
+    last_record: tuple[int, int] | None
+    last_record_crc: int
+    last_store_time_millis: int
+    queue_offsets: dict[QueueKey, int]
+
+
+def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
+    """Replaces the snapshot."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), next_offset in snapshot.queue_offsets.items():
+        topics.setdefault(topic, {})[str(queue_id)] = next_offset
+    state = {
+        "commit_log_offset": snapshot.commit_log_offset,
+        "first_offset": snapshot.first_offset,
+        "last_record": list(snapshot.last_record) if snapshot.last_record else None,
+        "last_record_crc": snapshot.last_record_crc,
+        "last_store_time_millis": snapshot.last_store_time_millis,
+        "queue_offsets": topics,
+    }
+    write_json_state(fs, directory / "snapshot.json", state)
+
+
+def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Snapshot | None:
+    """The snapshot, if there is one and the log still agrees with it."""
+    state = read_json_state(fs, directory / "snapshot.json")
+    if state is None:
+        return None
+    try:
+        last = state["last_record"]
+        snapshot = Snapshot(
+            int(state["commit_log_offset"]),
+            int(state["first_offset"]),
+            (int(last[0]), int(last[1])) if last else None,
+            int(state["last_record_crc"]),
+            int(state["last_store_time_millis"]),
+            {
+                (topic, int(queue_id)): int(next_offset)
+                for topic, queues in state["queue_offsets"].items()
+                for queue_id, next_offset in queues.items()
+            },
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        return None
+    if snapshot.last_record is None:
+        return None
+    offset, size_bytes = snapshot.last_record
+    ends_there = snapshot.commit_log_offset == offset + size_bytes
+    if not ends_there or not files.first_offset <= offset < snapshot.commit_log_offset <= files.last_offset:
+        return None
+    return snapshot if zlib.crc32(files.read(offset, size_bytes)) == snapshot.last_record_crc else None
+
+
+class DurableMark:
+    """The file `durable`, open for writing.
+
+    Args:
+        fs: the door to the disk.
+        directory: `reput/commitlog`.
+    """
+
+    def __init__(self, fs: FileSystem, directory: Path) -> None:
+        self._fs = fs
+        self._fd = fs.open(directory / "durable", os.O_RDWR | os.O_CREAT)
+
+    def write(self, offset: int) -> None:
+        """The log is on the disk up to `offset`."""
+        data = offset.to_bytes(8, "big")
+        self._fs.pwrite(self._fd, DURABLE.pack(offset, zlib.crc32(data)), 0)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._fs.close(self._fd)
+
+
+def read_durable_mark(fs: FileSystem, directory: Path) -> int | None:
+    """The offset in `durable`; None when there is no such file or it is torn."""
+    data = read_bytes(fs, directory / "durable")
+    if data is None or len(data) < DURABLE.size:
+        return None
+    offset, crc = DURABLE.unpack_from(data)
+    return int(offset) if zlib.crc32(data[:8]) == crc else None

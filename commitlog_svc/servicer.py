@@ -1,0 +1,211 @@
+"""CommitLogService: the RPCs, each read, called and answered; failures are raised and become statuses in `services`."""
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from threading import BoundedSemaphore
+
+import grpc
+
+from commitlog_svc.appender import AppendReceipt
+from commitlog_svc.commit_log import CommitLog
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput.message.v1 import message_pb2
+from services.convert import dispatch_to_proto, millis_to_timestamp, stored_message, timestamp_to_millis
+from services.status import to_status
+from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
+from store.format.host import Host, encode_host
+from store.format.record_layout import I64
+
+OFFSET_COUNT_MAX = 1000
+BODY_BYTES_DEFAULT = 3_670_016
+BODY_BYTES_MAX = 4 << 20
+ANSWER_BYTES_MAX = (4 << 20) + (64 << 10)
+FOLLOWER_COUNT_MAX = 16
+UNKNOWN_HOST = Host("127.0.0.1", 0)
+SYNC_BY_FLUSH_MODE = {
+    message_pb2.FLUSH_MODE_UNSPECIFIED: None,
+    message_pb2.FLUSH_MODE_ASYNC: False,
+    message_pb2.FLUSH_MODE_SYNC: True,
+}
+
+
+class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
+    """Serves one CommitLog.
+
+    Args:
+        log: the log, recovered or not.
+        broker_name: the shard's name.
+        store_host: what ids are made of.
+    """
+
+    def __init__(self, log: CommitLog, broker_name: str, store_host: str) -> None:
+        self._log = log
+        self._broker_name = broker_name
+        self._id_prefix = encode_host(Host.parse(store_host)).hex().upper()
+        self._followers = BoundedSemaphore(FOLLOWER_COUNT_MAX)
+
+    def AppendMessages(
+        self, request: pb.AppendMessagesRequest, context: grpc.ServicerContext
+    ) -> pb.AppendMessagesResponse:
+        """See the proto."""
+        return pb.AppendMessagesResponse(results=self._append(request, _peer(context)))
+
+    def AppendMessageStream(
+        self, request_iterator: Iterator[pb.AppendMessageStreamRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.AppendMessageStreamResponse]:
+        """See the proto."""
+        peer = _peer(context)
+        for request in request_iterator:
+            try:
+                yield pb.AppendMessageStreamResponse(results=self._append(request, peer))
+            except StoreError as error:
+                yield pb.AppendMessageStreamResponse(error=to_status(error))
+
+    def GetMessage(self, request: pb.GetMessageRequest, context: grpc.ServicerContext) -> pb.GetMessageResponse:
+        """See the proto."""
+        record = self._log.get(request.commit_log_offset)
+        return pb.GetMessageResponse(message=stored_message(record, self._broker_name))
+
+    def BatchGetMessages(
+        self, request: pb.BatchGetMessagesRequest, context: grpc.ServicerContext
+    ) -> pb.BatchGetMessagesResponse:
+        """See the proto."""
+        offsets = request.commit_log_offsets
+        if len(offsets) > OFFSET_COUNT_MAX:
+            raise InvalidArgumentError(
+                f"at most {OFFSET_COUNT_MAX} offsets a request, not {len(offsets)}: split it",
+                field="commit_log_offsets",
+                count=len(offsets),
+            )
+        if request.body_bytes_max < 0:
+            raise InvalidArgumentError(
+                f"body_bytes_max is {request.body_bytes_max}; 0 or more is possible", field="body_bytes_max"
+            )
+        body_bytes_left = min(request.body_bytes_max or BODY_BYTES_DEFAULT, BODY_BYTES_MAX)
+        if request.omit_bodies:
+            body_bytes_left = 0
+        response = pb.BatchGetMessagesResponse()
+        answer_bytes = 0
+        bodies_end = request.omit_bodies
+        for offset in offsets:
+            outcome = pb.BatchGetMessagesResponse.Outcome()
+            try:
+                record = self._log.get(offset)
+                bodies_end = bodies_end or len(record.body) > body_bytes_left
+                outcome.message.CopyFrom(stored_message(record, self._broker_name, omit_body=bodies_end))
+            except StoreError as error:
+                outcome.error.CopyFrom(to_status(error))
+            size_bytes = outcome.ByteSize() + 8
+            if answer_bytes + size_bytes > ANSWER_BYTES_MAX:
+                if response.outcomes:
+                    break
+                outcome.message.body = b""  # one body alone with large properties: it has to be fetched by itself
+                outcome.message.body_omitted = True
+                size_bytes = outcome.ByteSize() + 8
+            answer_bytes += size_bytes
+            body_bytes_left -= len(outcome.message.body)
+            response.outcomes.append(outcome)
+        return response
+
+    def Reput(self, request: pb.ReputRequest, context: grpc.ServicerContext) -> Iterator[pb.ReputResponse]:
+        """See the proto."""
+        batches = self._log.follow(request.start_offset, request.batch_bytes_max)
+        if not self._followers.acquire(blocking=False):
+            raise ResourceBusyError(f"{FOLLOWER_COUNT_MAX} followers are served already: try again later")
+        try:
+            for batch in batches:
+                if not context.is_active():
+                    return
+                yield pb.ReputResponse(
+                    requests=map(dispatch_to_proto, batch.requests),
+                    next_offset=batch.next_offset,
+                    log_first_offset=batch.log_first_offset,
+                    log_end_offset=batch.log_end_offset,
+                )
+        finally:
+            self._followers.release()
+
+    def ReportProgress(
+        self, request: pb.ReportProgressRequest, context: grpc.ServicerContext
+    ) -> pb.ReportProgressResponse:
+        """See the proto."""
+        store_time_millis = timestamp_to_millis(request.store_time, "store_time")
+        self._log.progress.report(request.builder, request.next_offset, store_time_millis, self._log.flushed_offset)
+        return pb.ReportProgressResponse()
+
+    def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
+        """See the proto."""
+        return pb.ListTopicsResponse(
+            topics=[
+                pb.ListTopicsResponse.Topic(
+                    topic=config.topic,
+                    write_queue_count=config.write_queue_count,
+                    read_queue_count=config.read_queue_count,
+                )
+                for config in self._log.topics.all()
+            ]
+        )
+
+    def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
+        """See the proto."""
+        log = self._log
+        status = pb.GetStatusResponse(
+            broker_name=self._broker_name, read_only=log.root.read_only, state=log.state, version=_version()
+        )
+        if log.is_ready:
+            status.log_first_offset = log.first_offset
+            status.log_end_offset = log.end_offset
+            status.log_flushed_offset = log.flushed_offset
+            status.file_size_bytes = log.file_size_bytes
+            status.file_count = log.file_count
+            if log.last_store_time_millis:
+                status.last_store_time.CopyFrom(millis_to_timestamp(log.last_store_time_millis))
+            status.builder_next_offsets.update(log.progress.next_offsets())
+        return status
+
+    def _append(
+        self, request: pb.AppendMessagesRequest | pb.AppendMessageStreamRequest, born_host: Host
+    ) -> list[message_pb2.AppendResult]:
+        if request.flush not in SYNC_BY_FLUSH_MODE:
+            raise InvalidArgumentError(f"flush {request.flush} is no FlushMode", field="flush")
+        receipts = self._log.append_messages(
+            request.messages, sync=SYNC_BY_FLUSH_MODE[request.flush], born_host=born_host
+        )
+        to_result = self._result_maker()
+        return [to_result(receipt) for receipt in receipts]
+
+    def _result_maker(self) -> Callable[[AppendReceipt], message_pb2.AppendResult]:
+        prefix, broker_name, result = self._id_prefix, self._broker_name, message_pb2.AppendResult
+
+        def make(receipt: AppendReceipt) -> message_pb2.AppendResult:
+            offset = receipt.commit_log_offset
+            return result(
+                offset_msg_id=prefix + I64.pack(offset).hex().upper(),
+                unique_key=receipt.unique_key,
+                queue_id=receipt.queue_id,
+                queue_offset=receipt.queue_offset,
+                commit_log_offset=offset,
+                store_time=millis_to_timestamp(receipt.store_time_millis),
+                broker_name=broker_name,
+            )
+
+        return make
+
+
+def _peer(context: grpc.ServicerContext) -> Host:
+    """The caller's address, for `born_host`; a caller without one (a unix socket) gets a loopback address, port 0."""
+    kind, _, address = context.peer().partition(":")
+    if kind not in ("ipv4", "ipv6"):
+        return UNKNOWN_HOST
+    try:
+        return Host.parse(address.replace("%5B", "[").replace("%5D", "]"))
+    except StoreError:
+        return UNKNOWN_HOST
+
+
+def _version() -> str:
+    try:
+        return version("reput")
+    except PackageNotFoundError:
+        return "unknown"

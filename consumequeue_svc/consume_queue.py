@@ -1,0 +1,230 @@
+"""One consume queue being written: units at their positions, files made at first need.
+
+Rules, from `ConsumeQueue` of RocketMQ 5.3.3 unless said otherwise:
+- Unit n lies at byte n * 20; a file is made when its first unit comes, in full size, sparse.
+- A queue whose first message is not number 0 begins with the file that holds it; the places before are filled.
+- A gap is filled in the same way (RocketMQ would put the unit in the wrong place).
+- A message whose position is taken is dropped, except number 0: then the topic was deleted and made again, and the
+  queue starts anew.
+
+Replay: after a foreign or doubtful stop the log is applied again from its first record. Units that are there already
+are compared and kept; whatever differs is written; what is left behind the last one is cut off. So a rebuild never
+takes away what was right.
+"""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, encode_queue_unit
+from store.readers.open_files import OpenFile, OpenFiles
+from store.readers.queue_reader import QueueUnits, file_offsets
+
+FILLER_BYTES = encode_queue_unit(FILLER)
+FILL_UNIT_COUNT = 16_384
+SCAN_BYTES = 65_536
+
+
+class Applied(NamedTuple):
+    """What became of units: how many were dropped because their place was taken, and how many places were filled."""
+
+    dropped_count: int
+    filled_count: int
+
+
+class ConsumeQueue:
+    """One queue of the table.
+
+    Args:
+        files: opens files, shared by all queues.
+        directory: the queue's folder.
+        file_size_bytes: size of its files.
+
+    Attributes:
+        units: the queue as readers see it.
+        dirty: files written since they were last flushed.
+        dirty_directories: folders whose entries changed since.
+    """
+
+    def __init__(self, files: OpenFiles, directory: Path, file_size_bytes: int) -> None:
+        self.units = QueueUnits(files, directory, file_size_bytes)
+        self.dirty: set[Path] = set()
+        self.dirty_directories: set[Path] = set()
+        self._files = files
+        self._file_offsets: set[int] = set()
+        self._replayed: int | None = None  # next position of the replay; None when none runs or it has not come here
+
+    def load(self) -> None:
+        """Finds out what the files hold; a file of a wrong length gets its full one."""
+        offsets = file_offsets(self._files.fs, self.units.directory)
+        for offset in offsets:
+            path = self.units.path_of(offset)
+            if self._files.fs.stat_size(path) != self.units.file_size_bytes:
+                self._files.create(path, self.units.file_size_bytes)
+                self.dirty.add(path)
+        self._file_offsets = set(offsets)
+        self.units.load()
+
+    @property
+    def has_all_files(self) -> bool:
+        """Whether no file is missing between the first and the last."""
+        size = self.units.file_size_bytes
+        return all(b - a == size for a, b in pairwise(sorted(self._file_offsets))) and all(
+            offset % size == 0 for offset in self._file_offsets
+        )
+
+    @property
+    def first_file_offset(self) -> int:
+        """The first byte that the files have room for."""
+        return min(self._file_offsets, default=0)
+
+    def apply(self, placed: list[tuple[int, bytes]], *, is_replay: bool) -> Applied:
+        """Writes units, given with their positions in log order.
+
+        Args:
+            placed: position and 20 bytes of each.
+            is_replay: compare with what is there, see the top of this file.
+        """
+        dropped = filled = 0
+        run: list[bytes] = []
+        run_at = expected = self._expected(is_replay=is_replay)
+        for position, unit in placed:
+            if expected is None or position > expected or (position == 0 and expected > 0):
+                self._write(run_at, run)
+                if expected is not None and position == 0:
+                    if not is_replay and self.units.begin == 0 and self.units.read_bytes(0, 1) == unit:
+                        dropped += 1  # the same record once more
+                        run, run_at = [], expected
+                        continue
+                    self._clear()
+                    expected = None
+                filled += self._fill_before(position, expected)
+                run, run_at, expected = [], position, position
+            elif position < expected:
+                dropped += 1
+                continue
+            run.append(unit)
+            expected += 1
+        self._write(run_at, run)
+        if is_replay:
+            self._replayed = expected
+        return Applied(dropped, filled)
+
+    def forget_replay(self) -> None:
+        """A replay begins, or begins anew."""
+        self._replayed = None
+
+    def end_replay(self, log_first_offset: int) -> bool:
+        """Cuts off what the replay did not confirm; whether anything was cut.
+
+        Args:
+            log_first_offset: units that point before it cannot be confirmed and stay.
+        """
+        end = self._replayed
+        if end is None:
+            end = self.units.end_before(log_first_offset)
+        self._replayed = None
+        return self.cut(end)
+
+    def cut(self, end: int) -> bool:
+        """Makes `end` the queue's end; whether anything was cut."""
+        size = self.units.file_size_bytes
+        end_byte = end * UNIT_SIZE_BYTES
+        was = self.units.end
+        self.units.end = min(end, was)
+        for offset in sorted(self._file_offsets, reverse=True):
+            path = self.units.path_of(offset)
+            if offset >= end_byte:
+                self._remove(offset)
+            elif offset + size > end_byte:
+                # Also behind the end that was known: a power cut may leave units there after an empty one.
+                if self._has_bytes(path, end_byte - offset):
+                    self._files.get(path, writing=True).zero_from(end_byte - offset, size)
+                    self.dirty.add(path)
+            else:
+                break
+        self.units.forget_front()
+        if not self._file_offsets:
+            self.units.begin = self.units.end = 0
+        return end < was
+
+    def _expected(self, *, is_replay: bool) -> int | None:
+        if is_replay:
+            return self._replayed
+        return self.units.end if self._file_offsets else None
+
+    def _fill_before(self, position: int, expected: int | None) -> int:
+        """Fills the places between the queue's end and `position`, or in a new queue those of its first file."""
+        end = self.units.end if self._file_offsets else None
+        file_begin = position - position % (self.units.file_size_bytes // UNIT_SIZE_BYTES)
+        if end is None:
+            expected = self.units.begin = self.units.end = file_begin
+        elif position < self.units.begin:
+            # A replay brings back files that are missing at the front.
+            expected = self.units.begin = file_begin
+        elif expected is None:
+            # A replay reaches this queue: what lies before its first record stays, when it connects.
+            expected = min(end, position)
+        filled = position - expected
+        while expected < position:
+            count = min(FILL_UNIT_COUNT, position - expected)
+            self._write(expected, [FILLER_BYTES] * count)
+            expected += count
+        return filled
+
+    def _write(self, position: int | None, run: list[bytes]) -> None:
+        if not run or position is None:
+            return
+        data = b"".join(run)
+        if position < self.units.end:
+            present = self.units.read_bytes(position, min(position + len(run), self.units.end))
+            if data.startswith(present):
+                # Already there: only what lies behind is new.
+                position += len(present) // UNIT_SIZE_BYTES
+                data = data[len(present) :]
+        size = self.units.file_size_bytes
+        byte, view = position * UNIT_SIZE_BYTES, memoryview(data)
+        while view:
+            within = byte % size
+            part = view[: size - within]
+            self._file(byte - within).write(within, part)
+            byte += len(part)
+            view = view[len(part) :]
+        self.units.end = max(self.units.end, byte // UNIT_SIZE_BYTES)
+
+    def _file(self, first_byte: int) -> OpenFile:
+        path = self.units.path_of(first_byte)
+        self.dirty.add(path)
+        if first_byte in self._file_offsets:
+            return self._files.get(path, writing=True)
+        file = self._files.create(path, self.units.file_size_bytes)
+        self._file_offsets.add(first_byte)
+        directory = self.units.directory
+        self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
+        return file
+
+    def _has_bytes(self, path: Path, position: int) -> bool:
+        file = self._files.get(path)
+        at = self._files.fs.next_data(file.fd, position)
+        while at is not None:
+            data = file.read(at, SCAN_BYTES)
+            if data.strip(b"\0"):
+                return True
+            if not data:
+                return False
+            at = self._files.fs.next_data(file.fd, at + len(data))
+        return False
+
+    def _remove(self, first_byte: int) -> None:
+        path = self.units.path_of(first_byte)
+        self._file_offsets.discard(first_byte)
+        self._files.forget(path)
+        self._files.fs.unlink(path)
+        self.dirty.discard(path)
+        self.dirty_directories.add(path.parent)
+
+    def _clear(self) -> None:
+        self.units.begin = self.units.end = 0
+        for first_byte in sorted(self._file_offsets):
+            self._remove(first_byte)
+        self.units.forget_front()

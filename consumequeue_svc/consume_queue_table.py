@@ -1,0 +1,151 @@
+"""All consume queues of a store root: found at the start, made at their first unit, flushed together."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+
+from consumequeue_svc.consume_queue import ConsumeQueue
+from store.builders.queue_units import place_unit
+from store.dispatch import DispatchRequest
+from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError
+from store.files.file_system import FileSystem
+from store.format.paths import queue_dir
+from store.readers.open_files import OpenFiles
+from store.readers.queue_reader import list_queue_ids
+
+QueueId = tuple[str, int]
+_log = logging.getLogger("reput.consumequeue")
+
+
+class ConsumeQueueTable:
+    """The queues by topic and number. One thread writes, any may read.
+
+    Args:
+        root: the store root.
+        fs: the door to the disk.
+        file_size_bytes: size of queue files.
+    """
+
+    def __init__(self, root: Path, fs: FileSystem, file_size_bytes: int) -> None:
+        self.fs = fs
+        self._root = root
+        self._file_size_bytes = file_size_bytes
+        self._files = OpenFiles(fs)
+        self._lock = Lock()
+        self._queues: dict[QueueId, ConsumeQueue] = {}
+        self._refused: set[QueueId] = set()
+        self._emptied: set[ConsumeQueue] = set()  # out of the table, their last changes not yet flushed
+
+    def load(self) -> None:
+        """Opens every queue that has files."""
+        for topic, queue_id in list_queue_ids(self.fs, self._root):
+            queue = self._make(topic, queue_id)
+            queue.load()
+            with self._lock:
+                self._queues[topic, queue_id] = queue
+
+    def items(self) -> list[tuple[QueueId, ConsumeQueue]]:
+        """All queues, by topic and number."""
+        with self._lock:
+            return sorted(self._queues.items(), key=lambda item: item[0])
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """One queue.
+
+        Raises:
+            TopicNotFoundError: the topic has no queue.
+            QueueNotFoundError: it has queues, but not this one.
+        """
+        with self._lock:
+            queue = self._queues.get((topic, queue_id))
+            if queue is not None:
+                return queue
+            has_topic = any(name == topic for name, _ in self._queues)
+        if has_topic:
+            raise QueueNotFoundError(
+                f"topic {topic!r} has no queue {queue_id}: ListQueues shows those there are",
+                topic=topic,
+                queueId=queue_id,
+            )
+        raise TopicNotFoundError(f"topic {topic!r} has no queue in this store", topic=topic)
+
+    def apply(self, requests: Iterable[DispatchRequest], *, is_replay: bool = False) -> None:
+        """Writes the units of records, given in log order."""
+        by_queue: defaultdict[QueueId, list[tuple[int, bytes]]] = defaultdict(list)
+        for request in requests:
+            placed = place_unit(request)
+            if placed is not None:
+                by_queue[placed.topic, placed.queue_id].append((placed.queue_offset, placed.unit))
+        for queue_id, units in by_queue.items():
+            if queue_id in self._refused:
+                continue
+            queue = self._queues.get(queue_id)
+            if queue is None:
+                try:
+                    queue = self._make(*queue_id)
+                except InvalidArgumentError as error:
+                    # RocketMQ never wrote such a record; a queue for it would lie outside the store.
+                    self._refused.add(queue_id)
+                    _log.error("queue refused: %s", error.message)
+                    continue
+            applied = queue.apply(units, is_replay=is_replay)
+            if applied.dropped_count and not is_replay:
+                _log.warning("%s: %d messages whose position was taken were left out", queue_id, applied.dropped_count)
+            with self._lock:
+                self._queues[queue_id] = queue
+
+    def end_replay(self, log_first_offset: int) -> int:
+        """Cuts off what a replay did not confirm; how many queues were cut."""
+        count = sum(queue.end_replay(log_first_offset) for queue in self._all())
+        self.drop_empty()
+        return count
+
+    def cut(self, log_end_offset: int) -> None:
+        """Cuts off all units whose record does not begin before that offset."""
+        for queue in self._all():
+            queue.cut(queue.units.end_before(log_end_offset))
+        self.drop_empty()
+
+    def forget_replay(self) -> None:
+        """A replay begins, or begins anew."""
+        for queue in self._all():
+            queue.forget_replay()
+
+    def flush(self) -> None:
+        """Everything written is on the disk afterwards, or FlushFailedError."""
+        directories: set[Path] = set()
+        for queue in [*self._all(), *self._emptied]:
+            for path in sorted(queue.dirty):
+                self._files.get(path, writing=True).flush()
+            queue.dirty.clear()
+            directories |= queue.dirty_directories
+            queue.dirty_directories.clear()
+        for directory in sorted(directories):
+            if self.fs.is_dir(directory):
+                self.fs.fsync_dir(directory)
+        self._emptied.clear()
+
+    def next_log_offset(self) -> int:
+        """The first byte of the log behind the newest record that any queue has; 0 for none."""
+        return max((queue.units.next_log_offset() for queue in self._all()), default=0)
+
+    def close(self) -> None:
+        """Closes all files."""
+        self._files.close()
+
+    def _all(self) -> list[ConsumeQueue]:
+        with self._lock:
+            return list(self._queues.values())
+
+    def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
+        directory = Path(queue_dir(str(self._root), topic, queue_id))
+        return ConsumeQueue(self._files, directory, self._file_size_bytes)
+
+    def drop_empty(self) -> None:
+        """Forgets queues without units."""
+        with self._lock:
+            for queue_id, queue in list(self._queues.items()):
+                if queue.units.end <= queue.units.begin:
+                    self._emptied.add(self._queues.pop(queue_id))

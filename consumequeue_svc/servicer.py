@@ -1,0 +1,155 @@
+"""reput.consumequeue.v1 over the domain: fields in, one call, fields out."""
+
+from collections.abc import Callable, Sequence
+
+import grpc
+
+from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.time_search import Boundary, search_offset
+from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
+from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
+from services.convert import timestamp_to_millis
+from services.deadline import remaining_seconds
+from store.builders.progress import BuilderProgress
+from store.errors import InvalidArgumentError, InvalidPageTokenError, StoreRecoveringError
+from store.format.queue_unit import QueueUnit
+
+PAGE_SIZE_DEFAULT = 64
+PAGE_SIZE_MAX = 1000
+QUEUE_OFFSET_MAX = (1 << 63) - 1
+
+# Store times (ms) of the records of units, within so many seconds.
+StoreTimes = Callable[[Sequence[QueueUnit], float], Sequence[int]]
+
+
+class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
+    """Answers StoreRecoveringError until `open` gave it its queues.
+
+    Args:
+        progress: of the builder.
+        read_times: reads store times from the log.
+        last_error: what the tail is retrying.
+    """
+
+    def __init__(self, progress: BuilderProgress, read_times: StoreTimes, last_error: Callable[[], str]) -> None:
+        self._progress = progress
+        self._read_times = read_times
+        self._last_error = last_error
+        self._table: ConsumeQueueTable | None = None
+
+    def open(self, table: ConsumeQueueTable) -> None:
+        """Serves these queues from now on."""
+        self._table = table
+
+    def ListQueues(  # noqa: N802  # the name is the proto's
+        self, request: pb.ListQueuesRequest, context: grpc.ServicerContext
+    ) -> pb.ListQueuesResponse:
+        """See the proto."""
+        after = _parse_token(request.page_token)
+        count = _page_size(request.page_size, "page_size")
+        items = [
+            (queue_id, queue)
+            for queue_id, queue in self._queues().items()
+            if request.topic in ("", queue_id[0]) and (after is None or queue_id > after)
+        ]
+        first = self._progress.log_first_offset
+        response = pb.ListQueuesResponse(
+            queues=[
+                pb.Queue(
+                    topic=topic,
+                    queue_id=queue_id,
+                    min_offset=queue.units.min_offset(first),
+                    max_offset=queue.units.end,
+                )
+                for (topic, queue_id), queue in items[:count]
+            ]
+        )
+        if len(items) > count:
+            topic, queue_id = items[count - 1][0]
+            response.next_page_token = f"{queue_id}@{topic}"
+        return response
+
+    def GetQueueUnits(  # noqa: N802
+        self, request: pb.GetQueueUnitsRequest, context: grpc.ServicerContext
+    ) -> pb.GetQueueUnitsResponse:
+        """See the proto."""
+        queue = self._queues().queue(request.topic, request.queue_id)
+        count = _page_size(request.max_units, "max_units")
+        first = self._progress.log_first_offset
+        # The range before the units, so that an answer never shows a unit behind its own max offset.
+        next_offset, log_end_offset = self._progress.next_offset, self._progress.log_end_offset
+        min_offset, max_offset = queue.units.min_offset(first), queue.units.end
+        units = queue.units.units(request.queue_offset, count, first) if request.queue_offset >= min_offset else []
+        return pb.GetQueueUnitsResponse(
+            units=[
+                pb.QueueUnit(
+                    queue_offset=position,
+                    commit_log_offset=unit.commit_log_offset,
+                    record_size_bytes=unit.record_size_bytes,
+                    tags_code=unit.tags_code,
+                )
+                for position, unit in units
+                if position < max_offset
+            ],
+            min_offset=min_offset,
+            max_offset=max_offset,
+            next_offset=max(next_offset, 0),
+            log_end_offset=log_end_offset,
+            catching_up=self._progress.catching_up,
+        )
+
+    def SearchOffset(  # noqa: N802
+        self, request: pb.SearchOffsetRequest, context: grpc.ServicerContext
+    ) -> pb.SearchOffsetResponse:
+        """See the proto."""
+        queue = self._queues().queue(request.topic, request.queue_id)
+        if request.boundary not in (pb.BOUNDARY_UNSPECIFIED, pb.BOUNDARY_LOWER, pb.BOUNDARY_UPPER):
+            raise InvalidArgumentError(f"boundary {request.boundary} is unknown", field="boundary")
+        first = self._progress.log_first_offset
+        found = search_offset(
+            queue.units,
+            first,
+            timestamp_to_millis(request.time, "time"),
+            Boundary.UPPER if request.boundary == pb.BOUNDARY_UPPER else Boundary.LOWER,
+            lambda units: self._read_times(units, remaining_seconds(context)),
+        )
+        return pb.SearchOffsetResponse(
+            queue_offset=found,
+            min_offset=queue.units.min_offset(first),
+            max_offset=queue.units.end,
+            catching_up=self._progress.catching_up,
+        )
+
+    def GetStatus(  # noqa: N802
+        self, request: pb.GetStatusRequest, context: grpc.ServicerContext
+    ) -> pb.GetStatusResponse:
+        """See the proto."""
+        queue_ids = [queue_id for queue_id, _ in self._table.items()] if self._table is not None else []
+        return pb.GetStatusResponse(
+            next_offset=max(self._progress.next_offset, 0),
+            log_end_offset=self._progress.log_end_offset,
+            catching_up=self._progress.catching_up,
+            queue_count=len(queue_ids),
+            topic_count=len({topic for topic, _ in queue_ids}),
+            last_error=self._progress.last_error or self._last_error(),
+        )
+
+    def _queues(self) -> ConsumeQueueTable:
+        if self._table is None:
+            raise StoreRecoveringError("the queues are being opened: try again soon")
+        return self._table
+
+
+def _page_size(value: int, field: str) -> int:
+    if value < 0:
+        raise InvalidArgumentError(f"{field} {value} is negative: 0 to {PAGE_SIZE_MAX} are possible", field=field)
+    return min(value or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
+
+
+def _parse_token(token: str) -> tuple[str, int] | None:
+    if not token:
+        return None
+    queue_id, at, topic = token.partition("@")
+    if not at or not (queue_id.isascii() and queue_id.isdecimal()) or len(queue_id) > 10:
+        raise InvalidPageTokenError(f"page_token {token!r} was not made by this service", pageToken=token)
+    return topic, int(queue_id)

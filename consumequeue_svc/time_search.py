@@ -1,0 +1,84 @@
+"""Which position of a queue belongs to a store time.
+
+Store times of a queue rise (several messages may share a millisecond). Units do not hold them, so they are read from
+the log, many at once: each round asks for PROBE_COUNT positions evenly spread over what is left, so that a million
+units take four rounds.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from store.format.queue_unit import QueueUnit
+from store.readers.queue_reader import QueueUnits
+
+PROBE_COUNT = 64
+
+# Store times in milliseconds of the records that units point to, in the order given. A StoreError when one is gone.
+StoreTimeReader = Callable[[Sequence[QueueUnit]], Sequence[int]]
+
+
+class Boundary(Enum):
+    """Which side of equal store times."""
+
+    LOWER = "first at or after"
+    UPPER = "last at or before"
+
+
+def search_offset(
+    units: QueueUnits, log_first_offset: int, time_millis: int, boundary: Boundary, read_times: StoreTimeReader
+) -> int:
+    """The position for a store time.
+
+    LOWER: the first unit stored at or after it; the queue's max offset when there is none.
+    UPPER: the last unit stored at or before it; the queue's min offset when there is none.
+
+    Args:
+        units: the queue.
+        log_first_offset: the log's first record (bytes); units before it do not count.
+        time_millis: milliseconds since 1970.
+        boundary: which side.
+        read_times: reads store times from the log.
+    """
+    begin, end = units.min_offset(log_first_offset), units.end
+    minimum = begin
+    # The first time that lies behind the boundary.
+    first_behind = time_millis if boundary is Boundary.LOWER else time_millis + 1
+    last_before = -1  # the last unit known to lie before the boundary
+    while begin < end:
+        step = max(1, (end - begin) // PROBE_COUNT)
+        probes = _real_units(units, range(begin, end, step), end)
+        if not probes:
+            begin = end
+            break
+        times = read_times([unit for _, unit in probes])
+        behind = next((n for n, time in enumerate(times) if time >= first_behind), None)
+        if behind is None:
+            last_before = probes[-1][0]
+            begin = last_before + 1
+        else:
+            if behind > 0:
+                last_before = probes[behind - 1][0]
+                begin = last_before + 1
+            if probes[behind][0] == begin or behind == 0:
+                begin = end = probes[behind][0]
+                break
+            end = probes[behind][0]
+            if _none_between(units, begin, end):
+                begin = end
+    if boundary is Boundary.LOWER:
+        return begin
+    return last_before if last_before >= 0 else minimum
+
+
+def _real_units(units: QueueUnits, positions: range, end: int) -> list[tuple[int, QueueUnit]]:
+    """The unit at each position, or the next one that is no filler; each once."""
+    found: list[tuple[int, QueueUnit]] = []
+    for position in positions:
+        at = units.real_from(position) if not found or position > found[-1][0] else end
+        if at < end:
+            found.append((at, units.unit(at)))
+    return found
+
+
+def _none_between(units: QueueUnits, begin: int, end: int) -> bool:
+    return units.real_from(begin) >= end

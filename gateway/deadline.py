@@ -1,0 +1,40 @@
+"""Deadline: how much of the caller's time is left, handed down through every port."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from store.errors import DeadlineExceededError
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment of a monotonic clock.
+
+    Args:
+        at_seconds: the moment, on the clock's scale.
+        allowed_seconds: the time that there was when it was set.
+        clock: the monotonic clock, in seconds.
+    """
+
+    at_seconds: float
+    allowed_seconds: float
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+
+    @classmethod
+    def after(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> "Deadline":
+        """The deadline that many seconds from now."""
+        return cls(clock() + seconds, seconds, clock)
+
+    def remaining_seconds(self) -> float:
+        """Seconds left, above 0; DeadlineExceededError when there are none."""
+        remaining = self.at_seconds - self.clock()
+        if remaining <= 0:
+            raise DeadlineExceededError(
+                "The deadline passed before the answer was ready: allow more time or ask for less."
+            )
+        return remaining
+
+    def is_near(self) -> bool:
+        """Whether under a fifth of the time is left: an answer of several rounds should end with what it has."""
+        return self.at_seconds - self.clock() < self.allowed_seconds / 5

@@ -1,0 +1,202 @@
+"""The few verbs that the queries need from a shard: gRPC clients, local readers and test doubles all fit.
+
+Every call takes the caller's Deadline and raises StoreErrors: ServiceUnavailableError when the service behind the port
+does not answer, DeadlineExceededError when the time is over, and what each method names.
+Offsets are bytes in the log (`commit_log_offset`) or messages in a queue (`queue_offset`); times are milliseconds since 1970.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from gateway.deadline import Deadline
+from store.errors import StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A stored record, as far as queries look at it.
+
+    `head_size_bytes` is what it adds to an answer without its body. `body_size_bytes` is the body's size, or an upper
+    bound of it when `body_omitted` says that the reader left it out. `payload` is what the answer will show; queries
+    never look inside.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    store_time_millis: int
+    store_host: str
+    keys: tuple[str, ...]
+    unique_key: str
+    head_size_bytes: int
+    body_size_bytes: int
+    body_omitted: bool
+    payload: object
+
+
+@dataclass(frozen=True, slots=True)
+class BuildProgress:
+    """How far a builder is: the log before `next_offset` is built, `log_end_offset` is the flushed end that it knows."""
+
+    next_offset: int
+    log_end_offset: int
+    catching_up: bool
+    built_up_to_millis: int | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether flushed records are not yet built, so that an answer may lack them."""
+        return self.catching_up or self.next_offset < self.log_end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Records whose key has the hash asked for, `commit_log_offsets` strictly falling; `more` when there are others below."""
+
+    commit_log_offsets: tuple[int, ...]
+    more: bool
+    progress: BuildProgress
+    damaged_chain_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A queue and its range `[min_offset, max_offset)`."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One position of a queue and the record there."""
+
+    queue_offset: int
+    commit_log_offset: int
+    record_size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStretch:
+    """Units in queue order, empty when out of range, and the queue's range."""
+
+    units: tuple[Unit, ...]
+    min_offset: int
+    max_offset: int
+    progress: BuildProgress
+
+
+class Boundary(Enum):
+    """Which side of equal store times a search answers."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """A position, and the queue's range."""
+
+    queue_offset: int
+    min_offset: int
+    max_offset: int
+    catching_up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """The state of one service of a shard; the numbers are 0 when `error` says why it did not answer."""
+
+    service: str
+    address: str
+    error: StoreError | None = None
+    log_first_offset: int = 0
+    log_end_offset: int = 0
+    next_offset: int = 0
+    catching_up: bool = False
+    state: str = ""
+
+
+class RecordReader(Protocol):
+    """Reads the log."""
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
+        """The record that starts there, with its body.
+
+        RecordNotFoundError when none does, OffsetOutOfRangeError outside the log, RecordCorruptedError when damaged.
+        """
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord | StoreError]:
+        """One outcome for each offset, in order; fewer (but at least one) when the answer was full.
+
+        The first record comes with its body; after `body_bytes_max` bytes of bodies they may be omitted.
+        """
+
+
+class QueueLocator(Protocol):
+    """Reads the consume queues. TopicNotFoundError and QueueNotFoundError when it has no file of such a queue."""
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        """The queues of a topic (none when unknown), or all."""
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        """Up to `unit_count_max` units from a position on."""
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        """The position for a store time."""
+
+
+class KeyLocator(Protocol):
+    """Reads the key index."""
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        begin_millis: int | None,
+        end_millis: int | None,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+    ) -> Candidates:
+        """Up to `count_max` candidates, newest first, only such as start below `below_offset` (None: all).
+
+        The index knows whole seconds and hashes: a candidate may lie outside the window and be another key's.
+        """
+
+
+class TopicCatalog(Protocol):
+    """Knows the configured topics."""
+
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        """Number of queues by topic name, for every configured topic."""
+
+
+class StatusReader(Protocol):
+    """Asks a shard's services how they are."""
+
+    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
+        """One row for each service; a service that does not answer has its error in the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One CommitLog with its queues and indexes."""
+
+    broker_name: str
+    records: RecordReader
+    queues: QueueLocator
+    keys: KeyLocator
+    topics: TopicCatalog
+    services: StatusReader

@@ -1,0 +1,131 @@
+"""Query by queue offset: messages of one queue in order, from a position on."""
+
+from dataclasses import dataclass
+
+from gateway.completeness import Completeness, ShardOutcome, judge
+from gateway.deadline import Deadline
+from gateway.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
+from gateway.page import Page, PageEntry
+from gateway.ports import FoundRecord, QueueStretch, Shard, Unit
+from gateway.shards import Shards, has_unwritten_queue
+from store.errors import (
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+    StoreCorruptedError,
+    StoreError,
+    TopicNotFoundError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAnswer:
+    """Messages in queue order, the queue's range `[min_offset, max_offset)`, and where to go on."""
+
+    entries: tuple[PageEntry, ...]
+    min_offset: int
+    max_offset: int
+    next_queue_offset: int
+    completeness: Completeness
+    outcome: ShardOutcome
+
+
+def query_by_queue_offset(
+    shards: Shards,
+    topic: str,
+    queue_id: int,
+    queue_offset: int,
+    broker_name: str,
+    message_count_max_asked: int,
+    deadline: Deadline,
+) -> QueueAnswer:
+    """Up to `message_count_max_asked` messages; out of range is empty and goes on at the nearer end of the range.
+
+    It is TRUNCATED when the page was full by bytes first, PARTIAL when it ends where the queue is still being built.
+
+    Raises:
+        InvalidArgumentError: by field.
+        BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: there is no such queue.
+        StoreCorruptedError: the queue points to something else than its message.
+    """
+    check_topic(topic)
+    check_not_negative(queue_id, "queue_id")
+    check_not_negative(queue_offset, "queue_offset")
+    count_max = page_size(message_count_max_asked, "max_messages")
+    shard = shards.named(broker_name)
+    try:
+        stretch = shard.queues.units(topic, queue_id, queue_offset, count_max, deadline)
+    except (TopicNotFoundError, QueueNotFoundError):
+        has_unwritten_queue(shard, topic, queue_id, deadline)
+        outcome = ShardOutcome(shard.broker_name)
+        return QueueAnswer((), 0, 0, 0, Completeness.COMPLETE, outcome)
+    page = Page(count_max)
+    next_queue_offset = _read_units(shard, topic, queue_id, stretch, page, deadline)
+    if next_queue_offset is None:
+        next_queue_offset = _next_after(queue_offset, stretch)
+    # Queues are built in order: what was given has no holes, only its end can be too early.
+    short = next_queue_offset >= stretch.max_offset and len(page.entries) < count_max
+    complete = not (short and stretch.progress.is_behind)
+    outcome = ShardOutcome(shard.broker_name, None, stretch.progress, complete)
+    cut = bool(stretch.units) and next_queue_offset <= stretch.units[-1].queue_offset
+    return QueueAnswer(
+        tuple(page.entries),
+        stretch.min_offset,
+        stretch.max_offset,
+        next_queue_offset,
+        judge([outcome], more=cut),
+        outcome,
+    )
+
+
+def _next_after(queue_offset: int, stretch: QueueStretch) -> int:
+    if stretch.units:
+        return stretch.units[-1].queue_offset + 1
+    return min(max(queue_offset, stretch.min_offset), stretch.max_offset)
+
+
+def _read_units(
+    shard: Shard, topic: str, queue_id: int, stretch: QueueStretch, page: Page, deadline: Deadline
+) -> int | None:
+    """Fill the page; the position whose message did not fit any more, None when all did."""
+    units = list(stretch.units)
+    while units:
+        batch = _batch(units, page)
+        outcomes = shard.records.get_many([unit.commit_log_offset for unit in batch], max(page.free_bytes, 1), deadline)
+        for index, (unit, outcome) in enumerate(zip(batch, outcomes, strict=False)):
+            if isinstance(outcome, OffsetOutOfRangeError):
+                continue  # dropped by retention since the queue was read
+            if isinstance(outcome, StoreError):
+                raise outcome
+            _check_unit(topic, queue_id, unit, outcome)
+            if index and page.wants_body(outcome):
+                units = units[index:]
+                break
+            if not page.add(shard.broker_name, outcome):
+                return unit.queue_offset
+        else:
+            units = units[len(outcomes) :]
+    return None
+
+
+def _batch(units: list[Unit], page: Page) -> list[Unit]:
+    """The units whose records may fit the page, at least one: the queue knows their sizes."""
+    free_bytes = min(page.free_bytes, PAGE_BYTES_MAX)
+    batch: list[Unit] = []
+    for unit in units:
+        free_bytes -= unit.record_size_bytes
+        if batch and free_bytes < 0:
+            break
+        batch.append(unit)
+    return batch
+
+
+def _check_unit(topic: str, queue_id: int, unit: Unit, record: FoundRecord) -> None:
+    if (record.topic, record.queue_id, record.queue_offset) != (topic, queue_id, unit.queue_offset):
+        raise StoreCorruptedError(
+            f"Queue {queue_id} of {topic!r} says that its message {unit.queue_offset} is at byte {unit.commit_log_offset} "
+            f"of the log, but there is message {record.queue_offset} of queue {record.queue_id} of {record.topic!r}: "
+            "rebuild the queues from the log.",
+            file=f"consumequeue/{topic}/{queue_id}",
+            offset=unit.queue_offset,
+            commitLogOffset=unit.commit_log_offset,
+        )

@@ -1,0 +1,31 @@
+"""Query by unique key: every copy of what a producer sent once, newest first.
+
+Copies come from resends, retries and transactions. There is no time window: the time inside a unique key is the
+producer's clock, and deriving a window from it hides messages.
+"""
+
+from gateway.deadline import Deadline
+from gateway.limits import check_not_empty
+from gateway.page_token import PageTokens
+from gateway.queries.by_key import MatchAnswer, answer_matches
+from gateway.queries.matches import KeyQuestion
+from gateway.shards import Shards
+from gateway.time_window import TimeWindow
+
+METHOD = "QueryMessageByUniqueKey"
+
+
+def query_by_unique_key(
+    shards: Shards,
+    tokens: PageTokens,
+    topic: str,
+    unique_key: str,
+    page_size_asked: int,
+    page_token: str,
+    deadline: Deadline,
+) -> MatchAnswer:
+    """One page; errors as `query_by_key`."""
+    check_not_empty(unique_key, "unique_key")
+    question = KeyQuestion(topic, unique_key, TimeWindow(), lambda record: record.unique_key == unique_key)
+    query: dict[str, str | int | None] = {"topic": topic, "unique_key": unique_key}
+    return answer_matches(shards, tokens, METHOD, question, query, page_size_asked, page_token, deadline)

@@ -1,0 +1,94 @@
+"""List topics: every configured topic and every topic with a queue, on all shards, by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_error
+from gateway.deadline import Deadline
+from gateway.limits import PAGE_BYTES_MAX, page_size
+from gateway.page_token import PageTokens
+from gateway.ports import QueueRange, Shard
+from gateway.shards import Shards
+from store.errors import StoreError
+
+METHOD = "ListTopics"
+_AFTER = "after"
+# A queue's numbers and field tags in an answer, in bytes, next to its shard's name.
+_QUEUE_SIZE_BYTES = 48
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic and its queues, each with its shard's name."""
+
+    topic: str
+    queues: tuple[tuple[str, QueueRange], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Upper bound of what it adds to an answer."""
+        return len(self.topic.encode()) + 16 + sum(len(name.encode()) + _QUEUE_SIZE_BYTES for name, _ in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAnswer:
+    """Topics by name; the token is empty at the end."""
+
+    topics: tuple[TopicRow, ...]
+    next_page_token: str
+    completeness: Completeness
+    outcomes: tuple[ShardOutcome, ...]
+
+
+def list_topics(
+    shards: Shards, tokens: PageTokens, page_size_asked: int, page_token: str, deadline: Deadline
+) -> TopicAnswer:
+    """One page. A configured queue without a file is there with the range [0, 0).
+
+    Raises:
+        InvalidArgumentError, InvalidPageTokenError: by field.
+        StoreError: no shard answered.
+    """
+    count_max = page_size(page_size_asked, "page_size")
+    after = str(tokens.open(page_token, METHOD, {}).get(_AFTER, ""))
+
+    def ask(shard: Shard) -> list[QueueRange]:
+        return _queues_of(shard, after, deadline)
+
+    answers = shards.fan_out.ask(shards, ask)
+    outcomes = []
+    queues_by_topic: dict[str, list[tuple[str, QueueRange]]] = {}
+    for shard, answer in zip(shards, answers, strict=True):
+        if isinstance(answer, StoreError):
+            outcomes.append(ShardOutcome(shard.broker_name, answer, complete=False))
+            continue
+        outcomes.append(ShardOutcome(shard.broker_name))
+        for queue in answer:
+            queues_by_topic.setdefault(queue.topic, []).append((shard.broker_name, queue))
+    if all(outcome.error is not None for outcome in outcomes):
+        raise_first_error(outcomes)
+    rows = [TopicRow(topic, tuple(queues)) for topic, queues in sorted(queues_by_topic.items())]
+    page = _first_rows(rows, count_max)
+    more = len(page) < len(rows)
+    token = tokens.seal(METHOD, {}, {_AFTER: page[-1].topic}) if more else ""
+    return TopicAnswer(tuple(page), token, judge(outcomes, more=more), tuple(outcomes))
+
+
+def _queues_of(shard: Shard, after: str, deadline: Deadline) -> list[QueueRange]:
+    queues = {
+        (topic, queue_id): QueueRange(topic, queue_id, 0, 0)
+        for topic, queue_count in shard.topics.queue_counts(deadline).items()
+        for queue_id in range(queue_count)
+        if topic > after
+    }
+    queues |= {(queue.topic, queue.queue_id): queue for queue in shard.queues.list_queues(None, deadline)}
+    return [queues[key] for key in sorted(queues) if key[0] > after]
+
+
+def _first_rows(rows: Sequence[TopicRow], count_max: int) -> Sequence[TopicRow]:
+    size_bytes = 0
+    for index, row in enumerate(rows[:count_max]):
+        size_bytes += row.size_bytes
+        if index and size_bytes > PAGE_BYTES_MAX:
+            return rows[:index]
+    return rows[:count_max]

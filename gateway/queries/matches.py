@@ -1,0 +1,235 @@
+"""Verified matches of one shard, newest first, and the page that is merged from all shards.
+
+The index answers with candidates: records whose key has the right hash. Each candidate is read from the log and compared
+in full before it counts, so that collisions neither show up nor use up the page. Candidates are consumed strictly in their
+order; the cursor is the last one consumed, kept or not, and a later page begins below it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_error
+from gateway.deadline import Deadline
+from gateway.limits import CANDIDATE_ROUND_COUNT, CANDIDATE_ROUNDS_MAX, PAGE_SIZE_MAX
+from gateway.page import Page, PageEntry
+from gateway.ports import BuildProgress, FoundRecord, Shard
+from gateway.shards import Shards
+from gateway.time_window import TimeWindow
+from store.errors import OffsetOutOfRangeError, StoreError
+
+EXHAUSTED_CURSOR = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuestion:
+    """What to look for: a key of a topic in a window, and what makes a candidate a match."""
+
+    topic: str
+    key: str
+    window: TimeWindow
+    accepts: Callable[[FoundRecord], bool]
+
+
+class MatchStream:
+    """The matches of one shard.
+
+    Args:
+        shard: the shard.
+        question: what to look for.
+        page: the page to be filled; bounds what is read ahead.
+        cursor: only records that start below this byte count; None: all.
+        deadline: the caller's.
+    """
+
+    def __init__(self, shard: Shard, question: KeyQuestion, page: Page, cursor: int | None, deadline: Deadline) -> None:
+        self.shard = shard
+        self.cursor = cursor
+        self._question = question
+        self._page = page
+        self._deadline = deadline
+        self._candidates: deque[int] = deque()
+        self._more_candidates = cursor != EXHAUSTED_CURSOR
+        self._below: int | None = cursor
+        self._loaded: deque[tuple[int, FoundRecord | StoreError]] = deque()
+        self._first_of_load = -1
+        self._rounds = 0
+        self._loads = 0
+        self._error: StoreError | None = None
+        self._failed = False
+        self._progress: BuildProgress | None = None
+        self._lossy = False
+
+    @property
+    def head(self) -> FoundRecord | None:
+        """The next match as found by `advance`, not yet taken."""
+        if self._loaded:
+            outcome = self._loaded[0][1]
+            if not isinstance(outcome, StoreError):
+                return outcome
+        return None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it cannot give more in this call: at its end, or failed."""
+        return self._failed or not (self._loaded or self._candidates or self._more_candidates)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether asking again could give more."""
+        return bool(self._loaded or self._candidates or self._more_candidates)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the shard did not answer."""
+        return self._failed
+
+    def advance(self) -> None:
+        """Go to the next match. Without one, `head` stays None: `ended`, or enough work for one call."""
+        try:
+            while not self.settle():
+                if not self._candidates and not self._search():
+                    return
+                self._load()
+        except StoreError as error:
+            self._error = error
+            self._failed = True
+
+    def take(self) -> None:
+        """Consume the head."""
+        self.cursor, _ = self._loaded.popleft()
+
+    def outcome(self) -> ShardOutcome:
+        """How the shard took part so far."""
+        behind = self._progress is not None and self._progress.is_behind
+        return ShardOutcome(
+            self.shard.broker_name, self._error, self._progress, not (self._failed or self._lossy or behind)
+        )
+
+    def settle(self) -> bool:
+        """Drop what is loaded up to the next match, without reading on; whether there is one."""
+        while self._loaded:
+            offset, record = self._loaded[0]
+            if isinstance(record, StoreError):
+                # A record that retention has dropped since is no loss; any other may have been a match.
+                if not isinstance(record, OffsetOutOfRangeError):
+                    self._lossy = True
+                    self._error = record
+            elif self._matches(record):
+                if self._page.wants_body(record) and offset != self._first_of_load:
+                    self._candidates.extendleft(offset for offset, _ in reversed(self._loaded))
+                    self._loaded.clear()
+                    return False
+                return True
+            self.cursor = offset
+            self._loaded.popleft()
+        return False
+
+    def _matches(self, record: FoundRecord) -> bool:
+        question = self._question
+        return (
+            record.topic == question.topic
+            and question.window.holds(record.store_time_millis)
+            and question.accepts(record)
+        )
+
+    def _search(self) -> bool:
+        """Ask the index for the next candidates; False at its end, or when this call has done enough."""
+        if not self._more_candidates or self._rounds >= CANDIDATE_ROUNDS_MAX:
+            return False
+        if self._rounds and self._deadline.is_near():
+            return False
+        # One more than is missing: so the end is seen without another round.
+        count = self._page.missing_count + 1
+        if self._rounds:
+            count = max(count, CANDIDATE_ROUND_COUNT)
+        self._rounds += 1
+        question = self._question
+        found = self.shard.keys.search(
+            question.topic,
+            question.key,
+            question.window.begin_millis,
+            question.window.end_millis,
+            self._below,
+            min(count, PAGE_SIZE_MAX),
+            self._deadline,
+        )
+        self._progress = found.progress
+        self._lossy = self._lossy or found.damaged_chain_count > 0
+        self._candidates.extend(found.commit_log_offsets)
+        if found.commit_log_offsets:
+            self._below = found.commit_log_offsets[-1]
+        self._more_candidates = found.more and bool(found.commit_log_offsets)
+        return bool(self._candidates)
+
+    def _load(self) -> None:
+        """Read the next candidates from the log."""
+        count = max(self._page.missing_count, CANDIDATE_ROUND_COUNT if self._loads else 1)
+        self._loads += 1
+        offsets = [self._candidates[index] for index in range(min(count, len(self._candidates), PAGE_SIZE_MAX))]
+        outcomes = self.shard.records.get_many(offsets, max(self._page.free_bytes, 1), self._deadline)
+        assert outcomes, "a reader that answers nothing would be asked for ever"
+        self._first_of_load = offsets[0]
+        for outcome in outcomes:
+            self._loaded.append((self._candidates.popleft(), outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class MatchPage:
+    """Matches newest first, and where to go on: cursors by shard name, empty at the end."""
+
+    entries: tuple[PageEntry, ...]
+    cursors: Mapping[str, int]
+    completeness: Completeness
+    outcomes: tuple[ShardOutcome, ...]
+
+
+def merge_matches(
+    shards: Shards, question: KeyQuestion, cursors: Mapping[str, int], page_size: int, deadline: Deadline
+) -> MatchPage:
+    """One page of all shards' matches, newest first by store time, then shard, then offset.
+
+    Each shard's matches keep their order in the log, also where its clock once stepped back.
+
+    Raises:
+        StoreError: when every shard failed; otherwise a failed shard is in the outcomes.
+    """
+    page = Page(page_size)
+    streams = [MatchStream(shard, question, page, cursors.get(shard.broker_name), deadline) for shard in shards]
+    shards.fan_out.ask(streams, MatchStream.advance)
+    while page.missing_count > 0 and all(stream.head or stream.ended for stream in streams):
+        newest = max((stream for stream in streams if stream.head), key=_newness, default=None)
+        if newest is None or newest.head is None or not page.add(newest.shard.broker_name, newest.head):
+            break
+        newest.take()
+        if page.missing_count > 0:
+            newest.advance()
+        else:
+            newest.settle()
+    outcomes = tuple(stream.outcome() for stream in streams)
+    if all(stream.failed for stream in streams):
+        raise_first_error(outcomes)
+    # A shard that failed does not keep the query going by itself: a client that pages to the end must come to it.
+    more = any(stream.has_more and not stream.failed for stream in streams)
+    return MatchPage(
+        tuple(page.entries),
+        _cursors(streams) if more else {},
+        judge(outcomes, more=more),
+        outcomes,
+    )
+
+
+def _newness(stream: MatchStream) -> tuple[int, str, int]:
+    head = stream.head
+    assert head is not None
+    return head.store_time_millis, stream.shard.broker_name, head.commit_log_offset
+
+
+def _cursors(streams: list[MatchStream]) -> dict[str, int]:
+    cursors: dict[str, int] = {}
+    for stream in streams:
+        if not stream.has_more:
+            cursors[stream.shard.broker_name] = EXHAUSTED_CURSOR
+        elif stream.cursor is not None:
+            cursors[stream.shard.broker_name] = stream.cursor
+    return cursors

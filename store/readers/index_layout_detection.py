@@ -1,0 +1,87 @@
+"""How the index files of an existing store are divided.
+
+A file's size alone does not say it (slots * 4 + entries * 20 + 40 has many solutions), but its bytes do: the last
+entry ends at the last byte that is not zero, its number stands in the header, and its slot's head is that number.
+"""
+
+from pathlib import Path
+
+from store.files.file_system import FileSystem
+from store.format.index_layout import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    IndexHeader,
+    decode_index_header,
+    slot_of,
+)
+from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
+from store.readers.open_files import OpenFiles
+
+CHUNK_BYTES = 1 << 20
+CHECKED_ENTRY_COUNT = 64
+
+
+def detect_index_layout(fs: FileSystem, root: Path, preferred: IndexLayout) -> IndexLayout | None:
+    """The layout that the files of a root have; None when there is no file with entries, or none makes sense.
+
+    Args:
+        fs: the door to the disk.
+        root: the store root.
+        preferred: taken when it fits, before anything else is tried.
+    """
+    files = OpenFiles(fs)
+    for path in list_index_files(fs, root):
+        size = fs.stat_size(path)
+        if size <= HEADER_SIZE:
+            continue
+        header = decode_index_header(files.get(path).read(0, HEADER_SIZE))
+        if header.entry_count <= 1:
+            continue
+        for layout in (preferred, *_candidates(files, path, size, header)):
+            if layout.file_size_bytes == size and _fits(IndexFileView(files, path, layout), header):
+                return layout
+    return None
+
+
+def _candidates(files: OpenFiles, path: Path, size: int, header: IndexHeader) -> list[IndexLayout]:
+    last = _last_byte(files, path, size)
+    found = []
+    # The last entry holds that byte, at a multiple of 4.
+    for position in range(last - last % 4, last - ENTRY_SIZE, -4):
+        slot_bytes = position - HEADER_SIZE - (header.entry_count - 1) * ENTRY_SIZE
+        entry_bytes = size - HEADER_SIZE - slot_bytes
+        if slot_bytes > 0 and slot_bytes % SLOT_SIZE == 0 and entry_bytes > 0 and entry_bytes % ENTRY_SIZE == 0:
+            found.append(IndexLayout(slot_bytes // SLOT_SIZE, entry_bytes // ENTRY_SIZE))
+    return found
+
+
+def _last_byte(files: OpenFiles, path: Path, size: int) -> int:
+    """Position of the last byte that is not zero; -1 when all are."""
+    file = files.get(path)
+    end = size
+    while end > 0:
+        begin = max(0, end - CHUNK_BYTES)
+        data = file.read(begin, end - begin).rstrip(b"\0")
+        if data:
+            return begin + len(data) - 1
+        end = begin
+    return -1
+
+
+def _fits(view: IndexFileView, header: IndexHeader) -> bool:
+    count = header.entry_count
+    if count > view.layout.entry_count_max or not 0 < header.used_slot_count <= view.layout.slot_count:
+        return False
+    numbers = [*range(1, min(count, CHECKED_ENTRY_COUNT)), count - 1]
+    for number in numbers:
+        entry = view.entry(number)
+        if (
+            entry is None
+            or entry.key_hash < 0
+            or not 0 <= entry.previous < number
+            or not header.begin_commit_log_offset <= entry.commit_log_offset <= header.end_commit_log_offset
+        ):
+            return False
+    last = view.entry(count - 1)
+    return last is not None and view.head(slot_of(last.key_hash, view.layout.slot_count)) == count - 1

@@ -1,0 +1,133 @@
+"""The command itself: what it refuses, which code it ends with, how fast it starts."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+import cli.main
+from cli.exits import CliError
+from cli.options import OutputFormat
+from cli.query import read_offset_and_format
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+START_SECONDS_MAX = 0.3
+
+
+def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+    return subprocess.run(
+        [sys.executable, "-m", "cli.main", *arguments],
+        cwd=ROOT, env={**inherited, **environ}, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60,
+    )  # fmt: skip
+
+
+def test_the_version_is_printed_within_300_milliseconds() -> None:
+    """The best of five: a loaded machine may be slow once, an eager import is slow always."""
+    seconds = []
+    for _ in range(5):
+        begin = time.monotonic()
+        finished = run("--version")
+        seconds.append(time.monotonic() - begin)
+
+        assert finished.stdout.startswith("reput ")
+    assert min(seconds) < START_SECONDS_MAX
+
+
+def test_the_version_needs_neither_grpc_nor_rich() -> None:
+    heavy = "{'grpc', 'rich', 'typer'}"
+    code = f"import sys, cli.main; cli.main.main(['--version']); print(sorted({heavy} & set(sys.modules)))"
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    assert finished.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nosuchverb"],
+        ["queryMsgByKey", "-t", "T"],
+        ["queryMsgByKey", "-t", "T", "-k", "k", "-b", "soon"],
+        ["queryMsgByKey", "-t", "T", "-k", "k", "-m", "0"],
+        ["queryMsgByKey", "-t", "T", "-k", "k", "-o", "xml"],
+        ["queryMsgByOffset", "-t", "T", "-i", "0", "-o", "json"],
+        ["queryMsgByOffset", "-t", "T", "-i", "0", "-o", "1", "-o", "2"],
+        ["queryMsgByOffset", "-t", "T", "-i", "0", "-o", "9223372036854775808"],
+        ["queryMsgByOffset", "-t", "T", "-i", "2147483648", "-o", "0"],
+        ["queryMsgById", "-i", "00", "-f", "no-such-charset"],
+        ["send", "-t", "T", "-b", "x", "-p", "novalue"],
+        ["send", "-t", "T", "-b", "x", "--queue-id", "4294967296"],
+        ["send", "-t", "T", "--body-file", "/no/such/file"],
+        ["load", "/no/such/file"],
+        ["serve", "--store", "/no/such/directory", "--read-only"],
+        ["serve", "--store", "/tmp", "--gateway-port", "65536"],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_why(arguments: list[str]) -> None:
+    finished = run(*arguments)
+
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert finished.stderr != ""
+    assert "Traceback" not in finished.stderr
+
+
+def test_no_gateway_ends_with_4_and_says_what_to_do() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused, nobody else takes it
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+        finished = run("queryMsgByKey", "-t", "T", "-k", "k", REPUT_ADDRESS=address)
+
+    assert finished.returncode == 4
+    assert "UNAVAILABLE" in finished.stderr
+    assert address in finished.stderr
+    assert "reput serve" in finished.stderr
+
+
+def test_a_wrong_setting_stops_serve_before_any_service_starts(tmp_path: pathlib.Path) -> None:
+    finished = run("serve", "--store", str(tmp_path / "store"), REPUT_COMMITLOG_FILE_SIZE_BYTE="1")
+
+    assert finished.returncode == 2
+    assert "REPUT_COMMITLOG_FILE_SIZE_BYTES" in finished.stderr, "the nearest real name"
+    assert not (tmp_path / "store").exists()
+
+
+def test_config_shows_each_value_with_its_origin_and_what_a_broker_conf_has_besides(tmp_path: pathlib.Path) -> None:
+    broker_conf = tmp_path / "broker.conf"
+    broker_conf.write_text("mappedFileSizeCommitLog=1048576\nbrokerRole=ASYNC_MASTER\n")
+    finished = run("config", "--config", str(broker_conf), "-o", "jsonl", REPUT_BROKER_NAME="broker-z")
+
+    assert finished.returncode == 0
+    assert '"REPUT_BROKER_NAME", "value": "broker-z"' in finished.stdout
+    assert "environment REPUT_BROKER_NAME" in finished.stdout
+    assert '"value": "1048576"' in finished.stdout
+    assert "mappedFileSizeCommitLog" in finished.stdout
+    as_table = run("config", "--config", str(broker_conf))
+    assert "ignored (no such setting here): brokerRole" in as_table.stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["5"], (5, None)),
+        (["5", "json"], (5, OutputFormat.JSON)),
+        (["jsonl", "0"], (0, OutputFormat.JSONL)),
+        (["-1"], (-1, None)),
+    ],
+)
+def test_o_of_query_by_offset_is_an_offset_or_a_format(values: list[str], expected: tuple[int, object]) -> None:
+    assert expected == read_offset_and_format(values)
+
+
+def test_o_of_query_by_offset_is_nothing_else() -> None:
+    with pytest.raises(CliError):
+        read_offset_and_format(["yaml"])
+
+
+def test_every_verb_has_help() -> None:
+    for verb in ("queryMsgByKey", "queryMsgById", "queryMsgByUniqueKey", "queryMsgByOffset", "send", "load", "serve"):
+        assert cli.main.main([verb, "--help"]) == 0

@@ -1,0 +1,72 @@
+"""Fixture stores for all tests: one unpacked copy a session to look at, a fresh copy a test to write on."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.fixture_stores import unpack_store
+
+
+def _read_only(name: str, factory: pytest.TempPathFactory) -> Path:
+    root = unpack_store(name, factory.mktemp("stores") / name)
+    for path in root.rglob("*"):
+        if path.is_file():
+            path.chmod(0o444)
+    return root
+
+
+def _writable_copy(store: Path, target: Path) -> Path:
+    shutil.copytree(store, target)
+    for path in target.rglob("*"):
+        if path.is_file():
+            path.chmod(0o644)
+    return target
+
+
+@pytest.fixture(scope="session")
+def broker_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A broker's whole root after a clean stop; not to be written to."""
+    return _read_only("broker", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def engine_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """IPv6 hosts, V2 magic, odd flags; not to be written to."""
+    return _read_only("engine", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def engine_crc_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same kind with `__CRC32#`; not to be written to."""
+    return _read_only("engine_crc", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def crashed_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A broker's root as kill -9 left it; not to be written to."""
+    return _read_only("crashed", tmp_path_factory)
+
+
+@pytest.fixture
+def copy_of_broker_store(broker_store: Path, tmp_path: Path) -> Path:
+    """A writable `broker_store`."""
+    return _writable_copy(broker_store, tmp_path / "broker")
+
+
+@pytest.fixture
+def copy_of_engine_store(engine_store: Path, tmp_path: Path) -> Path:
+    """A writable `engine_store`."""
+    return _writable_copy(engine_store, tmp_path / "engine")
+
+
+@pytest.fixture
+def copy_of_engine_crc_store(engine_crc_store: Path, tmp_path: Path) -> Path:
+    """A writable `engine_crc_store`."""
+    return _writable_copy(engine_crc_store, tmp_path / "engine_crc")
+
+
+@pytest.fixture
+def copy_of_crashed_store(crashed_store: Path, tmp_path: Path) -> Path:
+    """A writable `crashed_store`."""
+    return _writable_copy(crashed_store, tmp_path / "crashed")

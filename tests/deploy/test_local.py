@@ -1,0 +1,162 @@
+"""`reput serve`: four processes that start, serve and end as one."""
+
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from tests.support.stack import Stack, running_stack
+
+END_SECONDS_MAX = 20
+SMALL_FILES = {
+    "REPUT_COMMITLOG_FILE_SIZE_BYTES": "1048576",
+    "REPUT_INDEX_HASH_SLOT_COUNT": "500",
+    "REPUT_INDEX_ENTRY_COUNT_MAX": "1000",
+}
+
+
+def children_of(pid: int) -> dict[str, int]:
+    """The services' processes by module name."""
+    listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {
+        pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[3].decode(): int(child) for child in listed
+    }
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    """Return once all have ended; fail when one lives on."""
+    for pid in pids:
+        try:
+            watched = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            ended, _, _ = select.select([watched], [], [], END_SECONDS_MAX)
+            assert ended, f"process {pid} lives on"
+        finally:
+            os.close(watched)
+
+
+def stopped_in_order(log: str) -> list[str]:
+    """The services in the order in which they say that they have stopped."""
+    events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    return [event["service"] for event in events if event["event"] == "server.stopped"]
+
+
+def test_every_service_answers_health_at_the_address_in_the_port_file(tmp_path: pathlib.Path) -> None:
+    with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
+        assert {"gateway", "commitlog", "consumequeue", "index"} == set(stack.addresses)
+        assert stack.addresses["gateway"].startswith("127.0.0.1:")
+        for name, address in stack.addresses.items():
+            with grpc.insecure_channel(address) as channel:
+                answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+                if name == "commitlog":
+                    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_children_stay_in_the_process_group_and_die_with_a_killed_parent(tmp_path: pathlib.Path) -> None:
+    stack = Stack(tmp_path / "store", settings=SMALL_FILES)
+    children = children_of(stack.process.pid)
+    try:
+        assert {"gateway", "commitlog_svc", "consumequeue_svc", "index_svc"} == set(children)
+        assert {os.getpgid(stack.process.pid)} == {os.getpgid(pid) for pid in children.values()}
+    finally:
+        stack.kill()
+    wait_until_gone(list(children.values()))
+
+
+def test_sigterm_drains_against_the_flow_of_a_request(tmp_path: pathlib.Path) -> None:
+    stack = Stack(tmp_path / "store", settings=SMALL_FILES)
+    children = children_of(stack.process.pid)
+
+    assert stack.stop() == 0
+
+    order = stopped_in_order(stack.log())
+    assert order[0] == "gateway"
+    assert set(order[1:3]) == {"consumequeue", "index"}
+    assert order[3:] == ["commitlog"]
+    wait_until_gone(list(children.values()))
+
+
+def test_ctrl_c_drains_in_order_although_it_reaches_the_whole_group(tmp_path: pathlib.Path) -> None:
+    """Named after the disorder it prevents: a terminal sends SIGINT to every process of the group at once."""
+    port_file = tmp_path / "ports.json"
+    log_path = tmp_path / "log"
+    command = [sys.executable, "-m", "cli.main", "serve", "--store", str(tmp_path / "store"), "--gateway-port", "0"]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+    with open(log_path, "wb") as log:
+        process = subprocess.Popen(
+            [*command, "--port-file", str(port_file)],
+            env={**inherited, **SMALL_FILES}, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+    assert process.stderr is not None
+    seen = b""
+    while b"reput: serving" not in seen:
+        line = process.stderr.readline()
+        assert line, seen.decode()
+        seen += line
+    os.killpg(process.pid, signal.SIGINT)
+    rest = process.stderr.read()
+
+    assert process.wait(END_SECONDS_MAX) == 0
+    order = stopped_in_order((seen + rest).decode())
+    assert order[0] == "gateway"
+    assert order[-1] == "commitlog"
+    assert len(order) == 4
+    assert not port_file.exists(), "nobody answers there any more"
+
+
+def test_a_child_that_dies_ends_the_stack_with_its_code_and_is_named(tmp_path: pathlib.Path) -> None:
+    stack = Stack(tmp_path / "store", settings=SMALL_FILES)
+    children = children_of(stack.process.pid)
+    os.kill(children["index_svc"], signal.SIGKILL)
+
+    assert stack.process.wait(END_SECONDS_MAX) == 128 + signal.SIGKILL
+    assert "index ended with exit code 137" in stack.log()
+    stack.stop()
+    wait_until_gone(list(children.values()))
+
+
+def test_a_stale_port_file_is_gone_before_anything_starts(tmp_path: pathlib.Path) -> None:
+    """A stack that cannot start must not leave an older one's addresses standing."""
+    port_file = tmp_path / "ports.json"
+    port_file.write_text('{"gateway": "127.0.0.1:1"}')
+    store = tmp_path / "store"
+    (store / "consumequeue_r").mkdir(parents=True)
+    (store / "commitlog").mkdir()
+    command = [sys.executable, "-m", "cli.main", "serve", "--store", str(store), "--gateway-port", "0"]
+    finished = subprocess.run(
+        [*command, "--port-file", str(port_file)], stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
+
+    assert finished.returncode not in (0, None)
+    assert b"ended with exit code" in finished.stderr
+    assert not port_file.exists()
+
+
+def test_two_stacks_do_not_clash(tmp_path: pathlib.Path) -> None:
+    with (
+        running_stack(tmp_path / "a", settings=SMALL_FILES) as first,
+        running_stack(tmp_path / "b", settings=SMALL_FILES) as second,
+    ):
+        assert not set(first.addresses.values()) & set(second.addresses.values())
+
+
+def test_inner_services_listen_where_settings_say_also_on_port_0(tmp_path: pathlib.Path) -> None:
+    settings = {**SMALL_FILES, "REPUT_COMMITLOG_ADDRESS": "127.0.0.1:0"}
+    with running_stack(tmp_path / "store", settings=settings) as stack:
+        assert stack.addresses["commitlog"].startswith("127.0.0.1:")
+        assert not stack.addresses["commitlog"].endswith(":0")
+        stack.wait_until_built()
+
+
+def test_the_commands_own_setting_does_not_disturb_the_services(tmp_path: pathlib.Path) -> None:
+    with running_stack(tmp_path / "store", settings={**SMALL_FILES, "REPUT_ADDRESS": "127.0.0.1:9"}) as stack:
+        assert stack.addresses["gateway"] != "127.0.0.1:9"

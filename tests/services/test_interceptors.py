@@ -1,0 +1,122 @@
+"""Around every RPC: typed errors on all kinds of calls, bugs answered INTERNAL, streams counted."""
+
+import threading
+
+import grpc
+import pytest
+
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services import status
+from services.deadline import remaining_seconds
+from store.errors import InvalidMessageError, OffsetOutOfRangeError, ResourceBusyError, StoreError
+from tests.services.loopback import commit_log_server, get_request, stub
+
+
+def fail_out_of_range(*_):
+    raise OffsetOutOfRangeError("offset 5 is outside the log [0, 3)", firstOffset=0, lastOffset=3)
+
+
+def test_a_refusal_in_the_middle_of_a_stream_arrives_after_what_was_sent():
+    def reput(request, context):
+        yield pb.ReputResponse(next_offset=1)
+        fail_out_of_range()
+
+    with commit_log_server(reput=reput) as server:
+        responses = stub(server).Reput(pb.ReputRequest(), timeout=10)
+        assert next(responses).next_offset == 1
+        with pytest.raises(grpc.RpcError) as caught:
+            next(responses)
+
+    returned = status.from_rpc_error(caught.value)
+    assert type(returned) is OffsetOutOfRangeError
+    assert returned.metadata == {"firstOffset": "0", "lastOffset": "3"}
+
+
+def test_a_refusal_on_a_two_way_stream_is_typed():
+    def append(requests, context):
+        for _ in requests:
+            yield pb.AppendMessageStreamResponse()
+            raise InvalidMessageError("no", field="topic", index=0)
+
+    with commit_log_server(append_message_stream=append) as server, pytest.raises(grpc.RpcError) as caught:
+        list(stub(server).AppendMessageStream(iter([pb.AppendMessageStreamRequest()] * 2), timeout=10))
+
+    assert type(status.from_rpc_error(caught.value)) is InvalidMessageError
+
+
+def test_a_bug_is_internal_and_does_not_tell_its_text_to_strangers():
+    def divide(request, context):
+        raise ZeroDivisionError("secret path")
+
+    with commit_log_server(get_message=divide) as server, pytest.raises(grpc.RpcError) as caught:
+        stub(server).GetMessage(get_request(), timeout=10)
+
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "secret" not in caught.value.details()
+    assert type(status.from_rpc_error(caught.value)) is StoreError
+
+
+def test_a_handler_may_still_end_a_call_itself():
+    def abort(request, context):
+        context.abort(grpc.StatusCode.ABORTED, "own words")
+
+    with commit_log_server(get_message=abort) as server, pytest.raises(grpc.RpcError) as caught:
+        stub(server).GetMessage(get_request(), timeout=10)
+
+    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ABORTED, "own words")
+
+
+def test_an_error_of_a_service_behind_passes_through_as_what_it_was():
+    """A gateway that lets an RpcError escape answers with the error that the service behind it gave."""
+    with (
+        commit_log_server(get_message=fail_out_of_range) as behind,
+        commit_log_server(get_message=lambda request, _: stub(behind).GetMessage(request)) as front,
+        pytest.raises(grpc.RpcError) as caught,
+    ):
+        stub(front).GetMessage(get_request(), timeout=10)
+
+    assert type(status.from_rpc_error(caught.value)) is OffsetOutOfRangeError
+
+
+def test_an_unknown_method_is_unimplemented():
+    with commit_log_server() as server, pytest.raises(grpc.RpcError) as caught:
+        grpc.insecure_channel(server.address).unary_unary("/reput.commitlog.v1.CommitLogService/Nope")(b"", timeout=10)
+
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_streams_never_take_the_threads_that_unary_calls_need():
+    """With 8 workers 6 streams are served, the seventh is told to come back, and a unary call still gets its answer."""
+    release = threading.Event()
+
+    def hold(requests, context):
+        for _ in requests:
+            yield pb.AppendMessageStreamResponse()
+            release.wait(30)
+
+    behaviours = {"append_message_stream": hold, "get_message": lambda *_: pb.GetMessageResponse()}
+    with commit_log_server(**behaviours) as server:
+        calls = [stub(server).AppendMessageStream(iter([pb.AppendMessageStreamRequest()])) for _ in range(6)]
+        for call in calls:
+            next(call)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stub(server).AppendMessageStream(iter([pb.AppendMessageStreamRequest()]), timeout=10))
+        answer = stub(server).GetMessage(get_request(), timeout=10)
+        release.set()
+
+    assert type(status.from_rpc_error(caught.value)) is ResourceBusyError
+    assert answer == pb.GetMessageResponse()
+
+
+@pytest.mark.parametrize(("timeout", "low", "high"), [(5.0, 3.0, 5.5), (None, 7.0, 7.0)])
+def test_a_handler_sees_what_its_caller_has_left(timeout, low, high):
+    seen = []
+
+    def get(request, context):
+        seen.append(remaining_seconds(context, default=7.0))
+        return pb.GetMessageResponse()
+
+    with commit_log_server(get_message=get) as server:
+        stub(server).GetMessage(get_request(), timeout=timeout)
+
+    assert low <= seen[0] <= high

@@ -1,0 +1,105 @@
+r"""The property string with RocketMQ's quirks, against a literal transcription of its rules."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.errors import InvalidMessageError
+from store.format.properties import encode_properties, parse_properties, split_keys
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", {}),
+        (b"a\x01b\x02", {"a": "b"}),
+        (b"a\x01b", {"a": "b"}),
+        (b"a\x01b\x02c\x01d", {"a": "b", "c": "d"}),
+        (b"\x02\x02a\x01b\x02\x02", {"a": "b"}),
+        (b"a\x01\x02c\x01d\x02", {"c": "d"}),
+        (b"\x01b\x02c\x01d\x02", {"c": "d"}),
+        (b"a\x02c\x01d\x02", {"c": "d"}),
+        (b"a\x01b\x01c\x02", {"a": "b\x01c"}),
+        (b"a\x01first\x02b\x01x\x02a\x01second\x02", {"a": "second", "b": "x"}),
+        (b"a\x01first\x02a\x01\x02", {"a": "first"}),
+        ("颜色\x01蓝\x02".encode(), {"颜色": "蓝"}),
+        (b"a\x01\xff\xfe\x02", {"a": "\ufffd\ufffd"}),
+        (b"a\x01b c\x02", {"a": "b c"}),
+    ],
+)
+def test_parse_follows_rocketmq(data: bytes, expected: dict[str, str]) -> None:
+    assert expected == parse_properties(data)
+    assert expected == parse_properties(memoryview(data))
+
+
+def test_repeated_name_keeps_its_first_place() -> None:
+    assert list(parse_properties(b"a\x01first\x02b\x01x\x02a\x01second\x02")) == ["a", "b"]
+
+
+def parse_by_the_rules(text: str) -> dict[str, str]:
+    """The documented rules, character by character."""
+    properties: dict[str, str] = {}
+    begin = 0
+    while begin < len(text):
+        end = begin
+        while end < len(text) and text[end] != "\x02":
+            end += 1
+        middle = begin
+        while middle < end and text[middle] != "\x01":
+            middle += 1
+        if end - begin >= 3 and begin < middle < end - 1:
+            properties[text[begin:middle]] = text[middle + 1 : end]
+        begin = end + 1
+    return properties
+
+
+@given(st.text("ab\x01\x02é", max_size=30))
+def test_parse_equals_the_rules_on_any_text(text: str) -> None:
+    assert parse_by_the_rules(text) == parse_properties(text.encode())
+
+
+names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20)
+
+
+@given(st.dictionaries(names, names))
+def test_properties_come_back_in_order(properties: dict[str, str]) -> None:
+    assert list(properties.items()) == list(parse_properties(encode_properties(properties)).items())
+
+
+def test_each_property_is_closed() -> None:
+    assert encode_properties({"KEYS": "k", "TAGS": "A"}) == b"KEYS\x01k\x02TAGS\x01A\x02"
+    assert encode_properties({}) == b""
+
+
+@pytest.mark.parametrize(
+    "properties", [{"a\x01": "b"}, {"a": "b\x01"}, {"a\x02": "b"}, {"a": "\x02b"}, {"": "b"}, {"a": ""}]
+)
+def test_properties_that_would_not_come_back_are_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(InvalidMessageError) as caught:
+        encode_properties(properties)
+    assert caught.value.metadata["field"] == "properties"
+    assert next(iter(properties)) == caught.value.metadata["property"]
+
+
+def test_properties_hold_at_most_32767_bytes_however_few_characters() -> None:
+    assert len(encode_properties({"a": "v" * 32764})) == 32767
+    with pytest.raises(InvalidMessageError, match="32768 bytes"):
+        encode_properties({"a": "v" * 32765})
+    with pytest.raises(InvalidMessageError, match="bytes"):
+        encode_properties({"a": "订" * 10922})
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", ()),
+        ("k", ("k",)),
+        ("k1 k2", ("k1", "k2")),
+        (" k1  k2 ", ("k1", "k2")),
+        ("k k", ("k", "k")),
+        ("a\tb\u3000c\u00a0d", ("a\tb\u3000c\u00a0d",)),
+        ("   ", ()),
+    ],
+)
+def test_keys_are_cut_at_spaces_only(text: str, keys: tuple[str, ...]) -> None:
+    assert keys == split_keys(text)

@@ -1,0 +1,92 @@
+"""Topic names, and the topic table in RocketMQ's form."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from store.errors import InvalidMessageError, StoreCorruptedError
+from store.format.topic import TopicConfig, decode_topic_table, encode_topic_table, validate_topic
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a", "order_Topic-1", "%RETRY%grp", "a|b", "x" * 127, "%RETRY%" + "x" * 248, "%DLQ%" + "x" * 250, "%"],
+)
+def test_names_that_rocketmq_takes(name: str) -> None:
+    validate_topic(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "\t", "a b", "订单", "../../x", "a/b", ".", "..", "a.b", "a\n", "a\0", "x" * 128, "%RETRY%" + "x" * 249,
+     "%DLQ%" + "x" * 251, "a#b", "a\x01", "１"],
+)  # fmt: skip
+def test_names_that_rocketmq_refuses(name: str) -> None:
+    with pytest.raises(InvalidMessageError) as caught:
+        validate_topic(name)
+    assert caught.value.metadata["field"] == "topic"
+
+
+def test_table_of_rocketmq_is_read(broker_store: Path) -> None:
+    topics = decode_topic_table((broker_store / "config" / "topics.json").read_bytes())
+
+    assert TopicConfig("b_order", 4, 4) == topics["b_order"]
+    assert TopicConfig("SCHEDULE_TOPIC_XXXX", 18, 18) == topics["SCHEDULE_TOPIC_XXXX"]
+    assert topics["%RETRY%b_cg"].read_queue_count == 1
+
+
+def test_table_of_rocketmq_comes_back_to_the_byte_but_for_its_version(broker_store: Path) -> None:
+    data = (broker_store / "config" / "topics.json").read_bytes()
+    version = json.loads(data)["dataVersion"]
+    encoded = encode_topic_table(decode_topic_table(data), data, time_millis=5)
+
+    assert {**version, "counter": version["counter"] + 1, "timestamp": 5} == json.loads(encoded)["dataVersion"]
+    restored = encoded.replace(b'"timestamp":5', b'"timestamp":%d' % version["timestamp"])
+    restored = restored.replace(b'"counter":%d' % (version["counter"] + 1), b'"counter":%d' % version["counter"])
+    assert data == restored
+
+
+def test_first_table_has_a_version() -> None:
+    topic = TopicConfig("t", 8, 8)
+    document = json.loads(encode_topic_table({"t": topic}, None, time_millis=7))
+
+    assert document["dataVersion"] == {"counter": 1, "stateVersion": 0, "timestamp": 7}
+    expected = {
+        "attributes": {}, "order": False, "perm": 6, "readQueueNums": 8, "topicFilterType": "SINGLE_TAG",
+        "topicName": "t", "topicSysFlag": 0, "writeQueueNums": 8,
+    }  # fmt: skip
+    assert {"t": expected} == document["topicConfigTable"]
+
+
+def test_unknown_fields_survive() -> None:
+    data = json.dumps(
+        {
+            "dataVersion": {"counter": 3, "stateVersion": 9, "timestamp": 1, "later": True},
+            "topicConfigTable": {
+                "t": {"topicName": "t", "readQueueNums": 2, "writeQueueNums": 3, "perm": 4, "new": [1]}
+            },
+            "elsewhere": {"x": 1},
+        }
+    )
+    topics = decode_topic_table(data)
+    document = json.loads(encode_topic_table({**topics, "u": TopicConfig("u", 8, 8)}, data, time_millis=2))
+
+    assert TopicConfig("t", 2, 3, perm=4, other={"new": [1]}) == topics["t"]
+    assert document["elsewhere"] == {"x": 1}
+    assert document["dataVersion"] == {"counter": 4, "stateVersion": 9, "timestamp": 2, "later": True}
+    assert document["topicConfigTable"]["t"]["new"] == [1]
+    assert "u" in document["topicConfigTable"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"[]", b"\xff", b'{"topicConfigTable":[]}', b'{"topicConfigTable":{"t":1}}',
+        b'{"topicConfigTable":{"t":{"readQueueNums":"8"}}}', b'{"topicConfigTable":{"t":{"perm":true}}}',
+    ],
+)  # fmt: skip
+def test_malformed_table_is_named(data: bytes) -> None:
+    with pytest.raises(StoreCorruptedError) as caught:
+        decode_topic_table(data)
+    assert caught.value.metadata["file"] == "config/topics.json"
