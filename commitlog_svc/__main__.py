@@ -27,9 +27,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
 
     log = CommitLog(settings.store, settings, on_fenced=fenced)
     servicer = CommitLogServicer(log, settings.broker_name, settings.store_host)
-    server.add(
-        "reput.commitlog.v1.CommitLogService", pb_grpc.add_CommitLogServiceServicer_to_server, servicer
-    )
+    server.add("reput.commitlog.v1.CommitLogService", pb_grpc.add_CommitLogServiceServicer_to_server, servicer)
 
     def recover() -> None:
         found = log.recover()

@@ -165,7 +165,7 @@ class CommitLog:
                 self._mark = DurableMark(self._fs, self._own_directory)
         except BaseException:
             self._files.close()
-            self.root.release(clean=not self.root.was_aborted and self._mark is None and not self._marker_is_ours())
+            self.root.release(clean=False)  # the marker stays as it was found
             raise
         self._start()
         return self.recovered
@@ -184,23 +184,17 @@ class CommitLog:
             self._housekeeper.join()
         if self._appender is None:
             return
+        self._commits.close()
         clean = False
-        if not self.root.read_only:
-            self._commits.close()
-            if self._commits.failure is None:
-                try:
-                    self._write_safe_points()
-                    clean = True
-                finally:
-                    if self._mark is not None:
-                        self._mark.close()
-                    self._files.close()
-                    self.root.release(clean=clean)
-                return
-        else:
-            self._commits.close()
-        self._files.close()
-        self.root.release(clean=clean)
+        try:
+            if not self.root.read_only and self._commits.failure is None:
+                self._write_safe_points()
+                clean = True
+        finally:
+            if self._mark is not None:
+                self._mark.close()
+            self._files.close()
+            self.root.release(clean=clean)
 
     # -- state
 
@@ -369,9 +363,6 @@ class CommitLog:
             raise error
         if self._closing.is_set():
             raise StoreRecoveringError("the commit log is closing: try again soon")
-
-    def _marker_is_ours(self) -> bool:
-        return not self.root.was_aborted and self._fs.exists(Path(paths.abort_file(str(self.root.directory))))
 
     def _open_own_directory(self) -> None:
         self._fs.mkdirs(self._own_directory)

@@ -118,20 +118,17 @@ def find_record_behind(files: MappedFileQueue, offset: int) -> int | None:
     """The first place behind `offset` where a whole, good record stands that knows its place; None without one."""
     file = files.find(offset)
     while file is not None:
-        position = file.next_data(offset)
-        while position is not None and position < file.last_offset:
-            chunk = file.read(position, CHUNK_BYTES)
-            at = chunk.find(MAGIC_PREFIX)
-            while at >= 0:
-                candidate = position + at - 4
-                if chunk[at : at + 4] in MAGICS and candidate > offset and _is_record(file, candidate):
-                    return candidate
-                at = chunk.find(MAGIC_PREFIX, at + 1)
-            if len(chunk) < CHUNK_BYTES:
-                break
-            position = file.next_data(position + len(chunk) - 8)
-        offset = file.last_offset
-        file = files.find(offset)
+        for begin, end in file.data_ranges(max(offset, file.first_offset)):
+            for position in range(begin, end, CHUNK_BYTES):
+                # A head that lies across two pieces is seen whole in the first.
+                chunk = file.read(position, min(CHUNK_BYTES, end - position) + HEADER_BYTES_MAX)
+                at = chunk.find(MAGIC_PREFIX)
+                while at >= 0:
+                    candidate = position + at - 4
+                    if chunk[at : at + 4] in MAGICS and candidate > offset and _is_record(file, candidate):
+                        return candidate
+                    at = chunk.find(MAGIC_PREFIX, at + 1)
+        file = files.find(file.last_offset)
     return None
 
 

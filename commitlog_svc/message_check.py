@@ -30,17 +30,10 @@ SHARDING_KEY = "__SHARDINGKEY"
 
 # Names are facts of `MessageConst`, RocketMQ 5.3.3.
 OWNED_PROPERTIES = frozenset(
-    "KEYS TAGS UNIQ_KEY __CRC32# RETRY_TOPIC REAL_TOPIC REAL_QID MIN_OFFSET MAX_OFFSET BUYER_ID ORIGIN_MESSAGE_ID"
-    " CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES"
-    " CONSUME_START_TIME CLUSTER DUP_INFO POP_CK POP_CK_OFFSET 1ST_POP_TIME INNER_NUM INNER_BASE INNER_MULTI_DISPATCH"
-    " INNER_MULTI_QUEUE_OFFSET DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID __BORNHOST"
-    " BORN_TIMESTAMP".split()
+    ["KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME", "MSG_REGION", "TRACE_ON", "EXTEND_UNIQ_INFO", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "CLUSTER", "DUP_INFO", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__BORNHOST", "BORN_TIMESTAMP"]
 )
 UNSUPPORTED_PROPERTIES = frozenset(
-    "DELAY TRAN_MSG PGROUP TRAN_PREPARED_QUEUE_OFFSET __transactionId__ TRANSACTION_CHECK_TIMES TRANSFER_FLAG"
-    " CHECK_IMMUNITY_TIME_IN_SECONDS __STARTDELIVERTIME TIMER_DELIVER_MS TIMER_DELAY_SEC TIMER_DELAY_MS"
-    " TIMER_DELAY_LEVEL TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_ROLL_LABEL TIMER_OUT_MS"
-    " TIMER_DEL_UNIQKEY TIMER_CHECKPOINT".split()
+    ["DELAY", "TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "__transactionId__", "TRANSACTION_CHECK_TIMES", "TRANSFER_FLAG", "CHECK_IMMUNITY_TIME_IN_SECONDS", "__STARTDELIVERTIME", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELAY_LEVEL", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "TIMER_CHECKPOINT"]
 )
 REFUSED_PROPERTIES = OWNED_PROPERTIES | UNSUPPORTED_PROPERTIES
 
@@ -164,26 +157,27 @@ class MessageChecker:
                 sizeBytes=len(body),
                 sizeBytesMax=self._message_size_bytes_max,
             )
-        user_properties = message.properties
-        properties: dict[str, str] = {}
+        # Checked piece by piece, so that the common message never becomes a dictionary.
+        own = ""
         if message.keys:
-            properties[KEYS] = _check_keys(message.keys)
+            own = f"KEYS\x01{_check_keys(message.keys)}\x02"
         if message.tags:
-            properties[TAGS] = _check_text("tags", message.tags)
-        if message.HasField("unique_key"):
+            own += f"TAGS\x01{_check_text('tags', message.tags)}\x02"
+        has_field = message.HasField
+        if has_field("unique_key"):
             unique_key = _check_text("unique_key", message.unique_key)
         else:
             unique_key = self._create_unique_key()
-        properties[UNIQ_KEY] = unique_key
+        properties = f"{own}UNIQ_KEY\x01{unique_key}\x02".encode()
         sharding_key = None
+        user_properties = message.properties
         if user_properties:
-            for name in sorted(user_properties):
-                if name in REFUSED_PROPERTIES:
-                    raise _refused_property(name)
-                properties[name] = user_properties[name]
-            sharding_key = properties.get(SHARDING_KEY)
+            if not REFUSED_PROPERTIES.isdisjoint(user_properties):
+                raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
+            properties += encode_properties({name: user_properties[name] for name in sorted(user_properties)})
+            sharding_key = user_properties.get(SHARDING_KEY)
         queue_count = self._topics.write_queue_count(topic)
-        if message.HasField("queue_id"):
+        if has_field("queue_id"):
             queue_id = message.queue_id
             if not 0 <= queue_id < queue_count:
                 raise InvalidMessageError(
@@ -199,13 +193,13 @@ class MessageChecker:
             if turn is None:
                 turn = self._turns.setdefault(topic, itertools.count())
             queue_id = next(turn) % queue_count
-        born_time_millis = _check_time(message.born_time) if message.HasField("born_time") else now_millis
+        born_time_millis = _check_time(message.born_time) if has_field("born_time") else now_millis
         frame = prepare_record(
             PreparedMessage(
                 topic,
                 queue_id,
                 body,
-                encode_properties(properties),
+                properties,
                 born_time_millis,
                 born_host,
                 self._store_host,

@@ -16,7 +16,7 @@ from store.files.json_state import read_bytes, write_bytes_atomic
 from store.format import paths
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
 
-BUILDER_FIELDS = {"consumequeue": "logics_msg_timestamp", "index": "index_msg_timestamp"}
+BUILDERS = ("consumequeue", "index")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ProgressTable:
         Raises:
             InvalidArgumentError: no such builder, or an offset that is not in the flushed log.
         """
-        if builder not in BUILDER_FIELDS:
+        if builder not in BUILDERS:
             raise InvalidArgumentError(f"there is no builder {builder!r}", field="builder", builder=builder)
         if not 0 <= next_offset <= flushed_offset:
             raise InvalidArgumentError(
@@ -77,17 +77,14 @@ class ProgressTable:
     def write_checkpoint(self, flushed_offset: int, flushed_store_time_millis: int) -> None:
         """Replaces the checkpoint if anything has changed."""
         with self._lock:
-            times = {
-                BUILDER_FIELDS[name]: progress.store_time_millis
-                for name, progress in self._builders.items()
-                if progress.store_time_millis > 0
-            }
+            queues, indexes = self._builders.get("consumequeue"), self._builders.get("index")
             checkpoint = dataclasses.replace(
                 self._written,
                 physic_msg_timestamp=flushed_store_time_millis,
-                # Only a broker in a group keeps one; ahead of the log it would stop that broker's dispatch.
+                logics_msg_timestamp=queues.store_time_millis if queues else self._written.logics_msg_timestamp,
+                index_msg_timestamp=indexes.store_time_millis if indexes else self._written.index_msg_timestamp,
+                # Kept only where a broker kept one; ahead of the log it would mislead that broker.
                 confirm_phy_offset=flushed_offset if self._written.confirm_phy_offset else 0,
-                **times,
             )
             if checkpoint == self._written:
                 return

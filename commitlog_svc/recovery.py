@@ -22,6 +22,7 @@ from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record
 from store.format.sys_flag import TransactionType, transaction_type
 
+SCAN_CHUNK_BYTES = 1 << 20
 READ_ONLY_FILE_COUNT = 3  # RocketMQ also looks at the last three after a clean stop
 
 
@@ -127,11 +128,10 @@ def _judge_tail(files: MappedFileQueue, end: WalkEnd, durable_offset: int | None
 def _has_bytes_behind(files: MappedFileQueue, offset: int) -> bool:
     file = files.find(offset)
     while file is not None:
-        position = file.next_data(max(offset, file.first_offset))
-        while position is not None and (data := file.read(position, 1 << 20)):
-            if data.strip(b"\0"):
-                return True
-            position = file.next_data(position + len(data))
+        for begin, end in file.data_ranges(max(offset, file.first_offset)):
+            for position in range(begin, end, SCAN_CHUNK_BYTES):
+                if file.read(position, min(SCAN_CHUNK_BYTES, end - position)).strip(b"\0"):
+                    return True
         file = files.find(file.last_offset)
     return False
 

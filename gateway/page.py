@@ -46,7 +46,7 @@ class Page:
     def add(self, broker_name: str, record: FoundRecord) -> bool:
         """Take the record if it fits; False ends the page.
 
-        A body that leaves no room is what the next page begins with; only one that is too large for any page is omitted.
+        A body that leaves no room begins the next page; only one too large for any page is omitted.
         """
         if self.missing_count <= 0:
             return False

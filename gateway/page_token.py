@@ -46,7 +46,7 @@ class PageTokens:
         return base64.urlsafe_b64encode(_VERSION + body + self._seal(method, query, body)).rstrip(b"=").decode()
 
     def open(self, token: str, method: str, query: Mapping[str, str | int | None]) -> dict[str, str | int]:
-        """The cursors in a token, none for an empty one; InvalidPageTokenError when it is not ours or another query's."""
+        """The cursors in a token, none in an empty one; InvalidPageTokenError when it is no token of this query."""
         if not token:
             return {}
         if len(token) > _TOKEN_CHARACTERS_MAX:

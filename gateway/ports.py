@@ -2,7 +2,8 @@
 
 Every call takes the caller's Deadline and raises StoreErrors: ServiceUnavailableError when the service behind the port
 does not answer, DeadlineExceededError when the time is over, and what each method names.
-Offsets are bytes in the log (`commit_log_offset`) or messages in a queue (`queue_offset`); times are milliseconds since 1970.
+Offsets are bytes in the log (`commit_log_offset`) or messages in a queue (`queue_offset`); times are milliseconds since
+1970.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from gateway.deadline import Deadline
+from gateway.time_window import TimeWindow
 from store.errors import StoreError
 
 
@@ -39,7 +41,7 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
-    """How far a builder is: the log before `next_offset` is built, `log_end_offset` is the flushed end that it knows."""
+    """How far a builder is: the log before `next_offset` is built, `log_end_offset` is the flushed end it knows."""
 
     next_offset: int
     log_end_offset: int
@@ -54,7 +56,7 @@ class BuildProgress:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Records whose key has the hash asked for, `commit_log_offsets` strictly falling; `more` when there are others below."""
+    """Records whose key has the hash asked for, offsets strictly falling; `more` when there are others below."""
 
     commit_log_offsets: tuple[int, ...]
     more: bool
@@ -136,7 +138,7 @@ class RecordReader(Protocol):
     ) -> Sequence[FoundRecord | StoreError]:
         """One outcome for each offset, in order; fewer (but at least one) when the answer was full.
 
-        The first record comes with its body; after `body_bytes_max` bytes of bodies they may be omitted.
+        A body comes along while it fits into `body_bytes_max` bytes of bodies; after the first that does not, none may.
         """
 
 
@@ -164,8 +166,8 @@ class KeyLocator(Protocol):
         self,
         topic: str,
         key: str,
-        begin_millis: int | None,
-        end_millis: int | None,
+        window: TimeWindow,
+        *,
         below_offset: int | None,
         count_max: int,
         deadline: Deadline,

@@ -38,7 +38,7 @@ services/parent_watch.py.
 
 import contextlib
 import os
-import queue
+import select
 import signal
 import sys
 import threading
@@ -101,8 +101,10 @@ class ServiceServer:
         self._work = OpenWork(stream_count_max=settings.worker_count - UNARY_WORKER_COUNT_MIN)
         self.stopping = self._work.stopping
         self._exit_code = 0
-        # Not an Event: a signal handler that interrupts another inside `Event.set` waits for its lock for ever.
-        self._stop_requests: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # Whoever asks for the end writes a byte here. Not an Event: a Python signal handler runs only when the main
+        # thread gets to it, never while that is about to wait for a lock, and may hold that very lock itself.
+        self._stop_reader, self._stop_writer = os.pipe()
+        os.set_blocking(self._stop_writer, False)
         self._callbacks: list[Callable[[], object]] = []
         self._service_names: list[str] = []
         self._lock = threading.Lock()
@@ -134,11 +136,6 @@ class ServiceServer:
         Raises:
             InvalidSettingError: the address cannot be bound.
         """
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                # A second signal changes nothing: Ctrl-C reaches a whole process group, and its leader sends SIGTERM
-                # too.
-                signal.signal(number, lambda *_: self._stop_requests.put(None))
         add_reflection(self._server, [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, *self._service_names])
         self.address = self._bind(self._settings.address)
         self._server.start()
@@ -146,6 +143,15 @@ class ServiceServer:
             write_atomically(self._settings.address_file, self.address + "\n")
         self._log.info("server.listening", address=self.address)
         return self.address
+
+    def stop_on_signals(self) -> None:
+        """Take SIGTERM and SIGINT as `stop`; for the main thread of a process that is only this server.
+
+        A second signal changes nothing: Ctrl-C reaches a whole process group, and its leader may send SIGTERM too.
+        """
+        signal.set_wakeup_fd(self._stop_writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
 
     def set_serving(self, is_serving: bool) -> None:
         """Tell health checks, overall and for each service; without effect once the end has begun."""
@@ -182,15 +188,16 @@ class ServiceServer:
     def fail(self, exit_code: int) -> None:
         """Begin the end with this exit code; the first code given stays."""
         self._exit_code = self._exit_code or exit_code
-        self._stop_requests.put(None)
+        self.stop()
 
     def stop(self) -> None:
         """Begin the end, as SIGTERM does; returns at once."""
-        self._stop_requests.put(None)
+        with contextlib.suppress(BlockingIOError):  # full of such requests
+            os.write(self._stop_writer, b"\0")
 
     def serve_until_stopped(self) -> int:
         """Wait for a signal, `stop` or `fail`, end cleanly, and return the exit code."""
-        self._stop_requests.get()
+        select.select([self._stop_reader], [], [])
         self._drain()
         while True:
             with self._lock:
@@ -267,6 +274,7 @@ def main(
             "settings.ignored", source=origins.ignored_source, names=list(origins.ignored_names)
         )
     server = ServiceServer(component, settings)
+    server.stop_on_signals()
     try:
         serve(server, settings, origins)
         server.start()

@@ -35,6 +35,7 @@ def query_by_key(
     topic: str,
     key: str,
     window: TimeWindow,
+    *,
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,
@@ -54,7 +55,16 @@ def query_by_key(
         "begin": window.begin_millis,
         "end": window.end_millis,
     }
-    return answer_matches(shards, tokens, METHOD, question, query, page_size_asked, page_token, deadline)
+    return answer_matches(
+        shards,
+        tokens,
+        METHOD,
+        question,
+        query,
+        page_size_asked=page_size_asked,
+        page_token=page_token,
+        deadline=deadline,
+    )
 
 
 def answer_matches(
@@ -63,6 +73,7 @@ def answer_matches(
     method: str,
     question: KeyQuestion,
     query: dict[str, str | int | None],
+    *,
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,

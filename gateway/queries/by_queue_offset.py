@@ -34,11 +34,12 @@ def query_by_queue_offset(
     topic: str,
     queue_id: int,
     queue_offset: int,
+    *,
     broker_name: str,
-    message_count_max_asked: int,
+    max_messages_asked: int,
     deadline: Deadline,
 ) -> QueueAnswer:
-    """Up to `message_count_max_asked` messages; out of range is empty and goes on at the nearer end of the range.
+    """Up to `max_messages_asked` messages; out of range is empty and goes on at the nearer end of the range.
 
     It is TRUNCATED when the page was full by bytes first, PARTIAL when it ends where the queue is still being built.
 
@@ -50,7 +51,7 @@ def query_by_queue_offset(
     check_topic(topic)
     check_not_negative(queue_id, "queue_id")
     check_not_negative(queue_offset, "queue_offset")
-    count_max = page_size(message_count_max_asked, "max_messages")
+    count_max = page_size(max_messages_asked, "max_messages")
     shard = shards.named(broker_name)
     try:
         stretch = shard.queues.units(topic, queue_id, queue_offset, count_max, deadline)
@@ -59,7 +60,7 @@ def query_by_queue_offset(
         outcome = ShardOutcome(shard.broker_name)
         return QueueAnswer((), 0, 0, 0, Completeness.COMPLETE, outcome)
     page = Page(count_max)
-    next_queue_offset = _read_units(shard, topic, queue_id, stretch, page, deadline)
+    next_queue_offset = _read_units(shard, topic, queue_id, stretch, page, deadline=deadline)
     if next_queue_offset is None:
         next_queue_offset = _next_after(queue_offset, stretch)
     # Queues are built in order: what was given has no holes, only its end can be too early.
@@ -84,7 +85,7 @@ def _next_after(queue_offset: int, stretch: QueueStretch) -> int:
 
 
 def _read_units(
-    shard: Shard, topic: str, queue_id: int, stretch: QueueStretch, page: Page, deadline: Deadline
+    shard: Shard, topic: str, queue_id: int, stretch: QueueStretch, page: Page, *, deadline: Deadline
 ) -> int | None:
     """Fill the page; the position whose message did not fit any more, None when all did."""
     units = list(stretch.units)
@@ -122,9 +123,9 @@ def _batch(units: list[Unit], page: Page) -> list[Unit]:
 def _check_unit(topic: str, queue_id: int, unit: Unit, record: FoundRecord) -> None:
     if (record.topic, record.queue_id, record.queue_offset) != (topic, queue_id, unit.queue_offset):
         raise StoreCorruptedError(
-            f"Queue {queue_id} of {topic!r} says that its message {unit.queue_offset} is at byte {unit.commit_log_offset} "
-            f"of the log, but there is message {record.queue_offset} of queue {record.queue_id} of {record.topic!r}: "
-            "rebuild the queues from the log.",
+            f"Queue {queue_id} of {topic!r} says that its message {unit.queue_offset} is at byte "
+            f"{unit.commit_log_offset} of the log, but there is message {record.queue_offset} of queue "
+            f"{record.queue_id} of {record.topic!r}: rebuild the queues from the log.",
             file=f"consumequeue/{topic}/{queue_id}",
             offset=unit.queue_offset,
             commitLogOffset=unit.commit_log_offset,

@@ -20,6 +20,7 @@ def query_by_unique_key(
     tokens: PageTokens,
     topic: str,
     unique_key: str,
+    *,
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,
@@ -28,4 +29,13 @@ def query_by_unique_key(
     check_not_empty(unique_key, "unique_key")
     question = KeyQuestion(topic, unique_key, TimeWindow(), lambda record: record.unique_key == unique_key)
     query: dict[str, str | int | None] = {"topic": topic, "unique_key": unique_key}
-    return answer_matches(shards, tokens, METHOD, question, query, page_size_asked, page_token, deadline)
+    return answer_matches(
+        shards,
+        tokens,
+        METHOD,
+        question,
+        query,
+        page_size_asked=page_size_asked,
+        page_token=page_token,
+        deadline=deadline,
+    )

@@ -1,8 +1,8 @@
 """Verified matches of one shard, newest first, and the page that is merged from all shards.
 
-The index answers with candidates: records whose key has the right hash. Each candidate is read from the log and compared
-in full before it counts, so that collisions neither show up nor use up the page. Candidates are consumed strictly in their
-order; the cursor is the last one consumed, kept or not, and a later page begins below it.
+The index answers with candidates: records whose key has the right hash. Each candidate is read from the log and
+compared in full before it counts, so that collisions neither show up nor use up the page. Candidates are consumed
+strictly in their order; the cursor is the last one consumed, kept or not, and a later page begins below it.
 """
 
 from collections import deque
@@ -148,11 +148,10 @@ class MatchStream:
         found = self.shard.keys.search(
             question.topic,
             question.key,
-            question.window.begin_millis,
-            question.window.end_millis,
-            self._below,
-            min(count, PAGE_SIZE_MAX),
-            self._deadline,
+            question.window,
+            below_offset=self._below,
+            count_max=min(count, PAGE_SIZE_MAX),
+            deadline=self._deadline,
         )
         self._progress = found.progress
         self._lossy = self._lossy or found.damaged_chain_count > 0

@@ -12,6 +12,7 @@ def search_offset(
     topic: str,
     queue_id: int,
     time_millis: int,
+    *,
     boundary: Boundary,
     broker_name: str,
     deadline: Deadline,

@@ -58,6 +58,9 @@ class FileSystem(Protocol):
     def next_data(self, fd: int, position: int) -> int | None:
         """The first position from `position` on that may hold written bytes; None when only zeros follow."""
 
+    def next_hole(self, fd: int, position: int) -> int:
+        """The first position behind `position` from which on only zeros are certain; the file's end at the latest."""
+
     def drop_cache(self, fd: int, position: int) -> None:
         """Forgets clean cached pages from `position` on, so that reads show what the disk holds."""
 
@@ -209,6 +212,15 @@ class RealFileSystem:
                 return None
             if error.errno == errno.EINVAL:  # a file system that knows no holes: everything may be data
                 return position if position < os.fstat(fd).st_size else None
+            raise
+
+    def next_hole(self, fd: int, position: int) -> int:
+        """See FileSystem."""
+        try:
+            return os.lseek(fd, position, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # a file system that knows no holes
+                return os.fstat(fd).st_size
             raise
 
     def drop_cache(self, fd: int, position: int) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from store.files.file_system import FileSystem
 
+ZERO_CHUNK_BYTES = 1 << 20
+
 
 class MappedFile:
     """An open file that covers the addresses `[first_offset, last_offset)`.
@@ -58,21 +60,26 @@ class MappedFile:
 
     def zero(self, begin_offset: int, end_offset: int) -> None:
         """Zeros the addresses `[begin_offset, end_offset)`, as far as anything was ever written there."""
-        position = begin_offset
-        while position < end_offset:
-            data_offset = self.next_data(position)
-            if data_offset is None or data_offset >= end_offset:
-                return
-            size_bytes = min(1 << 20, end_offset - data_offset)
-            self.write(data_offset, bytes(size_bytes))
-            position = data_offset + size_bytes
+        for begin, end in self.data_ranges(begin_offset):
+            for position in range(begin, min(end, end_offset), ZERO_CHUNK_BYTES):
+                self.write(position, bytes(min(ZERO_CHUNK_BYTES, end - position, end_offset - position)))
 
-    def next_data(self, offset: int) -> int | None:
-        """The first address from `offset` on that may hold written bytes; None when only zeros follow in this file."""
-        position = self._fs.next_data(self._fd, offset - self.first_offset)
-        if position is None or position >= self.size_bytes:
-            return None
-        return self.first_offset + position
+    def data_ranges(self, offset: int) -> list[tuple[int, int]]:
+        """The stretches `[begin, end)` from address `offset` on that may hold written bytes; all else reads as zeros.
+
+        They are found before any of them is read: allocated blocks that were never written count as written while they
+        are cached, and reading one fetches the next ahead.
+        """
+        self._fs.drop_cache(self._fd, offset - self.first_offset)
+        ranges = []
+        position: int | None = offset - self.first_offset
+        while position is not None and position < self.size_bytes:
+            position = self._fs.next_data(self._fd, position)
+            if position is not None and position < self.size_bytes:
+                end = min(self._fs.next_hole(self._fd, position), self.size_bytes)
+                ranges.append((self.first_offset + position, self.first_offset + end))
+                position = end
+        return ranges
 
     def drop_cache(self, offset: int) -> None:
         """Makes reads from address `offset` on show what the disk holds."""

@@ -143,7 +143,7 @@ class MappedFileQueue:
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """All of `data` at an address, across files; they must exist."""
         view = memoryview(data)
-        while len(view):
+        while view:
             file = self.find(offset)
             assert file is not None
             size_bytes = min(len(view), file.last_offset - offset)

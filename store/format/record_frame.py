@@ -6,7 +6,7 @@ as `record.encode_record`; they exist because they never build a `Record` and re
 and for the frame's when that is on).
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from store.errors import InvalidMessageError
 from store.format.host import Host, encode_host
@@ -35,8 +35,7 @@ _TOPIC_SIZE_BYTES_MAX = 32767
 _CRC_SLOT = encode_crc_property(0)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedMessage:
+class PreparedMessage(NamedTuple):
     """A checked message with its queue, before the log gives it its place.
 
     Attributes:

@@ -250,7 +250,7 @@ def test_sigterm_ends_a_process_cleanly_with_code_0(tmp_path):
 def test_a_second_signal_does_not_cut_the_clean_end_short(tmp_path):
     """Ctrl-C reaches the whole process group, and then its leader sends SIGTERM as well.
 
-    The second one once came while the handler of the first held the lock of an Event, and both waited for ever.
+    Both once came just before the main thread waited on an Event, whose handlers then never ran: it waited for ever.
     """
     child, address = start_child(tmp_path)
     wait_until_serving(address)

@@ -181,7 +181,7 @@ def test_a_flag_that_does_not_exist_is_a_usage_error(capsys):
 def test_config_rows_show_every_setting_with_value_and_origin(broker_conf):
     rows, ignored = config_rows(
         {"store": "/flag", "commitlog.file_size_bytes": 5},
-        {"REPUT_GATEWAY_PAGE_TOKEN_KEY": "hidden", "REPUT_READ_ONLY": "true", "REPUT_BROKER_CONF": str(broker_conf)},
+        {"REPUT_GATEWAY_PAGE_TOKEN_SECRET": "hidden", "REPUT_READ_ONLY": "true", "REPUT_BROKER_CONF": str(broker_conf)},
     )
     by_name = {row.setting.environment_name: (row.value, row.origin) for row in rows}
 
@@ -191,7 +191,7 @@ def test_config_rows_show_every_setting_with_value_and_origin(broker_conf):
     assert by_name["REPUT_READ_ONLY"] == ("true", "environment REPUT_READ_ONLY")
     assert by_name["REPUT_BROKER_NAME"] == ("conf", f"{broker_conf} brokerName")
     assert by_name["REPUT_INDEX_HASH_SLOT_COUNT"] == ("5000000", "default")
-    assert by_name["REPUT_GATEWAY_PAGE_TOKEN_KEY"][0] == "***"
+    assert by_name["REPUT_GATEWAY_PAGE_TOKEN_SECRET"][0] == "***"
     assert ignored == ("brokerId",)
 
 

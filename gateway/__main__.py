@@ -1,0 +1,27 @@
+"""Runs the gateway: `python -m gateway`."""
+
+from gateway.fan_out import FanOut
+from gateway.page_token import PageTokens
+from gateway.remote import open_shard
+from gateway.servicer import AppendForwarder, GatewayServicer, add_to_server
+from gateway.settings import GatewaySettings
+from gateway.shards import Shards
+from services.server import ServiceServer, main
+from services.settings import Origins
+
+SERVICE_NAME = "reput.gateway.v1.GatewayService"
+
+
+def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) -> None:
+    """Wires the shards' clients, the servicer and the server."""
+    opened = [open_shard(targets) for targets in settings.shard_targets()]
+    fan_out = FanOut(settings.worker_count)
+    servicer = GatewayServicer(Shards([shard for shard, _ in opened], fan_out), PageTokens(settings.page_token_secret))
+    forwarder = AppendForwarder([client.channel for _, client in opened])
+    server.add(SERVICE_NAME, lambda servicer, grpc_server: add_to_server(servicer, forwarder, grpc_server), servicer)
+    server.on_stop(fan_out.close)
+    server.set_serving(True)
+
+
+if __name__ == "__main__":
+    main("gateway", GatewaySettings, serve)
