@@ -12,6 +12,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from store.errors import DiskFullError, FlushFailedError, InvalidMessageError, StoreError
 from store.files.mapped_file import MappedFile
@@ -33,8 +34,7 @@ class AppendReceipt:
     unique_key: str
 
 
-@dataclass(slots=True)
-class PreparedFrame:
+class PreparedFrame(NamedTuple):
     """A frame that waits for its place, and the queue it goes to."""
 
     queue_key: QueueKey
@@ -104,7 +104,7 @@ class Appender:
             file_end = self._file_end(position)
             parts: list[bytearray | bytes] = []
             for prepared in frames:
-                frame, key = prepared.frame, prepared.queue_key
+                key, unique_key, frame = prepared
                 size = len(frame)
                 if position + size + BLANK_SIZE_BYTES > file_end:
                     if position < file_end:
@@ -120,7 +120,7 @@ class Appender:
                 patch_record(frame, queue_offset, position, store_time_millis)
                 parts.append(frame)
                 receipts.append(
-                    AppendReceipt(position, size, key[1], queue_offset, store_time_millis, prepared.unique_key)
+                    AppendReceipt(position, size, key[1], queue_offset, store_time_millis, unique_key)
                 )
                 position += size
             runs.append((run_begin, parts, position - run_begin))

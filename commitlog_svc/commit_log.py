@@ -265,7 +265,7 @@ class CommitLog:
         self._refuse_append()
         assert self._checker is not None
         frames = self._checker.check(messages, born_host)
-        self.topics.create_missing([prepared.queue_key[0] for prepared in frames])
+        self.topics.create_missing({prepared.queue_key[0] for prepared in frames})
         receipts = appender.append(frames)
         last = receipts[-1]
         end_offset = last.commit_log_offset + last.store_size_bytes

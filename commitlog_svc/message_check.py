@@ -148,7 +148,8 @@ class MessageChecker:
 
     def _check_one(self, message: NewMessage, body: bytes, born_host: Host, now_millis: int) -> PreparedFrame:
         topic = message.topic
-        if topic not in self._valid_topics or not self._topics.is_writable(topic):
+        queue_count = self._topics.writable_queue_count(topic)
+        if not queue_count or topic not in self._valid_topics:
             self._check_topic(topic)
         if not 0 < len(body) <= self._message_size_bytes_max:
             raise InvalidMessageError(
@@ -158,11 +159,10 @@ class MessageChecker:
                 sizeBytesMax=self._message_size_bytes_max,
             )
         # Checked piece by piece, so that the common message never becomes a dictionary.
-        own = ""
-        if message.keys:
-            own = f"KEYS\x01{_check_keys(message.keys)}\x02"
-        if message.tags:
-            own += f"TAGS\x01{_check_text('tags', message.tags)}\x02"
+        keys, tags = message.keys, message.tags
+        own = f"KEYS\x01{_check_keys(keys)}\x02" if keys else ""
+        if tags:
+            own += f"TAGS\x01{tags if tags.isalnum() else _check_text('tags', tags)}\x02"
         has_field = message.HasField
         if has_field("unique_key"):
             unique_key = _check_text("unique_key", message.unique_key)
@@ -176,7 +176,6 @@ class MessageChecker:
                 raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
             properties += encode_properties({name: user_properties[name] for name in sorted(user_properties)})
             sharding_key = user_properties.get(SHARDING_KEY)
-        queue_count = self._topics.write_queue_count(topic)
         if has_field("queue_id"):
             queue_id = message.queue_id
             if not 0 <= queue_id < queue_count:
@@ -203,8 +202,11 @@ class MessageChecker:
                 born_time_millis,
                 born_host,
                 self._store_host,
-                flag=message.flag,
-                properties_crc=self._properties_crc,
+                message.flag,
+                0,
+                0,
+                0,
+                self._properties_crc,
             )
         )
         return PreparedFrame((topic, queue_id), unique_key, frame)
@@ -213,7 +215,7 @@ class MessageChecker:
         validate_topic(topic)
         if topic in NOT_ALLOWED_SEND_TOPICS:
             raise InvalidMessageError(f"topic {topic} belongs to the broker: choose another", field="topic")
-        if not self._topics.is_writable(topic):
+        if not self._topics.writable_queue_count(topic):
             raise InvalidMessageError(
                 f"topic {topic} is configured without the right to write: change its perm", field="topic"
             )
@@ -226,6 +228,15 @@ class MessageChecker:
 
 
 def _check_keys(keys: Collection[str]) -> str:
+    text = " ".join(keys)
+    if text.isalnum() and len(keys) == 1:
+        return text
+    if text.count(" ") + 1 != len(keys) or not all(keys):
+        _refuse_keys(keys)
+    return _check_text("keys", text)
+
+
+def _refuse_keys(keys: Collection[str]) -> None:
     for key in keys:
         if not key:
             raise InvalidMessageError("a key is empty: leave it out", field="keys")
@@ -238,8 +249,6 @@ def _check_keys(keys: Collection[str]) -> str:
                 key=key,
                 split=parts,
             )
-    text = " ".join(keys)
-    return _check_text("keys", text)
 
 
 def _check_text(field: str, text: str) -> str:

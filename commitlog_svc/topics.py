@@ -5,7 +5,7 @@ opens the store routes every topic that has messages. What a real broker put the
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
@@ -53,29 +53,24 @@ class TopicTable:
         """The topic's configuration, or None when it has none."""
         return self._topics.get(topic)
 
-    def write_queue_count(self, topic: str) -> int:
-        """How many queues a producer may write to: configured, or what a new topic would get."""
+    def writable_queue_count(self, topic: str) -> int:
+        """How many queues a producer may write to: configured, or what a new topic would get; 0 without the right."""
         config = self._topics.get(topic)
-        if config is not None:
-            return config.write_queue_count
-        return max(self._default_queue_count, self._queue_counts_seen.get(topic, 0))
+        if config is None:
+            return max(self._default_queue_count, self._queue_counts_seen.get(topic, 0))
+        return config.write_queue_count if config.perm & PERM_WRITE else 0
 
-    def is_writable(self, topic: str) -> bool:
-        """False when the topic is configured without the right to write, or without a queue."""
-        config = self._topics.get(topic)
-        return config is None or (config.perm & PERM_WRITE != 0 and config.write_queue_count > 0)
-
-    def create_missing(self, topics: Iterable[str]) -> list[str]:
+    def create_missing(self, topics: Collection[str]) -> list[str]:
         """Makes the topics that are not configured yet, on the disk before this returns; the names of those made."""
-        if all(topic in self._topics for topic in topics):
+        if all(map(self._topics.__contains__, topics)):
             return []
         with self._lock:
-            missing = [topic for topic in dict.fromkeys(topics) if topic not in self._topics]
+            missing = [topic for topic in sorted(topics) if topic not in self._topics]
             if not missing:
                 return []
             table = dict(self._topics)
             for topic in missing:
-                count = self.write_queue_count(topic)
+                count = self.writable_queue_count(topic)
                 table[topic] = TopicConfig(topic, read_queue_count=count, write_queue_count=count)
             previous = read_bytes(self._fs, self._path)
             encoded = encode_topic_table(table, previous, time_millis=self._clock_millis())

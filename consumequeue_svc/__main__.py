@@ -18,7 +18,7 @@ from services.reput_tail import ReputTail
 from services.server import ServiceServer, main
 from services.settings import Origins
 from store.builders.progress import BuilderProgress
-from store.errors import OffsetOutOfRangeError, ServiceUnavailableError, StoreError, StoreRecoveringError
+from store.errors import OffsetOutOfRangeError, StoreError
 from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
 from store.files.locks import OwnerLock, refuse_foreign_broker
@@ -46,6 +46,7 @@ class ConsumeQueueProcess:
         self._tail: ReputTail | None = None
         self._lock: OwnerLock | None = None
         self._waiting_for = ""
+        self._is_serving = False
         self._done = threading.Event()
         self.progress = BuilderProgress()
         self.servicer = ConsumeQueueServicer(self.progress, self._read_times, self._last_error)
@@ -106,7 +107,7 @@ class ConsumeQueueProcess:
         while not self._server.stopping.is_set():
             try:
                 status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
-            except (ServiceUnavailableError, StoreRecoveringError, StoreError) as error:
+            except StoreError as error:
                 self._waiting_for = error.message
                 self._server.stopping.wait(WAIT_SECONDS)
             else:
@@ -128,8 +129,6 @@ class ConsumeQueueProcess:
         if not self._is_serving and not self.progress.catching_up:
             self._is_serving = True
             self._server.set_serving(True)
-
-    _is_serving = False
 
     def _resume_inside_log(self, error: OffsetOutOfRangeError) -> None:
         assert self._builder is not None

@@ -18,7 +18,7 @@ from services.server import ServiceServer, main
 from services.settings import Origins
 from store.builders.index_keys import index_keys
 from store.builders.progress import BuilderProgress
-from store.errors import OffsetOutOfRangeError, ServiceUnavailableError, StoreError, StoreRecoveringError
+from store.errors import OffsetOutOfRangeError, StoreError
 from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
 from store.files.locks import OwnerLock, refuse_foreign_broker
@@ -47,6 +47,7 @@ class IndexProcess:
         self._tail: ReputTail | None = None
         self._lock: OwnerLock | None = None
         self._waiting_for = ""
+        self._is_serving = False
         self._done = threading.Event()
         self.progress = BuilderProgress()
         self.servicer = IndexServicer(self.progress, self._last_error)
@@ -114,7 +115,7 @@ class IndexProcess:
         while not self._server.stopping.is_set():
             try:
                 status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
-            except (ServiceUnavailableError, StoreRecoveringError, StoreError) as error:
+            except StoreError as error:
                 self._waiting_for = error.message
                 self._server.stopping.wait(WAIT_SECONDS)
             else:
@@ -156,8 +157,6 @@ class IndexProcess:
         if not self._is_serving and not self.progress.catching_up:
             self._is_serving = True
             self._server.set_serving(True)
-
-    _is_serving = False
 
     def _resume_inside_log(self, error: OffsetOutOfRangeError) -> None:
         assert self._builder is not None

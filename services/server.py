@@ -122,14 +122,6 @@ class ServiceServer:
         add_to_server(servicer, self._server)
         self._declare(service_name)
 
-    def add_handlers(self, service_name: str, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
-        """Serve methods by name, such as ones that forward raw bytes.
-
-        May be called for a service that `add` was also called for: the handlers added first are asked first.
-        """
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, handlers),))
-        self._declare(service_name)
-
     def start(self) -> str:
         """Open the port and serve, health NOT_SERVING; the bound address, also written to `address_file`.
 

@@ -6,7 +6,7 @@ as `record.encode_record`; they exist because they never build a `Record` and re
 and for the frame's when that is on).
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from store.errors import InvalidMessageError
 from store.format.host import Host, encode_host
@@ -35,7 +35,8 @@ _TOPIC_SIZE_BYTES_MAX = 32767
 _CRC_SLOT = encode_crc_property(0)
 
 
-class PreparedMessage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PreparedMessage:
     """A checked message with its queue, before the log gives it its place.
 
     Attributes:

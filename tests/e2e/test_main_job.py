@@ -194,7 +194,7 @@ def test_a_message_cannot_steer_the_terminal_that_shows_it(tmp_path: pathlib.Pat
         reput("send", "-t", "Logs", "-k", "k", "-b", "\x1b]0;owned\x07 \x1b[2J", *here)
         stack.wait_until_built()
         for output in ("table", "json", "jsonl"):
-            shown = reput("queryMsgByKey", "-t", "Logs", "-k", "k", "-o", output, *here)
+            shown = reput("queryMsgByKey", "-t", "Logs", "-k", "k", "--body", "text", "-o", output, *here)
             assert shown.returncode == 0
             assert b"\x1b" not in shown.stdout
             assert b"owned" in shown.stdout

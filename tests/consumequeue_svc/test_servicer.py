@@ -1,0 +1,101 @@
+"""The consumequeue RPCs, called as gRPC calls them: paging, ranges, refusals."""
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.servicer import ConsumeQueueServicer
+from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
+from store.builders.progress import BuilderProgress
+from store.errors import (
+    InvalidArgumentError,
+    InvalidPageTokenError,
+    QueueNotFoundError,
+    StoreRecoveringError,
+    TopicNotFoundError,
+)
+from store.files.file_system import RealFileSystem
+from tests.support.dispatches import make_request
+
+
+class Context:
+    """A call without a deadline."""
+
+    def time_remaining(self):
+        return None
+
+
+@pytest.fixture
+def servicer(tmp_path):
+    progress = BuilderProgress()
+    table = ConsumeQueueTable(tmp_path, RealFileSystem(), 100)
+    table.apply([make_request(n, topic=f"t{n % 3}", queue_id=n % 2, queue_offset=n // 6) for n in range(60)])
+    progress.see_log(0, 6000)
+    progress.advance(6000)
+    servicer = ConsumeQueueServicer(progress, lambda units, _: [u.commit_log_offset for u in units], lambda: "")
+    servicer.open(table)
+    return servicer
+
+
+def test_queues_come_in_pages_by_topic_and_number(servicer):
+    seen, token = [], ""
+    while True:
+        response = servicer.ListQueues(pb.ListQueuesRequest(page_size=4, page_token=token), Context())
+        seen += [(q.topic, q.queue_id, q.min_offset, q.max_offset) for q in response.queues]
+        token = response.next_page_token
+        if not token:
+            break
+
+    assert seen == [(topic, queue_id, 0, 10) for topic in ("t0", "t1", "t2") for queue_id in (0, 1)]
+
+
+def test_one_topics_queues(servicer):
+    response = servicer.ListQueues(pb.ListQueuesRequest(topic="t1"), Context())
+
+    assert [queue.topic for queue in response.queues] == ["t1", "t1"]
+
+
+@pytest.mark.parametrize(
+    ("queue_offset", "count"), [(-1, 0), (0, 10), (7, 3), (9, 1), (10, 0), (2**62, 0), (-(2**63), 0)]
+)
+def test_units_out_of_range_are_none_with_the_range(servicer, queue_offset, count):
+    request = pb.GetQueueUnitsRequest(topic="t0", queue_id=0, queue_offset=queue_offset)
+
+    response = servicer.GetQueueUnits(request, Context())
+
+    assert (len(response.units), response.min_offset, response.max_offset) == (count, 0, 10)
+    assert (response.next_offset, response.log_end_offset, response.catching_up) == (6000, 6000, False)
+
+
+def test_a_time_is_found(servicer):
+    """The double says that a record's store time is its offset."""
+    for boundary, expected in ((pb.BOUNDARY_LOWER, 3), (pb.BOUNDARY_UPPER, 2), (pb.BOUNDARY_UNSPECIFIED, 3)):
+        time = Timestamp(seconds=1, nanos=201_000_000)
+        request = pb.SearchOffsetRequest(topic="t0", queue_id=0, time=time, boundary=boundary)
+        assert servicer.SearchOffset(request, Context()).queue_offset == expected
+
+
+@pytest.mark.parametrize("token", ["x", "@t", "-1@t", "99999999999@t"])
+def test_a_foreign_token_is_refused(servicer, token):
+    with pytest.raises(InvalidPageTokenError):
+        servicer.ListQueues(pb.ListQueuesRequest(page_token=token), Context())
+
+
+def test_bad_arguments_are_refused(servicer):
+    with pytest.raises(InvalidArgumentError):
+        servicer.ListQueues(pb.ListQueuesRequest(page_size=-1), Context())
+    with pytest.raises(InvalidArgumentError):
+        servicer.SearchOffset(pb.SearchOffsetRequest(topic="t0", boundary=9), Context())
+    with pytest.raises(TopicNotFoundError):
+        servicer.GetQueueUnits(pb.GetQueueUnitsRequest(topic="nope"), Context())
+    with pytest.raises(QueueNotFoundError):
+        servicer.GetQueueUnits(pb.GetQueueUnitsRequest(topic="t0", queue_id=-1), Context())
+
+
+def test_before_the_queues_are_open_everything_but_status_asks_to_come_again():
+    servicer = ConsumeQueueServicer(BuilderProgress(), lambda units, _: [], lambda: "waiting")
+
+    with pytest.raises(StoreRecoveringError):
+        servicer.ListQueues(pb.ListQueuesRequest(), Context())
+    status = servicer.GetStatus(pb.GetStatusRequest(), Context())
+    assert (status.catching_up, status.last_error) == (True, "waiting")

@@ -1,0 +1,37 @@
+"""The index RPCs, called as gRPC calls them."""
+
+import pytest
+
+from index_svc.index_file_set import IndexFileSet
+from index_svc.servicer import IndexServicer
+from reput.index.v1 import index_service_pb2 as pb
+from store.builders.progress import BuilderProgress
+from store.errors import StoreRecoveringError
+from store.files.file_system import RealFileSystem
+from store.readers.index_reader import IndexLayout
+from tests.support.dispatches import make_request
+
+
+def test_candidates_come_with_how_far_the_index_is(tmp_path):
+    progress, files = BuilderProgress(), IndexFileSet(tmp_path, RealFileSystem(), IndexLayout(7, 9), lambda: 0)
+    files.apply([make_request(n, keys=["k"]) for n in range(20)])
+    progress.see_log(0, 2500)
+    progress.advance(2000, 1_700_000_000_123)
+    servicer = IndexServicer(progress, lambda: "")
+    servicer.open(files)
+
+    response = servicer.SearchKey(pb.SearchKeyRequest(topic="orders", key="k", page_size=3), None)
+
+    assert list(response.commit_log_offsets) == [1900, 1800, 1700]
+    assert (response.next_page_token, response.next_offset, response.log_end_offset) == ("1700", 2000, 2500)
+    assert response.catching_up
+    assert response.indexed_up_to_time.ToMilliseconds() == 1_700_000_000_123
+    assert servicer.GetStatus(pb.GetStatusRequest(), None).key_count == 20
+
+
+def test_before_the_index_is_open_searches_are_asked_to_come_again():
+    servicer = IndexServicer(BuilderProgress(), lambda: "waiting")
+
+    with pytest.raises(StoreRecoveringError):
+        servicer.SearchKey(pb.SearchKeyRequest(topic="t", key="k"), None)
+    assert servicer.GetStatus(pb.GetStatusRequest(), None).last_error == "waiting"

@@ -1,0 +1,205 @@
+"""The disk door, fixed-size files as one address space, locks, marker and small state."""
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store.errors import StoreCorruptedError, StoreLockedError
+from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
+from store.files.file_system import OverlayFileSystem, RealFileSystem
+from store.files.json_state import read_json_state, write_json_state
+from store.files.locks import BrokerLock, OwnerLock, is_held_by_other, refuse_foreign_broker
+from store.files.mapped_file_queue import MappedFileQueue
+
+REAL = RealFileSystem()
+# What Java's FileChannel.tryLock(0, 1, false) asks of the kernel, held until stdin ends.
+JAVA_LIKE_HOLDER = (
+    "import fcntl,os,sys;fd=os.open(sys.argv[1],os.O_RDWR|os.O_CREAT);"
+    "fcntl.lockf(fd,fcntl.LOCK_EX|fcntl.LOCK_NB,1,0);print('held',flush=True);sys.stdin.read()"
+)
+
+
+def queue(directory: Path, size: int = 100, **options: object) -> MappedFileQueue:
+    files = MappedFileQueue(REAL, directory, size, **options)  # type: ignore[arg-type]
+    files.load()
+    return files
+
+
+def test_writes_and_reads_cross_files(tmp_path: Path) -> None:
+    files = queue(tmp_path / "log")
+    for _ in range(3):
+        files.add_next()
+    data = bytes(range(250))
+
+    files.write(20, data)
+
+    assert data == files.read(20, 250)
+    assert data[75:90] == files.read(95, 15)
+    assert ["0" * 20, f"{100:020d}", f"{200:020d}"] == REAL.listdir(tmp_path / "log")
+
+
+def test_a_queue_starts_where_it_is_told(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    files.add_next(700)
+
+    assert (700, 800) == (files.first_offset, files.last_offset)
+    assert files.find(699) is None
+    assert files.find(800) is None
+
+
+def test_existing_files_decide_their_size(tmp_path: Path) -> None:
+    queue(tmp_path, 64).add_next()
+
+    assert 64 == queue(tmp_path, 4096).file_size_bytes
+
+
+def test_a_missing_file_between_two_others_is_named(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    for _ in range(3):
+        files.add_next()
+    (tmp_path / f"{100:020d}").unlink()
+    (tmp_path / f"{200:020d}").rename(tmp_path / f"{250:020d}")
+    files.add_next  # noqa: B018  # the open queue is not used any more
+
+    with pytest.raises(StoreCorruptedError):
+        files = queue(tmp_path)
+        files.close()
+        (tmp_path / f"{300:020d}").write_bytes(bytes(100))
+        queue(tmp_path)
+
+
+def test_a_short_last_file_is_completed(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    files.add_next()
+    files.add_next()
+    files.write(0, b"x" * 120)
+    files.close()
+    os.truncate(tmp_path / f"{100:020d}", 20)
+
+    files = queue(tmp_path)
+
+    assert b"x" * 20 + bytes(80) == files.read(100, 100)
+
+
+def test_truncate_zeros_the_rest_and_drops_later_files(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    for _ in range(3):
+        files.add_next()
+    files.write(0, b"x" * 300)
+
+    files.truncate(130)
+
+    assert 200 == files.last_offset
+    assert b"x" * 130 + bytes(70) == files.read(0, 300)
+
+
+def test_retire_never_takes_the_last_file_or_one_still_needed(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    for _ in range(3):
+        files.add_next()
+
+    assert [tmp_path / ("0" * 20)] == files.retire(150)
+    assert 2 == len(files.retire(10_000)) + 1
+    assert 200 == files.first_offset
+
+
+def test_staged_files_appear_whole(tmp_path: Path) -> None:
+    files = queue(tmp_path / "log", allocate=True, staging=tmp_path / "making")
+    files.add_next()
+
+    assert [] == REAL.listdir(tmp_path / "making")
+    assert 100 == REAL.stat_size(tmp_path / "log" / ("0" * 20))
+
+
+def test_a_second_owner_is_refused_and_the_first_can_let_go(tmp_path: Path) -> None:
+    first, second = OwnerLock(tmp_path / "lock"), OwnerLock(tmp_path / "lock", wait_seconds=0)
+    first.acquire()
+    with pytest.raises(StoreLockedError):
+        second.acquire()
+
+    first.release()
+
+    second.acquire()
+    second.release()
+
+
+def test_our_lock_and_a_brokers_exclude_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", JAVA_LIKE_HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        assert b"held\n" == holder.stdout.readline()
+        assert is_held_by_other(path)
+        with pytest.raises(StoreLockedError):
+            BrokerLock(path, wait_seconds=0).acquire()
+        with pytest.raises(StoreLockedError):
+            refuse_foreign_broker(tmp_path, wait_seconds=0)
+    finally:
+        holder.communicate(b"")
+    lock = BrokerLock(path)
+    lock.acquire()
+
+    assert not is_held_by_other(path)
+    refused = subprocess.run(
+        [sys.executable, "-c", JAVA_LIKE_HOLDER, str(path)], stdin=subprocess.DEVNULL, capture_output=True
+    )
+    assert 0 != refused.returncode
+    lock.release()
+
+
+def test_opening_the_lock_file_again_does_not_lose_the_lock(tmp_path: Path) -> None:
+    lock = BrokerLock(tmp_path / "lock")
+    lock.acquire()
+
+    assert b"lock" == (tmp_path / "lock").read_bytes()
+
+    with open(tmp_path / "lock", "r+b") as file, pytest.raises(BlockingIOError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    lock.release()
+
+
+def test_the_abort_marker_comes_and_goes(tmp_path: Path) -> None:
+    assert not has_abort_marker(REAL, tmp_path)
+    create_abort_marker(REAL, tmp_path)
+    assert has_abort_marker(REAL, tmp_path)
+    remove_abort_marker(REAL, tmp_path)
+    assert not has_abort_marker(REAL, tmp_path)
+
+
+def test_state_is_replaced_and_damage_reads_as_absent(tmp_path: Path) -> None:
+    path = tmp_path / "own" / "state.json"
+    assert read_json_state(REAL, path) is None
+    write_json_state(REAL, path, {"a": 1})
+    write_json_state(REAL, path, {"a": 2})
+    assert {"a": 2} == read_json_state(REAL, path)
+    assert ["state.json"] == REAL.listdir(path.parent)
+    path.write_bytes(b'{"a"')
+    assert read_json_state(REAL, path) is None
+
+
+def test_the_overlay_never_writes_below_the_root(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"0123456789")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*")}
+    overlay = OverlayFileSystem()
+    overlay.mkdirs(tmp_path / "new" / "deep")
+    fd = overlay.open(tmp_path / "new" / "deep" / "file", os.O_RDWR | os.O_CREAT)
+    overlay.fallocate(fd, 0, 8)
+    overlay.pwrite(fd, b"abc", 2)
+    old = overlay.open(tmp_path / "old", os.O_RDWR)
+    overlay.pwrite(old, b"XX", 4)
+    overlay.rename(tmp_path / "old", tmp_path / "new" / "moved")
+
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*")}
+    assert ["new"] == overlay.listdir(tmp_path)
+    assert ["deep", "moved"] == overlay.listdir(tmp_path / "new")
+    moved = overlay.open(tmp_path / "new" / "moved", os.O_RDONLY)
+    assert b"0123XX6789" == overlay.pread(moved, 100, 0)
+    assert 8 == overlay.stat_size(tmp_path / "new" / "deep" / "file")
+    overlay.unlink(tmp_path / "new" / "moved")
+    assert not overlay.exists(tmp_path / "new" / "moved")
