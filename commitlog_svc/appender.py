@@ -119,9 +119,7 @@ class Appender:
                 assigned[key] = queue_offset + 1
                 patch_record(frame, queue_offset, position, store_time_millis)
                 parts.append(frame)
-                receipts.append(
-                    AppendReceipt(position, size, key[1], queue_offset, store_time_millis, unique_key)
-                )
+                receipts.append(AppendReceipt(position, size, key[1], queue_offset, store_time_millis, unique_key))
                 position += size
             runs.append((run_begin, parts, position - run_begin))
             self._make_files(position)

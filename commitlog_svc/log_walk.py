@@ -94,9 +94,10 @@ def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None]) ->
                 chunk, base, at = fresh, offset, 0
                 continue
             record = decode_record(chunk, at=at, commit_log_offset=offset)
-            if record.ends_in_zero and not any(file.read(record.next_offset, BLANK_SIZE_BYTES)):
-                # No `__CRC32#` to tell, but no writer ends a property with zeros: these are bytes that never arrived.
-                raise IncompleteRecordError(f"the record at {offset} ends in zeros", commitLogOffset=offset)
+            if _looks_torn(record) and not any(file.read(record.next_offset, BLANK_SIZE_BYTES)):
+                raise IncompleteRecordError(
+                    f"the properties of the record at {offset}, the last one, are not whole", commitLogOffset=offset
+                )
         except IncompleteRecordError as error:
             if at > 0 and base + len(chunk) < file.last_offset and len(chunk) - at < HEADER_BYTES_MAX:
                 chunk, base, at = file.read(offset, CHUNK_BYTES), offset, 0
@@ -112,6 +113,19 @@ def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None]) ->
         end.last_store_time_millis = max(end.last_store_time_millis, record.store_time_millis)
         at += record.store_size_bytes
         end.end_offset = base + at
+
+
+def _looks_torn(record: Record) -> bool:
+    """Whether the properties cannot be what a writer meant: for records without a `__CRC32#`, or that lost theirs.
+
+    Java writes valid UTF-8, never ends a property with NUL, and leaves no name without a value behind the last separator.
+    """
+    try:
+        last = record.properties_bytes.decode().rpartition("\x02")[2]
+    except UnicodeDecodeError:
+        return True
+    name, _, value = last.partition("\x01")
+    return record.ends_in_zero or (last != "" and not (name and value))
 
 
 def find_record_behind(files: MappedFileQueue, offset: int) -> int | None:

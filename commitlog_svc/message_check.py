@@ -30,10 +30,64 @@ SHARDING_KEY = "__SHARDINGKEY"
 
 # Names are facts of `MessageConst`, RocketMQ 5.3.3.
 OWNED_PROPERTIES = frozenset(
-    ["KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME", "MSG_REGION", "TRACE_ON", "EXTEND_UNIQ_INFO", "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "CLUSTER", "DUP_INFO", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "__BORNHOST", "BORN_TIMESTAMP"]
+    [
+        "KEYS",
+        "TAGS",
+        "UNIQ_KEY",
+        "__CRC32#",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "BUYER_ID",
+        "ORIGIN_MESSAGE_ID",
+        "CORRECTION_FLAG",
+        "MQ2_FLAG",
+        "RECONSUME_TIME",
+        "MSG_REGION",
+        "TRACE_ON",
+        "EXTEND_UNIQ_INFO",
+        "MAX_RECONSUME_TIMES",
+        "CONSUME_START_TIME",
+        "CLUSTER",
+        "DUP_INFO",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+        "INNER_NUM",
+        "INNER_BASE",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "DLQ_ORIGIN_TOPIC",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "__BORNHOST",
+        "BORN_TIMESTAMP",
+    ]
 )
 UNSUPPORTED_PROPERTIES = frozenset(
-    ["DELAY", "TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET", "__transactionId__", "TRANSACTION_CHECK_TIMES", "TRANSFER_FLAG", "CHECK_IMMUNITY_TIME_IN_SECONDS", "__STARTDELIVERTIME", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELAY_LEVEL", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_ROLL_LABEL", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY", "TIMER_CHECKPOINT"]
+    [
+        "DELAY",
+        "TRAN_MSG",
+        "PGROUP",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "__transactionId__",
+        "TRANSACTION_CHECK_TIMES",
+        "TRANSFER_FLAG",
+        "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "__STARTDELIVERTIME",
+        "TIMER_DELIVER_MS",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELAY_LEVEL",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ROLL_TIMES",
+        "TIMER_ROLL_LABEL",
+        "TIMER_OUT_MS",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_CHECKPOINT",
+    ]
 )
 REFUSED_PROPERTIES = OWNED_PROPERTIES | UNSUPPORTED_PROPERTIES
 
@@ -72,7 +126,7 @@ class NewMessage(Protocol):
     def born_time(self) -> Timestamp:
         """When it was made."""
 
-    def HasField(self, field_name: Any) -> bool:  # noqa: N802  # protobuf's name
+    def HasField(self, field_name: Any) -> bool:  # noqa: N802  # protobuf's name  # protobuf's name
         """Whether an optional field is there."""
 
 
@@ -129,7 +183,7 @@ class MessageChecker:
         body_bytes = 0
         index = 0
         try:
-            for index, message in enumerate(messages):  # noqa: B007  # the handler below names it
+            for index, message in enumerate(messages):  # noqa: B007  # the handler below names it  # the handler below names it
                 body = message.body
                 body_bytes += len(body)
                 frames.append(self._check_one(message, body, born_host, now_millis))

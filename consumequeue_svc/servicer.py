@@ -41,7 +41,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         """Serves these queues from now on."""
         self._table = table
 
-    def ListQueues(  # noqa: N802  # the name is the proto's
+    def ListQueues(  # the name is the proto's
         self, request: pb.ListQueuesRequest, context: grpc.ServicerContext
     ) -> pb.ListQueuesResponse:
         """See the proto."""
@@ -69,7 +69,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             response.next_page_token = f"{queue_id}@{topic}"
         return response
 
-    def GetQueueUnits(  # noqa: N802
+    def GetQueueUnits(
         self, request: pb.GetQueueUnitsRequest, context: grpc.ServicerContext
     ) -> pb.GetQueueUnitsResponse:
         """See the proto."""
@@ -98,9 +98,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             catching_up=self._progress.catching_up,
         )
 
-    def SearchOffset(  # noqa: N802
-        self, request: pb.SearchOffsetRequest, context: grpc.ServicerContext
-    ) -> pb.SearchOffsetResponse:
+    def SearchOffset(self, request: pb.SearchOffsetRequest, context: grpc.ServicerContext) -> pb.SearchOffsetResponse:
         """See the proto."""
         queue = self._queues().queue(request.topic, request.queue_id)
         if request.boundary not in (pb.BOUNDARY_UNSPECIFIED, pb.BOUNDARY_LOWER, pb.BOUNDARY_UPPER):
@@ -120,9 +118,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             catching_up=self._progress.catching_up,
         )
 
-    def GetStatus(  # noqa: N802
-        self, request: pb.GetStatusRequest, context: grpc.ServicerContext
-    ) -> pb.GetStatusResponse:
+    def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """See the proto."""
         queue_ids = [queue_id for queue_id, _ in self._table.items()] if self._table is not None else []
         return pb.GetStatusResponse(

@@ -30,7 +30,7 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         """Serves these files from now on."""
         self._files = files
 
-    def SearchKey(  # noqa: N802  # the name is the proto's
+    def SearchKey(  # the name is the proto's
         self, request: pb.SearchKeyRequest, context: grpc.ServicerContext
     ) -> pb.SearchKeyResponse:
         """See the proto."""
@@ -59,9 +59,7 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         response.damaged_chain_count = page.damaged_chain_count
         return response
 
-    def GetStatus(  # noqa: N802
-        self, request: pb.GetStatusRequest, context: grpc.ServicerContext
-    ) -> pb.GetStatusResponse:
+    def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """See the proto."""
         files = self._files
         return pb.GetStatusResponse(

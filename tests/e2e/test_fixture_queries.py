@@ -163,9 +163,8 @@ def test_queries_by_key_answer_what_the_log_holds(stack: Stack, records: list[Re
         reason = why_rocketmq_differs(row, records)
         assert reason, row
         reasons[reason] = reasons.get(reason, 0) + 1
-    # 45 of the 696 answers lack messages or are empty in a way that seconds alone do not excuse; the others only let
-    # in messages of the second in which the window ends.
-    assert set(reasons) == {"seconds", "budget"}
+    # Of 696; a judge that also rounds windows to seconds finds fewer.
+    assert reasons == {"seconds": 24, "budget": 57}
 
 
 def test_colliding_keys_neither_show_up_nor_use_up_pages(stack: Stack, records: list[Record]):

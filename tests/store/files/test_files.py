@@ -62,13 +62,8 @@ def test_a_missing_file_between_two_others_is_named(tmp_path: Path) -> None:
     for _ in range(3):
         files.add_next()
     (tmp_path / f"{100:020d}").unlink()
-    (tmp_path / f"{200:020d}").rename(tmp_path / f"{250:020d}")
-    files.add_next  # noqa: B018  # the open queue is not used any more
 
     with pytest.raises(StoreCorruptedError):
-        files = queue(tmp_path)
-        files.close()
-        (tmp_path / f"{300:020d}").write_bytes(bytes(100))
         queue(tmp_path)
 
 

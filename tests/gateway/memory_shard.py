@@ -1,0 +1,177 @@
+"""A shard in memory that answers the gateway's ports by brute force over decoded records.
+
+Its index has no files, chains or seconds: a candidate is every record with a key of the same Java hash, wherever it was
+stored. So it over-delivers as far as the port allows, and what a query keeps is the query's doing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.deadline import Deadline
+from gateway.ports import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    FoundRecord,
+    QueueRange,
+    QueueStretch,
+    ServiceStatus,
+    Shard,
+    Unit,
+)
+from gateway.time_window import TimeWindow
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
+from store.format.index_layout import key_hash
+from store.format.record import Record
+
+
+def found_record(record: Record, *, omit_body: bool = False) -> FoundRecord:
+    return FoundRecord(
+        topic=record.topic,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        commit_log_offset=record.commit_log_offset,
+        store_time_millis=record.store_time_millis,
+        store_host=str(record.store_host),
+        keys=tuple(record.keys),
+        unique_key=record.unique_key or "",
+        head_size_bytes=record.store_size_bytes - len(record.body),
+        body_size_bytes=record.store_size_bytes if omit_body else len(record.body),
+        body_omitted=omit_body,
+        payload=record,
+    )
+
+
+@dataclass
+class MemoryShard:
+    """Every port of one shard.
+
+    Attributes:
+        records: the log, oldest first.
+        topics: configured topics and their queue counts.
+        failures: errors to raise, by the name of the port's method.
+        damaged: errors in the place of records, by commit-log offset.
+        calls: names of the methods called, in order.
+        catching_up: what the builders say of themselves.
+    """
+
+    records: Sequence[Record]
+    topics: Mapping[str, int] = field(default_factory=dict)
+    failures: dict[str, StoreError] = field(default_factory=dict)
+    damaged: dict[int, StoreError] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    catching_up: bool = False
+
+    def __post_init__(self) -> None:
+        self._by_offset = {record.commit_log_offset: record for record in self.records}
+        self._by_hash: dict[int, set[int]] = {}
+        for record in self.records:
+            for key in {*record.keys, record.unique_key or ""} - {""}:
+                self._by_hash.setdefault(key_hash(f"{record.topic}#{key}"), set()).add(record.commit_log_offset)
+
+    def shard(self, broker_name: str = "broker-a") -> Shard:
+        return Shard(broker_name, self, self, self, self, self)
+
+    @property
+    def progress(self) -> BuildProgress:
+        return BuildProgress(self._end, self._end, self.catching_up)
+
+    @property
+    def _end(self) -> int:
+        return self.records[-1].commit_log_offset + self.records[-1].store_size_bytes if self.records else 0
+
+    def _called(self, name: str, deadline: Deadline) -> None:
+        deadline.remaining_seconds()
+        self.calls.append(name)
+        if name in self.failures:
+            raise self.failures[name]
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
+        self._called("get", deadline)
+        outcome = self._outcome(commit_log_offset)
+        if isinstance(outcome, StoreError):
+            raise outcome
+        return found_record(outcome)
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord | StoreError]:
+        self._called("get_many", deadline)
+        outcomes: list[FoundRecord | StoreError] = []
+        full = False
+        for offset in commit_log_offsets:
+            outcome = self._outcome(offset)
+            if isinstance(outcome, StoreError):
+                outcomes.append(outcome)
+                continue
+            full = full or len(outcome.body) > body_bytes_max
+            body_bytes_max -= 0 if full else len(outcome.body)
+            outcomes.append(found_record(outcome, omit_body=full))
+        return outcomes
+
+    def _outcome(self, offset: int) -> Record | StoreError:
+        if offset in self.damaged:
+            return self.damaged[offset]
+        if offset in self._by_offset:
+            return self._by_offset[offset]
+        if not 0 <= offset < self._end:
+            return OffsetOutOfRangeError(f"{offset} is outside", firstOffset=0, lastOffset=self._end)
+        return RecordNotFoundError(f"nothing starts at {offset}", commitLogOffset=offset)
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+    ) -> Candidates:
+        self._called("search", deadline)
+        hits = sorted(self._by_hash.get(key_hash(f"{topic}#{key}"), set()), reverse=True)
+        hits = [offset for offset in hits if below_offset is None or offset < below_offset]
+        return Candidates(tuple(hits[:count_max]), len(hits) > count_max, self.progress)
+
+    def _queue(self, topic: str, queue_id: int) -> list[Record]:
+        queue = [record for record in self.records if (record.topic, record.queue_id) == (topic, queue_id)]
+        if not queue:
+            raise TopicNotFoundError(f"no queue {queue_id} of {topic}", topic=topic)
+        return sorted(queue, key=lambda record: record.queue_offset)
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        self._called("list_queues", deadline)
+        names = sorted({(record.topic, record.queue_id) for record in self.records if topic in (None, record.topic)})
+        queues = [(name, self._queue(*name)) for name in names]
+        return [QueueRange(*name, queue[0].queue_offset, queue[-1].queue_offset + 1) for name, queue in queues]
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        self._called("units", deadline)
+        queue = self._queue(topic, queue_id)
+        first, end = queue[0].queue_offset, queue[-1].queue_offset + 1
+        wanted = [r for r in queue if queue_offset <= r.queue_offset < queue_offset + unit_count_max]
+        units = tuple(Unit(r.queue_offset, r.commit_log_offset, r.store_size_bytes) for r in wanted)
+        return QueueStretch(units if queue_offset >= first else (), first, end, self.progress)
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        self._called("search_offset", deadline)
+        queue = self._queue(topic, queue_id)
+        first, end = queue[0].queue_offset, queue[-1].queue_offset + 1
+        if boundary is Boundary.LOWER:
+            found = min((r.queue_offset for r in queue if r.store_time_millis >= time_millis), default=end)
+        else:
+            found = max((r.queue_offset for r in queue if r.store_time_millis <= time_millis), default=first)
+        return FoundOffset(found, first, end, self.catching_up)
+
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        self._called("queue_counts", deadline)
+        return self.topics
+
+    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
+        self._called("statuses", deadline)
+        return [ServiceStatus(name, "memory") for name in ("commitlog", "consumequeue", "index")]

@@ -1,0 +1,271 @@
+"""Queries by key and by unique key, against brute force over the broker fixture's log."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.completeness import Completeness
+from gateway.deadline import Deadline
+from gateway.limits import CANDIDATE_ROUNDS_MAX, PAGE_BYTES_MAX
+from gateway.queries.by_key import query_by_key
+from gateway.queries.by_unique_key import query_by_unique_key
+from gateway.shards import Shards
+from gateway.time_window import TimeWindow
+from store.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    InvalidPageTokenError,
+    RecordCorruptedError,
+    ServiceUnavailableError,
+    TopicNotFoundError,
+)
+from tests.gateway.memory_shard import MemoryShard
+
+COLLIDING_KEYS = ("AaAa", "AaBB", "BBAa", "BBBB")
+
+
+@pytest.fixture
+def ask(fan_out, tokens, deadline):
+    def ask(shards, topic="b_order", key="AaAa", window=None, page_size=0, page_token=""):
+        if isinstance(shards, MemoryShard):
+            shards = {"broker-a": shards}
+        return query_by_key(
+            Shards([memory.shard(name) for name, memory in shards.items()], fan_out),
+            tokens,
+            topic,
+            key,
+            window or TimeWindow(),
+            page_size_asked=page_size,
+            page_token=page_token,
+            deadline=deadline,
+        )
+
+    return ask
+
+
+def offsets(answer):
+    return [entry.record.commit_log_offset for entry in answer.entries]
+
+
+def matches(records, key, topic="b_order", window=None):
+    window = window or TimeWindow()
+    return [
+        record.commit_log_offset
+        for record in reversed(records)
+        if record.topic == topic and key in record.keys and window.holds(record.store_time_millis)
+    ]
+
+
+def all_pages(ask, shards, **question):
+    answers = [ask(shards, **question)]
+    while answers[-1].next_page_token:
+        assert len(answers) < 1000
+        answers.append(ask(shards, **question, page_token=answers[-1].next_page_token))
+    return answers
+
+
+def enlarged(record, body_size_bytes):
+    grown = record.store_size_bytes - len(record.body) + body_size_bytes
+    return replace(record, body=bytes(body_size_bytes), store_size_bytes=grown)
+
+
+def spread(records, body_size_bytes):
+    """The records with large bodies, at offsets that leave room for them."""
+    at, placed = 0, []
+    for record in records:
+        placed.append(replace(enlarged(record, body_size_bytes), commit_log_offset=at))
+        at += placed[-1].store_size_bytes
+    return placed
+
+
+@pytest.mark.parametrize("key", COLLIDING_KEYS)
+@pytest.mark.parametrize("page_size", [1, 7, 64, 1000])
+def test_pages_together_hold_every_match_once_newest_first(ask, records, key, page_size):
+    answers = all_pages(ask, MemoryShard(records), key=key, page_size=page_size)
+
+    assert [offset for answer in answers for offset in offsets(answer)] == matches(records, key)
+    assert all(len(answer.entries) <= page_size for answer in answers)
+    assert [answer.completeness for answer in answers[:-1]] == [Completeness.TRUNCATED] * (len(answers) - 1)
+    assert answers[-1].completeness is Completeness.COMPLETE
+
+
+def test_page_sizes_default_to_64_are_clamped_at_1000_and_refused_below_0(ask, records):
+    memory = MemoryShard(records)
+
+    assert len(ask(memory, key="AaBB").entries) == 64
+    assert len(ask(memory, key="AaBB", page_size=2**31 - 1).entries) == len(matches(records, "AaBB"))
+    with pytest.raises(InvalidArgumentError) as refused:
+        ask(memory, page_size=-1)
+    assert refused.value.metadata["field"] == "page_size"
+
+
+def test_windows_are_exact_to_the_millisecond_at_both_ends(ask, records):
+    stored = sorted({r.store_time_millis for r in records if r.topic == "b_order" and "AaAa" in r.keys})
+    for begin in stored[::9]:
+        for end in (begin, begin + 1, stored[-1] - 1, stored[-1]):
+            if begin <= end:
+                window = TimeWindow(begin, end)
+                expected = matches(records, "AaAa", window=window)
+                assert offsets(ask(MemoryShard(records), window=window, page_size=1000)) == expected
+
+
+def test_a_flood_of_collisions_ends_the_call_with_a_token_and_paging_still_arrives(ask, records):
+    """One match lies under more colliding records than one call looks at."""
+    model = next(record for record in records if record.topic == "b_order" and record.keys == ("AaAa",))
+    keys = model.properties_bytes
+    other = keys.replace(b"KEYS\x01AaAa", b"KEYS\x01BBBB")
+    assert other != keys
+    size = model.store_size_bytes
+    flood = [
+        replace(model, commit_log_offset=at * size, properties_bytes=keys if at == 0 else other) for at in range(5000)
+    ]
+    memory = MemoryShard(flood)
+
+    answers = all_pages(ask, memory, page_size=1)
+
+    assert [offset for answer in answers for offset in offsets(answer)] == [0]
+    assert answers[0].entries == ()
+    assert answers[0].completeness is Completeness.TRUNCATED
+    assert memory.calls.count("search") <= CANDIDATE_ROUNDS_MAX * len(answers)
+
+
+def test_pages_are_cut_by_bytes_and_lose_no_body(ask, records):
+    """Bodies of 1 MiB: three fit, the fourth begins the next page."""
+    memory = MemoryShard(spread([r for r in records if r.topic == "b_order" and "AaAa" in r.keys][:8], 1 << 20))
+
+    answers = all_pages(ask, memory)
+
+    assert [len(answer.entries) for answer in answers] == [3, 3, 2]
+    assert not any(entry.body_omitted for answer in answers for entry in answer.entries)
+
+
+def test_a_body_that_fits_no_page_is_omitted(ask, records):
+    large = spread([r for r in records if r.topic == "b_order" and "AaAa" in r.keys][:3], PAGE_BYTES_MAX + 1)
+    answer = ask(MemoryShard(large))
+
+    assert [entry.body_omitted for entry in answer.entries] == [True] * 3
+    assert answer.completeness is Completeness.COMPLETE
+
+
+def test_bodies_of_collisions_take_no_room_from_matches(ask, records):
+    """The rejected record's 3 MiB come first and use up what one read may carry."""
+    match, collision = (
+        next(r for r in records if r.topic == "b_order" and r.keys == (key,)) for key in ("AaAa", "BBBB")
+    )
+    memory = MemoryShard(spread([match, collision], 3 << 20))
+
+    answer = ask(memory)
+
+    assert [(entry.record.commit_log_offset, entry.body_omitted) for entry in answer.entries] == [(0, False)]
+
+
+def test_an_unknown_topic_is_not_found_and_a_known_one_without_a_match_is_empty(ask, records):
+    memory = MemoryShard(records, topics={"configured": 8})
+
+    with pytest.raises(TopicNotFoundError):
+        ask(memory, topic="nosuch")
+    assert ask(memory, topic="b_order", key="nosuch").completeness is Completeness.COMPLETE
+    assert ask(memory, topic="configured", key="nosuch").entries == ()
+
+
+@pytest.mark.parametrize("topic", ["", "../../x", "a/b", "..", "x\0", "x" * 256])
+def test_what_can_be_no_topic_is_refused_by_field(ask, records, topic):
+    with pytest.raises(InvalidArgumentError) as refused:
+        ask(MemoryShard(records), topic=topic)
+
+    assert refused.value.metadata["field"] == "topic"
+
+
+def test_an_empty_key_is_refused_by_field(ask, records):
+    with pytest.raises(InvalidArgumentError) as refused:
+        ask(MemoryShard(records), key="")
+
+    assert refused.value.metadata["field"] == "key"
+
+
+def test_a_token_serves_its_own_query_only(ask, records):
+    memory = MemoryShard(records)
+    token = ask(memory, page_size=2).next_page_token
+
+    with pytest.raises(InvalidPageTokenError):
+        ask(memory, key="BBBB", page_token=token)
+    with pytest.raises(InvalidPageTokenError):
+        ask(memory, window=TimeWindow(0, None), page_token=token)
+
+
+def test_a_failure_is_never_an_empty_answer(ask, records):
+    for port in ("search", "get_many"):
+        with pytest.raises(ServiceUnavailableError):
+            ask(MemoryShard(records, failures={port: ServiceUnavailableError("gone")}))
+
+
+def test_a_damaged_candidate_makes_the_answer_partial(ask, records):
+    expected = matches(records, "AaAa")
+    damage = RecordCorruptedError("bad", commitLogOffset=expected[1])
+    answer = ask(MemoryShard(records, damaged={expected[1]: damage}), page_size=1000)
+
+    assert offsets(answer) == [expected[0], *expected[2:]]
+    assert answer.completeness is Completeness.PARTIAL
+    assert answer.outcomes[0].error is damage
+
+
+def test_an_index_that_is_still_being_built_makes_the_answer_partial(ask, records):
+    answer = ask(MemoryShard(records, catching_up=True), key="nosuch")
+
+    assert (answer.entries, answer.completeness) == ((), Completeness.PARTIAL)
+
+
+def test_a_passed_deadline_is_an_error(fan_out, tokens, records):
+    with pytest.raises(DeadlineExceededError):
+        query_by_key(
+            Shards([MemoryShard(records).shard()], fan_out),
+            tokens,
+            "b_order",
+            "AaAa",
+            TimeWindow(),
+            page_size_asked=0,
+            page_token="",
+            deadline=Deadline.after(0),
+        )
+
+
+def test_shards_are_merged_newest_first(ask, records):
+    halves = {"broker-a": MemoryShard(records[::2]), "broker-b": MemoryShard(records[1::2])}
+    ordered = sorted(
+        (record.store_time_millis, name, record.commit_log_offset)
+        for name, memory in halves.items()
+        for record in memory.records
+        if record.topic == "b_order" and "AaBB" in record.keys
+    )
+
+    answers = all_pages(ask, halves, key="AaBB", page_size=10)
+
+    entries = [entry for answer in answers for entry in answer.entries]
+    found = [(e.record.store_time_millis, e.broker_name, e.record.commit_log_offset) for e in entries]
+    assert found == ordered[::-1]
+
+
+def test_a_shard_that_fails_leaves_a_partial_answer_that_names_it(ask, records):
+    gone = ServiceUnavailableError("gone", service="index")
+    shards = {"broker-a": MemoryShard(records), "broker-b": MemoryShard(records, failures={"search": gone})}
+
+    answers = all_pages(ask, shards, page_size=50)
+
+    assert [offset for answer in answers for offset in offsets(answer)] == matches(records, "AaAa")
+    assert {answer.completeness for answer in answers} == {Completeness.PARTIAL}
+    assert [outcome.error for outcome in answers[0].outcomes] == [None, gone]
+
+
+def test_a_unique_key_finds_every_copy_whatever_its_age(fan_out, tokens, deadline, records):
+    shards = Shards([MemoryShard(records).shard()], fan_out)
+    copies: dict[tuple[str, str], list[int]] = {}
+    for record in reversed(records):
+        copies.setdefault((record.topic, record.unique_key or ""), []).append(record.commit_log_offset)
+    several = [name for name, found in copies.items() if name[1] and len(found) > 1]
+    assert several
+    for topic, unique_key in [*several, *list(copies)[:50]]:
+        if unique_key:
+            answer = query_by_unique_key(
+                shards, tokens, topic, unique_key, page_size_asked=0, page_token="", deadline=deadline
+            )
+            assert offsets(answer) == copies[topic, unique_key]

@@ -1,0 +1,89 @@
+"""Queries by offsetMsgId go by the offset; the host only decides between shards."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
+from gateway.shards import Shards
+from store.errors import (
+    BrokerNotFoundError,
+    InvalidArgumentError,
+    InvalidMessageIdError,
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    TopicNotFoundError,
+)
+from store.format.host import Host
+from store.format.message_id import encode_offset_msg_id
+from tests.gateway.memory_shard import MemoryShard
+
+
+@pytest.fixture
+def ask(fan_out, deadline):
+    def ask(shards, offset_msg_id, topic="", broker_name=""):
+        of = Shards([memory.shard(name) for name, memory in shards.items()], fan_out)
+        return query_by_offset_msg_id(of, offset_msg_id, topic, broker_name, deadline)
+
+    return ask
+
+
+@pytest.mark.parametrize("host", [Host("127.0.0.1", 10911), Host("8.8.8.8", 1), Host("2001:db8::1", 10911)])
+def test_the_address_in_an_id_does_not_matter(ask, records, host):
+    record = records[100]
+    entry = ask({"a": MemoryShard(records)}, encode_offset_msg_id(host, record.commit_log_offset))
+
+    assert entry.record.payload is record
+
+
+@pytest.mark.parametrize("offset", [1, 1 << 62])
+def test_an_offset_without_a_record_is_not_found(ask, records, offset):
+    with pytest.raises(RecordNotFoundError):
+        ask({"a": MemoryShard(records)}, encode_offset_msg_id(Host("127.0.0.1", 10911), offset))
+
+
+@pytest.mark.parametrize("wrong", ["x", "7F", "7F00000100002A9F000000000000000", "Z" * 32, "0" * 33, "F" * 32])
+def test_what_is_no_id_is_refused(ask, records, wrong):
+    with pytest.raises(InvalidMessageIdError):
+        ask({"a": MemoryShard(records)}, wrong)
+
+
+def test_an_empty_id_is_refused_by_field(ask, records):
+    with pytest.raises(InvalidArgumentError) as refused:
+        ask({"a": MemoryShard(records)}, "")
+
+    assert refused.value.metadata["field"] == "offset_msg_id"
+
+
+def test_a_topic_that_is_given_must_be_the_messages(ask, records):
+    record = next(record for record in records if record.topic == "b_order")
+    shards = {"a": MemoryShard(records)}
+    offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
+
+    assert ask(shards, offset_msg_id, topic="b_order").record.payload is record
+    with pytest.raises(RecordNotFoundError):
+        ask(shards, offset_msg_id, topic="b_log")
+    with pytest.raises(TopicNotFoundError):
+        ask(shards, offset_msg_id, topic="nosuch")
+
+
+def test_of_two_shards_with_a_record_there_the_one_of_the_host_answers(ask, records):
+    other_host = Host("10.0.0.2", 10911)
+    others = [replace(record, store_host=other_host) for record in records]
+    shards = {"a": MemoryShard(records), "b": MemoryShard(others)}
+    offset = records[7].commit_log_offset
+
+    assert ask(shards, encode_offset_msg_id(other_host, offset)).broker_name == "b"
+    assert ask(shards, encode_offset_msg_id(records[7].store_host, offset)).broker_name == "a"
+    with pytest.raises(BrokerNotFoundError):
+        ask(shards, encode_offset_msg_id(Host("10.0.0.3", 10911), offset))
+    assert ask(shards, encode_offset_msg_id(Host("10.0.0.3", 10911), offset), broker_name="b").broker_name == "b"
+    with pytest.raises(BrokerNotFoundError):
+        ask(shards, encode_offset_msg_id(other_host, offset), broker_name="c")
+
+
+def test_a_shard_that_fails_is_not_taken_for_one_without_the_record(ask, records):
+    failing = MemoryShard(records, failures={"get": ServiceUnavailableError("gone")})
+
+    with pytest.raises(ServiceUnavailableError):
+        ask({"a": MemoryShard(records), "b": failing}, encode_offset_msg_id(Host("127.0.0.1", 10911), 1))

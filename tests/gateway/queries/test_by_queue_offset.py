@@ -1,0 +1,158 @@
+"""Queries by queue offset, time and the list of topics, against brute force over the broker fixture's log."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.completeness import Completeness
+from gateway.ports import Boundary
+from gateway.queries.by_queue_offset import query_by_queue_offset
+from gateway.queries.list_topics import list_topics
+from gateway.queries.search_offset import search_offset
+from gateway.shards import Shards
+from store.errors import (
+    BrokerNotFoundError,
+    InvalidArgumentError,
+    QueueNotFoundError,
+    StoreCorruptedError,
+    TopicNotFoundError,
+)
+from tests.gateway.memory_shard import MemoryShard
+
+
+@pytest.fixture
+def ask(fan_out, deadline):
+    def ask(memory, topic="b_order", queue_id=1, queue_offset=0, broker_name="", max_messages=0):
+        return query_by_queue_offset(
+            Shards([memory.shard()], fan_out),
+            topic,
+            queue_id,
+            queue_offset,
+            broker_name=broker_name,
+            max_messages_asked=max_messages,
+            deadline=deadline,
+        )
+
+    return ask
+
+
+def queue(records, topic="b_order", queue_id=1):
+    return [record for record in records if (record.topic, record.queue_id) == (topic, queue_id)]
+
+
+def test_pages_follow_one_another_through_the_queue(ask, records):
+    found, queue_offset = [], 0
+    while True:
+        answer = ask(MemoryShard(records), queue_offset=queue_offset, max_messages=50)
+        found += [entry.record.payload for entry in answer.entries]
+        queue_offset = answer.next_queue_offset
+        if queue_offset == answer.max_offset:
+            break
+
+    assert found == queue(records)
+    assert answer.completeness is Completeness.COMPLETE
+
+
+def test_an_offset_out_of_range_is_empty_and_says_the_range(ask, records):
+    kept = [record for record in records if record not in queue(records)[:10]]
+    end = len(queue(records))
+    for queue_offset, goes_on_at in ((0, 10), (end, end), ((1 << 63) - 1, end)):
+        answer = ask(MemoryShard(kept), queue_offset=queue_offset)
+
+        assert (answer.entries, answer.min_offset, answer.max_offset) == ((), 10, end)
+        assert answer.next_queue_offset == goes_on_at
+        assert answer.completeness is Completeness.COMPLETE
+
+
+@pytest.mark.parametrize(("field", "number"), [("queue_id", -1), ("queue_offset", -1), ("max_messages", -1)])
+def test_negative_numbers_are_refused_by_field(ask, records, field, number):
+    with pytest.raises(InvalidArgumentError) as refused:
+        ask(MemoryShard(records), **{field: number})
+
+    assert refused.value.metadata["field"] == field
+
+
+def test_unknown_topics_queues_and_shards_are_told_apart(ask, records):
+    memory = MemoryShard(records, topics={"b_order": 8, "configured": 2})
+
+    with pytest.raises(TopicNotFoundError):
+        ask(memory, topic="nosuch")
+    with pytest.raises(QueueNotFoundError):
+        ask(memory, queue_id=8)
+    with pytest.raises(QueueNotFoundError):
+        ask(memory, topic="b_log", queue_id=2**31 - 1)
+    with pytest.raises(BrokerNotFoundError):
+        ask(memory, broker_name="nosuch")
+    unwritten = ask(memory, topic="configured")
+    assert (unwritten.entries, unwritten.min_offset, unwritten.max_offset) == ((), 0, 0)
+
+
+def test_a_page_full_by_bytes_says_where_to_go_on(ask, records):
+    at, large = 0, []
+    for record in queue(records)[:5]:
+        size = record.store_size_bytes - len(record.body) + (1 << 20)
+        large.append(replace(record, body=bytes(1 << 20), store_size_bytes=size, commit_log_offset=at))
+        at += size
+    memory = MemoryShard(large)
+
+    first = ask(memory)
+    rest = ask(memory, queue_offset=first.next_queue_offset)
+
+    assert ([e.record.queue_offset for e in first.entries], first.next_queue_offset) == ([0, 1, 2], 3)
+    assert first.completeness is Completeness.TRUNCATED
+    assert ([e.record.queue_offset for e in rest.entries], rest.completeness) == ([3, 4], Completeness.COMPLETE)
+    assert not any(entry.body_omitted for entry in (*first.entries, *rest.entries))
+
+
+def test_a_queue_still_being_built_is_partial_only_at_its_end(ask, records):
+    memory = MemoryShard(records, catching_up=True)
+
+    assert ask(memory, max_messages=5).completeness is Completeness.COMPLETE
+    assert ask(memory, max_messages=1000).completeness is Completeness.PARTIAL
+    assert ask(memory, queue_offset=1 << 40).completeness is Completeness.PARTIAL
+
+
+def test_a_unit_that_points_to_another_message_is_damage(ask, records):
+    class Swapped(MemoryShard):
+        def units(self, *arguments):
+            stretch = super().units(*arguments)
+            first, second, *rest = stretch.units
+            wrong = replace(first, commit_log_offset=second.commit_log_offset)
+            return replace(stretch, units=(wrong, second, *rest))
+
+    with pytest.raises(StoreCorruptedError):
+        ask(Swapped(records))
+
+
+def test_a_time_is_found_from_both_sides(fan_out, deadline, records):
+    shards = Shards([MemoryShard(records, topics={"configured": 1}).shard()], fan_out)
+    stored = [record.store_time_millis for record in queue(records)]
+    time_millis = stored[40]
+
+    def found(boundary, topic="b_order", queue_id=1):
+        arguments = {"boundary": boundary, "broker_name": "", "deadline": deadline}
+        return search_offset(shards, topic, queue_id, time_millis, **arguments).queue_offset
+
+    assert found(Boundary.LOWER) == stored.index(time_millis)
+    assert found(Boundary.UPPER) == len(stored) - 1 - stored[::-1].index(time_millis)
+    assert found(Boundary.LOWER, "configured", 0) == 0
+    with pytest.raises(TopicNotFoundError):
+        found(Boundary.LOWER, "nosuch")
+
+
+def test_topics_come_by_name_with_every_shards_queues(fan_out, tokens, deadline, records):
+    memories = {"a": MemoryShard(records, topics={"configured": 2}), "b": MemoryShard(records[:50])}
+    shards = Shards([memory.shard(name) for name, memory in memories.items()], fan_out)
+    topics, page_token = [], ""
+    while True:
+        answer = list_topics(shards, tokens, 3, page_token, deadline)
+        topics += answer.topics
+        page_token = answer.next_page_token
+        if not page_token:
+            break
+
+    assert [row.topic for row in topics] == sorted({record.topic for record in records} | {"configured"})
+    queues = {row.topic: [(name, q.queue_id, q.min_offset, q.max_offset) for name, q in row.queues] for row in topics}
+    assert queues["configured"] == [("a", 0, 0, 0), ("a", 1, 0, 0)]
+    assert ("a", 1, 0, len(queue(records))) in queues["b_order"]
+    assert answer.completeness is Completeness.COMPLETE
