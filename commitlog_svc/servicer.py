@@ -20,7 +20,8 @@ from store.format.record_layout import I64
 OFFSET_COUNT_MAX = 1000
 BODY_BYTES_DEFAULT = 3_670_016
 BODY_BYTES_MAX = 4 << 20
-ANSWER_BYTES_MAX = (4 << 20) + (64 << 10)
+ANSWER_BYTES_MAX = (4 << 20) - 4096  # of several records: what a client takes by default
+SINGLE_ANSWER_BYTES_MAX = (4 << 20) + (96 << 10)  # a largest body with largest properties
 FOLLOWER_COUNT_MAX = 16
 UNKNOWN_HOST = Host("127.0.0.1", 0)
 SYNC_BY_FLUSH_MODE = {
@@ -97,10 +98,10 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             except StoreError as error:
                 outcome.error.CopyFrom(to_status(error))
             size_bytes = outcome.ByteSize() + 8
-            if answer_bytes + size_bytes > ANSWER_BYTES_MAX:
-                if response.outcomes:
-                    break
-                outcome.message.body = b""  # one body alone with large properties: it has to be fetched by itself
+            if response.outcomes and answer_bytes + size_bytes > ANSWER_BYTES_MAX:
+                break
+            if size_bytes > SINGLE_ANSWER_BYTES_MAX:  # a foreign store may hold larger ones
+                outcome.message.body = b""
                 outcome.message.body_omitted = True
                 size_bytes = outcome.ByteSize() + 8
             answer_bytes += size_bytes

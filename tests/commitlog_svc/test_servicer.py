@@ -1,0 +1,170 @@
+"""The service as a process on loopback: each RPC, its errors, restarts and a second process."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput.message.v1 import message_pb2
+from services.status import error_info, from_rpc_error, status_of
+from store.errors import (
+    InvalidArgumentError,
+    InvalidMessageError,
+    OffsetOutOfRangeError,
+    RecordNotFoundError,
+    StoreReadOnlyError,
+)
+from tests.commitlog_svc.support import new_message
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@contextmanager
+def running(store: Path, scratch: Path, **settings: str) -> Iterator[grpc.Channel]:
+    """The service on a free port, serving; ended with SIGTERM."""
+    address_file = scratch / "address"
+    address_file.unlink(missing_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+    environment |= {
+        "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{REPOSITORY / 'protos'}",
+        "REPUT_STORE": str(store),
+        "REPUT_COMMITLOG_ADDRESS": "127.0.0.1:0",
+        "REPUT_ADDRESS_FILE": str(address_file),
+        **settings,
+    }
+    process = subprocess.Popen([sys.executable, "-m", "commitlog_svc"], env=environment)
+    try:
+        deadline = time.monotonic() + 30
+        while not address_file.exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # no event to wait for: another process writes the file
+        with grpc.insecure_channel(
+            address_file.read_text().strip(), options=[("grpc.max_receive_message_length", 4 << 20)]
+        ) as channel:
+            states = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
+            next(state for state in states if state.status == health_pb2.HealthCheckResponse.SERVING)
+            states.cancel()
+            yield channel
+    finally:
+        process.terminate()
+        assert 0 == process.wait(30)
+
+
+def test_messages_survive_a_restart_and_every_rpc_answers(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    with running(store, tmp_path) as channel:
+        stub = pb_grpc.CommitLogServiceStub(channel)
+        unary = stub.AppendMessages(
+            pb.AppendMessagesRequest(
+                messages=[new_message(b"%d" % i, keys=[f"k{i}"], tags="T") for i in range(10)],
+                flush=message_pb2.FLUSH_MODE_SYNC,
+            )
+        ).results
+        answers = list(
+            stub.AppendMessageStream(
+                iter(
+                    [
+                        pb.AppendMessageStreamRequest(messages=[new_message(b"streamed")]),
+                        pb.AppendMessageStreamRequest(messages=[new_message(), new_message(b"")]),
+                        pb.AppendMessageStreamRequest(messages=[new_message(b"goes on")]),
+                    ]
+                )
+            )
+        )
+        assert [1, 0, 1] == [len(answer.results) for answer in answers]
+        info = error_info(answers[1].error)
+        assert info is not None
+        assert ("INVALID_MESSAGE", "1") == (info.reason, info.metadata["index"])
+        message = stub.GetMessage(pb.GetMessageRequest(commit_log_offset=unary[3].commit_log_offset)).message
+        assert (b"3", ["k3"], "T", "broker-a") == (message.body, list(message.keys), message.tags, message.broker_name)
+        assert unary[3].offset_msg_id == message.offset_msg_id
+        assert unary[3].store_time == message.store_time
+        assert message.born_host.startswith("127.0.0.1:")
+        assert ["orders"] == [topic.topic for topic in stub.ListTopics(pb.ListTopicsRequest()).topics]
+    with running(store, tmp_path) as channel:
+        stub = pb_grpc.CommitLogServiceStub(channel)
+        status = stub.GetStatus(pb.GetStatusRequest())
+        assert ("serving", False, 1) == (status.state, status.read_only, status.file_count)
+        assert status.log_end_offset == status.log_flushed_offset
+        followed = []
+        stream = stub.Reput(pb.ReputRequest(start_offset=-1))
+        while len(followed) < 12:
+            followed += next(stream).requests
+        stream.cancel()
+        assert [result.commit_log_offset for result in unary] == [r.commit_log_offset for r in followed[:10]]
+        assert ["k4"] == list(followed[4].keys)
+        stub.ReportProgress(pb.ReportProgressRequest(builder="index", next_offset=status.log_end_offset))
+        assert {"index": status.log_end_offset} == stub.GetStatus(pb.GetStatusRequest()).builder_next_offsets
+    assert not (store / "abort").exists()
+
+
+def test_errors_carry_their_class_and_where(tmp_path: Path) -> None:
+    with running(tmp_path / "s", tmp_path) as channel:
+        stub = pb_grpc.CommitLogServiceStub(channel)
+        stub.AppendMessages(pb.AppendMessagesRequest(messages=[new_message()]))
+        cases = [
+            (lambda: stub.GetMessage(pb.GetMessageRequest(commit_log_offset=1)), RecordNotFoundError),
+            (lambda: stub.GetMessage(pb.GetMessageRequest(commit_log_offset=-1)), OffsetOutOfRangeError),
+            (lambda: stub.AppendMessages(pb.AppendMessagesRequest()), InvalidArgumentError),
+            (
+                lambda: stub.AppendMessages(pb.AppendMessagesRequest(messages=[new_message(b"")])),
+                InvalidMessageError,
+            ),
+            (lambda: next(stub.Reput(pb.ReputRequest(start_offset=1 << 40))), OffsetOutOfRangeError),
+            (lambda: stub.BatchGetMessages(pb.BatchGetMessagesRequest(body_bytes_max=-1)), InvalidArgumentError),
+        ]
+        for call, expected in cases:
+            with pytest.raises(grpc.RpcError) as refused:
+                call()
+            assert status_of(refused.value) is not None
+            assert expected is type(from_rpc_error(refused.value))
+
+
+def test_many_messages_fit_a_default_client_and_bodies_are_left_out_when_they_do_not(tmp_path: Path) -> None:
+    with running(tmp_path / "s", tmp_path) as channel:
+        stub = pb_grpc.CommitLogServiceStub(channel)
+        offsets = []
+        for size in (1 << 20, 2 << 20, 2 << 20, 100):
+            request = pb.AppendMessagesRequest(messages=[new_message(b"x" * size)])
+            offsets.append(stub.AppendMessages(request).results[0].commit_log_offset)
+        outcomes = stub.BatchGetMessages(pb.BatchGetMessagesRequest(commit_log_offsets=[*offsets, 5])).outcomes
+        without = stub.BatchGetMessages(
+            pb.BatchGetMessagesRequest(commit_log_offsets=offsets, omit_bodies=True)
+        ).outcomes
+        big = [new_message(b"y", properties={"p": "q" * 32_000}) for _ in range(100)]
+        large = [
+            result.commit_log_offset
+            for begin in range(0, 100, 50)
+            for result in stub.AppendMessages(pb.AppendMessagesRequest(messages=big[begin : begin + 50])).results
+        ]
+        copies = stub.BatchGetMessages(
+            pb.BatchGetMessagesRequest(commit_log_offsets=large * 2)  # 200 of 32 kB: more than fits
+        ).outcomes
+
+    assert [False, False, True, True] == [outcome.message.body_omitted for outcome in outcomes[:4]]
+    assert "error" == outcomes[4].WhichOneof("outcome")
+    assert all(outcome.message.body_omitted and not outcome.message.body for outcome in without)
+    assert 0 < len(copies) < 200
+
+
+def test_read_only_serves_and_refuses(copy_of_broker_store: Path, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in copy_of_broker_store.rglob("*")}
+    with running(copy_of_broker_store, tmp_path, REPUT_READ_ONLY="true") as channel:
+        stub = pb_grpc.CommitLogServiceStub(channel)
+        assert stub.GetStatus(pb.GetStatusRequest()).read_only
+        assert "b_order" == stub.GetMessage(pb.GetMessageRequest(commit_log_offset=0)).message.topic
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.AppendMessages(pb.AppendMessagesRequest(messages=[new_message()]))
+
+    assert StoreReadOnlyError is type(from_rpc_error(refused.value))
+    assert before == {path: path.stat().st_mtime_ns for path in copy_of_broker_store.rglob("*")}
