@@ -126,7 +126,7 @@ class NewMessage(Protocol):
     def born_time(self) -> Timestamp:
         """When it was made."""
 
-    def HasField(self, field_name: Any) -> bool:  # noqa: N802  # protobuf's name  # protobuf's name
+    def HasField(self, field_name: Any) -> bool:  # noqa: N802  # protobuf's name
         """Whether an optional field is there."""
 
 
@@ -183,7 +183,7 @@ class MessageChecker:
         body_bytes = 0
         index = 0
         try:
-            for index, message in enumerate(messages):  # noqa: B007  # the handler below names it  # the handler below names it
+            for index, message in enumerate(messages):  # noqa: B007  # the handler below names it
                 body = message.body
                 body_bytes += len(body)
                 frames.append(self._check_one(message, body, born_host, now_millis))

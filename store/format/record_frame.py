@@ -6,7 +6,8 @@ as `record.encode_record`; they exist because they never build a `Record` and re
 and for the frame's when that is on).
 """
 
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from store.errors import InvalidMessageError
 from store.format.host import Host, encode_host
@@ -35,8 +36,7 @@ _TOPIC_SIZE_BYTES_MAX = 32767
 _CRC_SLOT = encode_crc_property(0)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedMessage:
+class PreparedMessage(NamedTuple):
     """A checked message with its queue, before the log gives it its place.
 
     Attributes:
@@ -74,22 +74,58 @@ def prepare_record(message: PreparedMessage) -> bytearray:
     Raises:
         InvalidMessageError: topic or properties do not fit their length fields; `field` says which.
     """
-    born_host, store_host = encode_host(message.born_host), encode_host(message.store_host)
-    born_v6, store_v6 = len(born_host) > 8, len(store_host) > 8
-    sys_flag = message.sys_flag & ~_HOST_V6_MASK | (BORN_HOST_V6 * born_v6) | (STORE_HOST_V6 * store_v6)
-    topic = encode_java_utf8(message.topic)
-    properties = message.properties_bytes
-    if message.properties_crc:
+    (
+        topic, queue_id, body, properties, born_time_millis, born_host, store_host,
+        flag, sys_flag, reconsume_times, prepared_transaction_offset, properties_crc,
+    ) = message  # fmt: skip
+    born_host_bytes, store_host_bytes, host_flags = _encode_hosts(born_host, store_host)
+    topic_field, magic = _encode_topic(topic)
+    sys_flag = sys_flag & ~_HOST_V6_MASK | host_flags
+    if properties_crc:
         # A last property that is not closed would run into the CRC's name.
         gap = b"\x02" if properties and properties[-1] != 2 else b""
         properties = b"%b%b%b" % (properties, gap, _CRC_SLOT)
-    if len(properties) > PROPERTIES_SIZE_BYTES_MAX:
+    properties_size = len(properties)
+    if properties_size > PROPERTIES_SIZE_BYTES_MAX:
         raise InvalidMessageError(
-            f"Properties take {len(properties)} bytes, at most {PROPERTIES_SIZE_BYTES_MAX} can be stored.",
+            f"Properties take {properties_size} bytes, at most {PROPERTIES_SIZE_BYTES_MAX} can be stored.",
             field="properties",
-            sizeBytes=len(properties),
+            sizeBytes=properties_size,
             sizeBytesMax=PROPERTIES_SIZE_BYTES_MAX,
         )
+    body_size = len(body)
+    struct_head = HEADS[(sys_flag >> 4) & 3]
+    head = struct_head.pack(
+        struct_head.size + body_size + len(topic_field) + 2 + properties_size,
+        magic,
+        masked_crc(body),
+        queue_id,
+        flag,
+        0,
+        0,
+        sys_flag,
+        born_time_millis,
+        born_host_bytes,
+        0,
+        store_host_bytes,
+        reconsume_times,
+        prepared_transaction_offset,
+        body_size,
+    )
+    return bytearray().join((head, body, topic_field, I16.pack(properties_size), properties))
+
+
+@lru_cache(maxsize=4096)
+def _encode_hosts(born_host: Host, store_host: Host) -> tuple[bytes, bytes, int]:
+    """Both hosts as stored, and the bits that say so in the system flag."""
+    born, store = encode_host(born_host), encode_host(store_host)
+    return born, store, BORN_HOST_V6 * (len(born) > 8) | STORE_HOST_V6 * (len(store) > 8)
+
+
+@lru_cache(maxsize=4096)
+def _encode_topic(topic_name: str) -> tuple[bytes, int]:
+    """The topic with its length before it, and the magic that tells how long that length is."""
+    topic = encode_java_utf8(topic_name)
     if not 0 < len(topic) <= _TOPIC_SIZE_BYTES_MAX:
         raise InvalidMessageError(
             f"The topic takes {len(topic)} bytes, 1 to {_TOPIC_SIZE_BYTES_MAX} can be stored.",
@@ -97,31 +133,9 @@ def prepare_record(message: PreparedMessage) -> bytearray:
             sizeBytes=len(topic),
             sizeBytesMax=_TOPIC_SIZE_BYTES_MAX,
         )
-    is_v1 = len(topic) <= TOPIC_SIZE_BYTES_MAX_V1
-    topic_length = bytes((len(topic),)) if is_v1 else I16.pack(len(topic))
-    body = message.body
-    struct_head = HEADS[(sys_flag >> 4) & 3]
-    head = struct_head.pack(
-        struct_head.size + len(body) + len(topic_length) + len(topic) + 2 + len(properties),
-        MAGIC_V1 if is_v1 else MAGIC_V2,
-        masked_crc(body),
-        message.queue_id,
-        message.flag,
-        0,
-        0,
-        sys_flag,
-        message.born_time_millis,
-        born_host,
-        0,
-        store_host,
-        message.reconsume_times,
-        message.prepared_transaction_offset,
-        len(body),
-    )
-    frame = bytearray(head)
-    frame += body
-    frame += b"%b%b%b%b" % (topic_length, topic, I16.pack(len(properties)), properties)
-    return frame
+    if len(topic) <= TOPIC_SIZE_BYTES_MAX_V1:
+        return bytes((len(topic),)) + topic, MAGIC_V1
+    return I16.pack(len(topic)) + topic, MAGIC_V2
 
 
 def patch_record(frame: bytearray, queue_offset: int, commit_log_offset: int, store_time_millis: int) -> None:
