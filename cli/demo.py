@@ -6,6 +6,7 @@ are there already.
 
 import dataclasses
 import json
+import os
 import pathlib
 import shlex
 import time
@@ -55,6 +56,8 @@ def demo(
     from store.errors import InvalidSettingError
 
     serve.check_store(store, read_only)
+    # The answers are what is to be seen here; trouble still shows.
+    os.environ.setdefault("REPUT_LOG_LEVEL", "warning")
     stack = LocalStack(store, read_only=read_only, gateway_port=gateway_port, port_file=port_file)
     print(f"Starting the four services on {store} ...", flush=True)
     try:
