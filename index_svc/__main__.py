@@ -85,8 +85,8 @@ class IndexProcess:
         files = IndexFileSet(root, self._fs, self._layout(root), lambda: time.time_ns() // 1_000_000)
         if not self._settings.enabled:
             files.adopt_sealed(files.paths())
+            # Never caught up: what is not indexed must not look like what is not there.
             self.servicer.open(files)
-            self.progress.caught_up.set()
             self._server.set_serving(True)
             return
         builder = IndexBuilder(files, state_dir / "checkpoint.json", progress=self.progress, on_flushed=self._report)

@@ -1,0 +1,22 @@
+"""Without an index, a key query never says that nothing is there."""
+
+import pathlib
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from tests.support.stack import new_message, running_stack
+
+
+def test_a_key_query_without_an_index_is_partial(tmp_path: pathlib.Path) -> None:
+    """`REPUT_INDEX_ENABLED=false` (RocketMQ: messageIndexEnable) leaves the other modes whole."""
+    with running_stack(tmp_path / "store", settings={"REPUT_INDEX_ENABLED": "false"}) as stack:
+        message = new_message("T", b"hello", keys=["k"])
+        result = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=[message]), timeout=10).results[0]
+
+        by_key = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="T", key="k"), timeout=10)
+        by_id = stack.gateway.QueryMessageById(
+            pb.QueryMessageByIdRequest(offset_msg_id=result.offset_msg_id), timeout=10
+        )
+
+    assert by_key.completeness == message_pb2.COMPLETENESS_PARTIAL
+    assert by_id.message.body == b"hello"
