@@ -256,7 +256,7 @@ class GetStatusRequest(_message.Message):
 class GetStatusResponse(_message.Message):
     __slots__ = ("services", "version")
     class ServiceStatus(_message.Message):
-        __slots__ = ("broker_name", "service", "address", "error", "log_first_offset", "log_end_offset", "next_offset", "catching_up", "state")
+        __slots__ = ("broker_name", "service", "address", "error", "log_first_offset", "log_end_offset", "next_offset", "catching_up", "state", "problem", "recovery_begin_offset", "recovery_next_offset", "recovery_end_offset")
         BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
         SERVICE_FIELD_NUMBER: _ClassVar[int]
         ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -266,6 +266,10 @@ class GetStatusResponse(_message.Message):
         NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
         CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
         STATE_FIELD_NUMBER: _ClassVar[int]
+        PROBLEM_FIELD_NUMBER: _ClassVar[int]
+        RECOVERY_BEGIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        RECOVERY_NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        RECOVERY_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
         broker_name: str
         service: str
         address: str
@@ -275,7 +279,11 @@ class GetStatusResponse(_message.Message):
         next_offset: int
         catching_up: bool
         state: str
-        def __init__(self, broker_name: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., state: _Optional[str] = ...) -> None: ...
+        problem: str
+        recovery_begin_offset: int
+        recovery_next_offset: int
+        recovery_end_offset: int
+        def __init__(self, broker_name: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., state: _Optional[str] = ..., problem: _Optional[str] = ..., recovery_begin_offset: _Optional[int] = ..., recovery_next_offset: _Optional[int] = ..., recovery_end_offset: _Optional[int] = ...) -> None: ...
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     services: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.ServiceStatus]

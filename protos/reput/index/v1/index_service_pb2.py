@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"reput/index/v1/index_service.proto\x12\x0ereput.index.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x01\n\x10SearchKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nbegin_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"\xdf\x01\n\x11SearchKeyResponse\x12\x1a\n\x12\x63ommit_log_offsets\x18\x01 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x05 \x01(\x08\x12\x36\n\x12indexed_up_to_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x13\x64\x61maged_chain_count\x18\x07 \x01(\x05\"\x12\n\x10GetStatusRequest\"\x90\x01\n\x11GetStatusResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x01(\x08\x12\x12\n\nfile_count\x18\x04 \x01(\x05\x12\x11\n\tkey_count\x18\x05 \x01(\x03\x12\x12\n\nlast_error\x18\x06 \x01(\t2\xb2\x01\n\x0cIndexService\x12P\n\tSearchKey\x12 .reput.index.v1.SearchKeyRequest\x1a!.reput.index.v1.SearchKeyResponse\x12P\n\tGetStatus\x12 .reput.index.v1.GetStatusRequest\x1a!.reput.index.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"reput/index/v1/index_service.proto\x12\x0ereput.index.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb3\x01\n\x10SearchKeyRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12.\n\nbegin_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"\xdf\x01\n\x11SearchKeyResponse\x12\x1a\n\x12\x63ommit_log_offsets\x18\x01 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x13\n\x0bnext_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x05 \x01(\x08\x12\x36\n\x12indexed_up_to_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1b\n\x13\x64\x61maged_chain_count\x18\x07 \x01(\x05\"\x12\n\x10GetStatusRequest\"\xb6\x01\n\x11GetStatusResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x01(\x08\x12\x12\n\nfile_count\x18\x04 \x01(\x05\x12\x11\n\tkey_count\x18\x05 \x01(\x03\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12\r\n\x05state\x18\x07 \x01(\t\x12\x15\n\rfailure_count\x18\x08 \x01(\x05\x32\xb2\x01\n\x0cIndexService\x12P\n\tSearchKey\x12 .reput.index.v1.SearchKeyRequest\x1a!.reput.index.v1.SearchKeyResponse\x12P\n\tGetStatus\x12 .reput.index.v1.GetStatusRequest\x1a!.reput.index.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,7 +39,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATUSREQUEST']._serialized_start=495
   _globals['_GETSTATUSREQUEST']._serialized_end=513
   _globals['_GETSTATUSRESPONSE']._serialized_start=516
-  _globals['_GETSTATUSRESPONSE']._serialized_end=660
-  _globals['_INDEXSERVICE']._serialized_start=663
-  _globals['_INDEXSERVICE']._serialized_end=841
+  _globals['_GETSTATUSRESPONSE']._serialized_end=698
+  _globals['_INDEXSERVICE']._serialized_start=701
+  _globals['_INDEXSERVICE']._serialized_end=879
 # @@protoc_insertion_point(module_scope)

@@ -48,17 +48,21 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("next_offset", "log_end_offset", "catching_up", "file_count", "key_count", "last_error")
+    __slots__ = ("next_offset", "log_end_offset", "catching_up", "file_count", "key_count", "last_error", "state", "failure_count")
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
     FILE_COUNT_FIELD_NUMBER: _ClassVar[int]
     KEY_COUNT_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_COUNT_FIELD_NUMBER: _ClassVar[int]
     next_offset: int
     log_end_offset: int
     catching_up: bool
     file_count: int
     key_count: int
     last_error: str
-    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., file_count: _Optional[int] = ..., key_count: _Optional[int] = ..., last_error: _Optional[str] = ...) -> None: ...
+    state: str
+    failure_count: int
+    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., file_count: _Optional[int] = ..., key_count: _Optional[int] = ..., last_error: _Optional[str] = ..., state: _Optional[str] = ..., failure_count: _Optional[int] = ...) -> None: ...
