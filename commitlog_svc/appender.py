@@ -5,7 +5,8 @@
 - A frame that does not fit, with 8 bytes for a blank behind it, closes the file with a blank and opens the next file.
 - New files are made before the first byte of a batch is written, so a full disk refuses the whole batch and leaves nothing.
 - Queue offsets and the end of the log change only after the write succeeded. A write that failed half-way could leave whole
-  frames behind the end, which a recovery would take for records: they are zeroed, and if that fails too, the log is fenced.
+  frames behind the end, which a recovery would take for records: they are zeroed. Where a full disk refuses even that (one
+  that never overwrites in place), appends are refused until it has worked; any other failure to do so fences the log.
 - Store times never run backwards within one log, so that queues can be searched by time.
 """
 
@@ -76,6 +77,7 @@ class Appender:
         self.last_store_time_millis = last_store_time_millis
         self.disk_full = False
         self.last_record: tuple[int, int] | None = None  # offset, size
+        self._unfinished: list[tuple[int, int]] = []  # [begin, end) behind the end of the log, to be zeroed
 
     def append(self, frames: Sequence[PreparedFrame]) -> list[AppendReceipt]:
         """Writes the frames behind the end, in order; all of them or none.
@@ -95,6 +97,7 @@ class Appender:
                 )
         with self._lock:
             self._refuse()
+            self._zero_unfinished()
             store_time_millis = max(self._clock_millis(), self.last_store_time_millis)
             receipts: list[AppendReceipt] = []
             runs: list[tuple[int, list[bytearray | bytes], int]] = []
@@ -136,17 +139,14 @@ class Appender:
             return self.end_offset, self.last_record, dict(self._queue_offsets)
 
     def make_next_file_ahead(self) -> None:
-        """Makes the file behind the current one when that is half full; no error if there is no room yet."""
+        """Makes the file behind the current one when that is half full; DiskFullError when there is no room yet."""
         with self._files_lock:
             current = self._files.find(self.end_offset)
             if current is None or current is not self._files.files[-1]:
                 return
             if self.end_offset - current.first_offset >= current.size_bytes // 2:
-                try:
-                    self._files.add_next()
-                    self.disk_full = False
-                except DiskFullError:
-                    self.disk_full = True
+                self._files.add_next()
+                self.disk_full = False
 
     def wants_next_file(self) -> bool:
         """Whether `make_next_file_ahead` would do something."""
@@ -175,27 +175,33 @@ class Appender:
                 if parts:
                     self._file(begin).write_parts(begin, parts, size_bytes)
         except (OSError, DiskFullError) as error:
-            try:
-                for begin, _, size_bytes in runs:
-                    if size_bytes:
-                        self._file(begin).zero(begin, begin + size_bytes)
-            except (OSError, StoreError) as second:
-                fatal = FlushFailedError(
-                    f"writing the log at {self.end_offset} failed and could not be undone ({second}): "
-                    "check the disk, then restart",
-                    commitLogOffset=self.end_offset,
-                )
-                self._fence(fatal)
-                raise fatal from error
+            self._unfinished = [(begin, begin + size_bytes) for begin, _, size_bytes in runs if size_bytes]
+            self._zero_unfinished()
             if isinstance(error, DiskFullError):
                 self.disk_full = True
                 raise
-            fatal = FlushFailedError(
-                f"the disk refused to write the log at {self.end_offset} ({error}): check the disk, then restart",
-                commitLogOffset=self.end_offset,
-            )
-            self._fence(fatal)
-            raise fatal from error
+            raise self._fatal(f"the disk refused to write the log at {self.end_offset} ({error})") from error
+        self.disk_full = False
+
+    def _zero_unfinished(self) -> None:
+        """Takes back what a failed write may have left; DiskFullError or FlushFailedError when that fails."""
+        if not self._unfinished:
+            return
+        try:
+            for begin, end in self._unfinished:
+                self._file(begin).zero(begin, end)
+        except DiskFullError:
+            self.disk_full = True
+            raise
+        except (OSError, StoreError) as error:
+            what = f"writing the log at {self.end_offset} failed and could not be undone ({error})"
+            raise self._fatal(what) from error
+        self._unfinished = []
+
+    def _fatal(self, what: str) -> FlushFailedError:
+        error = FlushFailedError(f"{what}: check the disk, then restart", commitLogOffset=self.end_offset)
+        self._fence(error)
+        return error
 
     def _file(self, offset: int) -> MappedFile:
         file = self._files.find(offset)

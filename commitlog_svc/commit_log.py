@@ -16,14 +16,16 @@ from typing import Protocol
 from commitlog_svc.appender import Appender, AppendReceipt
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.group_commit import GroupCommit
+from commitlog_svc.housekeeping import Chore, Housekeeper
 from commitlog_svc.message_check import MessageChecker, NewMessage
 from commitlog_svc.progress import ProgressTable
-from commitlog_svc.recovery import RecoveredLog, recover_log
+from commitlog_svc.recovery import RecoveredLog, RecoveryProgress, recover_log
 from commitlog_svc.reput import BATCH_BYTES_MAX, ReputBatch, follow_log
 from commitlog_svc.safe_point import DurableMark, Snapshot, write_snapshot
 from commitlog_svc.store_root import StoreRoot
 from commitlog_svc.topics import TopicTable
 from store.errors import (
+    DiskFullError,
     FlushFailedError,
     InvalidArgumentError,
     OffsetOutOfRangeError,
@@ -33,6 +35,7 @@ from store.errors import (
     StoreReadOnlyError,
     StoreRecoveringError,
 )
+from store.files.abort import ABORT_NAME
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format import paths
@@ -41,8 +44,9 @@ from store.format.message_id import UniqueKeyGenerator
 from store.format.record import FRAME_SIZE_BYTES_MIN, Record, decode_header, decode_record
 
 FIRST_READ_BYTES = 8192
-HOUSEKEEPING_SECONDS = 1.0
+CHECKPOINT_SECONDS = 1.0
 SNAPSHOT_SECONDS = 5.0
+MARKER_SECONDS = 1.0  # a log without an abort marker looks so often whether there is room for it
 
 
 class Settings(Protocol):
@@ -67,6 +71,10 @@ class Settings(Protocol):
     @property
     def flush_interval_millis(self) -> int:
         """Most age of an unflushed record."""
+
+    @property
+    def unflushed_bytes_max(self) -> int:
+        """Most bytes that may be unflushed; appends wait beyond."""
 
     @property
     def message_size_bytes_max(self) -> int:
@@ -118,6 +126,7 @@ class CommitLog:
         self.topics = TopicTable(self._fs, root, settings.default_topic_queue_count, clock_millis)
         self.progress = ProgressTable(self._fs, root)
         self.recovered = RecoveredLog()
+        self.recovery_progress = RecoveryProgress()
         self._files = MappedFileQueue(
             self._fs,
             Path(paths.commit_log_dir(str(root))),
@@ -126,7 +135,9 @@ class CommitLog:
             allocate=True,
             staging=self._own_directory,
         )
-        self._commits = GroupCommit(self._flush_files, settings.flush_interval_millis, self._fenced)
+        self._commits = GroupCommit(
+            self._flush_files, settings.flush_interval_millis, self._fenced, settings.unflushed_bytes_max
+        )
         self._starts = FrameStarts()
         self._appender: Appender | None = None
         self._checker: MessageChecker | None = None
@@ -136,7 +147,8 @@ class CommitLog:
         self._close_lock = threading.Lock()
         self._closing = threading.Event()
         self._closed = False
-        self._housekeeper: threading.Thread | None = None
+        self._is_marked = True
+        self._housekeeper: Housekeeper | None = None
 
     # -- life
 
@@ -157,11 +169,12 @@ class CommitLog:
                 self._files,
                 was_aborted=self.root.was_aborted,
                 read_only=self.root.read_only,
+                progress=self.recovery_progress,
             )
             self.topics.load(self.recovered.queue_offsets)
             self.progress.load()
             if not self.root.read_only:
-                self.root.mark_open()
+                self._mark_open()
                 self._mark = DurableMark(self._fs, self._own_directory)
         except BaseException:
             self._files.close()
@@ -181,7 +194,7 @@ class CommitLog:
             self._closed = True
         self._closing.set()
         if self._housekeeper is not None:
-            self._housekeeper.join()
+            self._housekeeper.close()
         if self._appender is None:
             return
         self._commits.close()
@@ -240,9 +253,18 @@ class CommitLog:
             return "recovering"
         if self._commits.failure is not None:
             return "fenced"
-        if self._appender.disk_full:
+        if self._appender.disk_full or not self._is_marked:
             return "disk-full"
         return "read-only" if self.root.read_only else "serving"
+
+    @property
+    def problem(self) -> str:
+        """What is wrong and what to do; empty when all is well."""
+        if self._commits.failure is not None:
+            return self._commits.failure.message
+        if self.state == "disk-full":
+            return "no space left for the log: free some, appends go on by themselves"
+        return ""
 
     # -- appending
 
@@ -265,8 +287,17 @@ class CommitLog:
         self._refuse_append()
         assert self._checker is not None
         frames = self._checker.check(messages, born_host)
-        self.topics.create_missing({prepared.queue_key[0] for prepared in frames})
-        receipts = appender.append(frames)
+        self._commits.wait_for_room()
+        try:
+            self.topics.create_missing({prepared.queue_key[0] for prepared in frames})
+            receipts = appender.append(frames)
+        except FlushFailedError as error:
+            self._commits.fail(error)  # also of a new file, a directory or the topics: the disk is not to be trusted
+            raise
+        except OSError as error:
+            fatal = FlushFailedError(f"the disk refused an append ({error}): check the disk, then restart")
+            self._commits.fail(fatal)
+            raise fatal from error
         last = receipts[-1]
         end_offset = last.commit_log_offset + last.store_size_bytes
         self._commits.note_written(end_offset)
@@ -363,6 +394,19 @@ class CommitLog:
             raise error
         if self._closing.is_set():
             raise StoreRecoveringError("the commit log is closing: try again soon")
+        if not self._is_marked:
+            raise DiskFullError(
+                f"no space left for the abort marker of {self.root.directory}: free some and try again",
+                file=self.root.directory / ABORT_NAME,
+            )
+
+    def _mark_open(self) -> None:
+        """Puts the abort marker; without room for it the log is served for reading until there is some."""
+        try:
+            self.root.mark_open()
+            self._is_marked = True
+        except DiskFullError:
+            self._is_marked = False
 
     def _open_own_directory(self) -> None:
         self._fs.mkdirs(self._own_directory)
@@ -404,7 +448,7 @@ class CommitLog:
         self._commits.start(found.end_offset)
         self._appender = appender
         if not self.root.read_only:
-            self._housekeeper = threading.Thread(target=self._keep_house, name="commitlog-housekeeping", daemon=True)
+            self._housekeeper = Housekeeper(self._chores(), self._commits.fail)
             self._housekeeper.start()
 
     def _flush_files(self, begin_offset: int, end_offset: int) -> None:
@@ -421,28 +465,25 @@ class CommitLog:
     def _fenced(self, error: StoreError) -> None:
         self._on_fenced(error)
 
-    def _keep_house(self) -> None:
+    def _chores(self) -> list[Chore]:
+        return [
+            Chore("next-file", 0.0, self._make_next_file_ahead),
+            Chore("abort-marker", MARKER_SECONDS, self._mark_open_late),
+            Chore("checkpoint", CHECKPOINT_SECONDS, self._write_checkpoint),
+            Chore("snapshot", SNAPSHOT_SECONDS, self._write_safe_points),
+        ]
+
+    def _mark_open_late(self) -> None:
+        if not self._is_marked:
+            self._mark_open()
+
+    def _make_next_file_ahead(self) -> None:
         assert self._appender is not None
-        next_snapshot = time.monotonic() + SNAPSHOT_SECONDS
-        next_checkpoint = time.monotonic() + HOUSEKEEPING_SECONDS
-        while not self._closing.wait(0.05):
-            if self._commits.failure is not None:
-                return
-            try:
-                if self._appender.wants_next_file():
-                    self._appender.make_next_file_ahead()
-                now = time.monotonic()
-                if now >= next_checkpoint:
-                    next_checkpoint = now + HOUSEKEEPING_SECONDS
-                    self.progress.write_checkpoint(self.flushed_offset, self._flushed_store_time_millis)
-                if now >= next_snapshot:
-                    next_snapshot = now + SNAPSHOT_SECONDS
-                    self._write_safe_points()
-            except FlushFailedError as error:
-                self._commits.fail(error)
-                return
-            except (StoreError, OSError):
-                continue  # shortcuts and courtesies; no room for them is no reason to stop serving
+        if self._appender.wants_next_file():
+            self._appender.make_next_file_ahead()
+
+    def _write_checkpoint(self) -> None:
+        self.progress.write_checkpoint(self.flushed_offset, self._flushed_store_time_millis)
 
     def _write_safe_points(self) -> None:
         assert self._appender is not None

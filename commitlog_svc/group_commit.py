@@ -1,16 +1,24 @@
 """Group commit: one thread flushes the log, and everybody who wants to know a record on the disk waits for it.
 
 - Many waiters share one flush: what was written while a flush was running goes with the next.
-- Without a waiter the flush comes `interval_millis` after the write: the most that a power cut may take.
+- Without a waiter the flush comes when the oldest unflushed byte is `interval_millis` old, or half of
+  `unflushed_bytes_max` is waiting: what a power cut may take is bounded in time and in bytes.
+- Who writes faster than the disk takes it waits (`wait_for_room`), before writing, until no more than
+  `unflushed_bytes_max` are unflushed.
 - `flushed_offset` only grows, and only after a flush that succeeded.
 - The first flush that fails is the last one: Linux marks pages clean after a failure, a second flush would say OK without
   having written them. All waiters, now and later, get that error.
 """
 
 import threading
+import time
 from collections.abc import Callable
 
 from store.errors import FlushFailedError, StoreError
+
+# As much as RocketMQ's page cache hint would let lie, and little enough to be flushed within seconds on a slow disk.
+UNFLUSHED_BYTES_MAX = 32 << 20
+WAIT_SECONDS = 1.0  # a waiter looks around so often, should it ever miss a call
 
 
 class GroupCommit:
@@ -20,19 +28,31 @@ class GroupCommit:
         flush: puts the log's bytes `[begin, end)` on the disk, or raises.
         interval_millis: how long written bytes may stay unflushed when nobody waits.
         on_failure: called once, from the flush thread, with the error that ended flushing.
+        unflushed_bytes_max: from here on `wait_for_room` waits.
+        clock: seconds, rising.
     """
 
     def __init__(
-        self, flush: Callable[[int, int], None], interval_millis: int, on_failure: Callable[[StoreError], None]
+        self,
+        flush: Callable[[int, int], None],
+        interval_millis: int,
+        on_failure: Callable[[StoreError], None],
+        unflushed_bytes_max: int = UNFLUSHED_BYTES_MAX,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._flush = flush
         self._interval_seconds = interval_millis / 1000
         self._on_failure = on_failure
+        self._unflushed_bytes_max = unflushed_bytes_max
+        self._clock = clock
+        self._oldest_at = 0.0  # when the oldest unflushed byte was written
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)
         self._written_offset = 0
         self._flushed_offset = 0
+        self._flushing_offset = 0  # up to here the flush in hand, or else the last one, goes
+        self._is_idle = True
         self._waiter_count = 0
         self._stopping = False
         self._failure: StoreError | None = None
@@ -50,17 +70,32 @@ class GroupCommit:
 
     def start(self, flushed_offset: int) -> None:
         """Begins with a log that is on the disk up to `flushed_offset`."""
-        self._written_offset = self._flushed_offset = flushed_offset
+        self._written_offset = self._flushed_offset = self._flushing_offset = flushed_offset
         self._thread = threading.Thread(target=self._run, name="commitlog-flush", daemon=True)
         self._thread.start()
 
     def note_written(self, end_offset: int) -> None:
         """The log is written up to `end_offset`."""
         with self._lock:
-            was_idle = self._written_offset <= self._flushed_offset
-            self._written_offset = max(self._written_offset, end_offset)
-            if was_idle:
+            if end_offset <= self._written_offset:
+                return
+            if self._written_offset <= self._flushing_offset:  # the first that the flush in hand does not cover
+                self._oldest_at = self._clock()
+            self._written_offset = end_offset
+            if self._is_due_now() or self._is_idle:
                 self._work.notify()
+
+    def wait_for_room(self) -> None:
+        """Returns when more may be written; FlushFailedError when flushing has ended."""
+        if self._written_offset - self._flushed_offset < self._unflushed_bytes_max:
+            return
+        with self._lock:
+            while self._written_offset - self._flushed_offset >= self._unflushed_bytes_max:
+                if self._failure is not None:
+                    raise _again(self._failure)
+                if self._stopping:
+                    return  # the append itself is refused then
+                self._progress.wait(WAIT_SECONDS)
 
     def wait_flushed(self, offset: int) -> None:
         """Returns when everything before `offset` is on the disk; FlushFailedError when it never will be."""
@@ -73,7 +108,7 @@ class GroupCommit:
                         raise _again(self._failure)
                     if self._stopping and self._thread is None:
                         raise FlushFailedError("the log is closed: what was written may not be on the disk")
-                    self._progress.wait(1.0)
+                    self._progress.wait(WAIT_SECONDS)
             finally:
                 self._waiter_count -= 1
 
@@ -110,14 +145,20 @@ class GroupCommit:
     def _run(self) -> None:
         while True:
             with self._lock:
+                self._is_idle = True
                 self._work.wait_for(
                     lambda: self._written_offset > self._flushed_offset or self._stopping or self._failure is not None
                 )
+                self._is_idle = False
                 if self._failure is not None or self._written_offset <= self._flushed_offset:
                     return
-                if not self._stopping and not self._waiter_count:
-                    self._work.wait_for(lambda: self._waiter_count > 0 or self._stopping, self._interval_seconds)
+                if not self._is_due_now():
+                    age_seconds = self._clock() - self._oldest_at
+                    self._work.wait_for(self._is_due_now, max(0.0, self._interval_seconds - age_seconds))
+                if self._failure is not None:
+                    return
                 begin, end = self._flushed_offset, self._written_offset
+                self._flushing_offset = end
             try:
                 self._flush(begin, end)
             except StoreError as error:
@@ -129,6 +170,15 @@ class GroupCommit:
             with self._lock:
                 self._flushed_offset = end
                 self._progress.notify_all()
+
+    def _is_due_now(self) -> bool:
+        """Whether a flush need not wait for its time."""
+        return (
+            self._waiter_count > 0
+            or self._stopping
+            or self._failure is not None
+            or self._written_offset - self._flushed_offset >= self._unflushed_bytes_max // 2
+        )
 
 
 def _again(failure: StoreError) -> FlushFailedError:

@@ -1,6 +1,8 @@
 """Finding the end of the log and of each queue after a start.
 
 - From the snapshot if the log agrees with it, otherwise from the log's first record, every record is checked in full.
+- The walk remembers how far it is: every CHECKPOINT_SECONDS what was walked is flushed and becomes a snapshot, so that a
+  recovery that is killed goes on there and not from the start.
 - A torn tail is cut: zeroed, later files removed, all of it on the disk before anything is served.
 - Damage is not cut but reported with its byte: StoreCorruptedError. Damage is what lies before the durable mark, or has a
   whole record behind it. The one exception: behind the mark of an unclean stop a power cut may have kept later pages and
@@ -8,22 +10,40 @@
 - A queue without a record in the log (all were dropped with old files) goes on where its ConsumeQueue ends.
 """
 
+import contextlib
+import time
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from commitlog_svc.appender import QueueKey
-from commitlog_svc.log_walk import WalkEnd, find_record_behind, walk_log
-from commitlog_svc.safe_point import read_durable_mark, read_snapshot
-from store.errors import StoreCorruptedError
+from commitlog_svc.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
+from store.errors import DiskFullError, StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format import paths
 from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record
 from store.format.sys_flag import TransactionType, transaction_type
+from store.readers.log_walk import WalkEnd, find_record_behind, walk_log
 
 SCAN_CHUNK_BYTES = 1 << 20
 READ_ONLY_FILE_COUNT = 3  # RocketMQ also looks at the last three after a clean stop
+
+
+# A kill costs at most this much work, and the time of one piece of the walk: well under a liveness probe's patience.
+CHECKPOINT_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class RecoveryProgress:
+    """How far a recovery is; offsets are bytes of the log, and its end is the files', which the log may not fill."""
+
+    begin_offset: int = 0
+    next_offset: int = 0
+    end_offset: int = 0
+    record_count: int = 0
 
 
 @dataclass(slots=True)
@@ -52,9 +72,25 @@ class RecoveredLog:
 
 
 def recover_log(
-    fs: FileSystem, root: Path, files: MappedFileQueue, *, was_aborted: bool, read_only: bool
+    fs: FileSystem,
+    root: Path,
+    files: MappedFileQueue,
+    *,
+    was_aborted: bool,
+    read_only: bool,
+    progress: RecoveryProgress | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> RecoveredLog:
     """Walks the log's loaded files and cuts a torn tail (read-only: leaves it and ignores it).
+
+    Args:
+        fs: the door to the disk.
+        root: the store root.
+        files: the log's files, loaded.
+        was_aborted: the last owner did not end cleanly.
+        read_only: change nothing.
+        progress: told how far the walk is.
+        clock: seconds, rising.
 
     Raises:
         StoreCorruptedError: the log is damaged; nothing was changed.
@@ -83,7 +119,18 @@ def recover_log(
             return  # stands in no queue; its queue offset is 0
         found.queue_offsets[record.topic, record.queue_id] = record.queue_offset + 1
 
-    end = walk_log(files, begin, see)
+    progress = progress if progress is not None else RecoveryProgress()
+    progress.begin_offset = progress.next_offset = begin
+    progress.end_offset = files.last_offset
+    checkpoint = _Checkpoint(fs, own_directory, files, found, clock)
+
+    def pulse(end: WalkEnd) -> None:
+        progress.next_offset, progress.record_count = end.end_offset, end.record_count
+        if not read_only:
+            checkpoint.write_when_due(end)
+
+    end = walk_log(files, begin, see, pulse)
+    progress.next_offset, progress.record_count = end.end_offset, end.record_count
     found.end_offset = end.end_offset
     found.record_count = end.record_count
     if end.last_record is not None:
@@ -99,9 +146,51 @@ def recover_log(
         for file in files.files:
             if file.last_offset > begin:
                 file.flush()
-        if snapshot is None:
+        if snapshot is None or not snapshot.is_whole:
             _add_queues_without_records(fs, root, found)
     return found
+
+
+class _Checkpoint:
+    """Snapshots of a walk that is under way."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        files: MappedFileQueue,
+        found: RecoveredLog,
+        clock: Callable[[], float],
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._files = files
+        self._found = found
+        self._clock = clock
+        self._written_at = clock()
+        self._flushed_offset = found.walked_from_offset
+
+    def write_when_due(self, end: WalkEnd) -> None:
+        """Flushes what was walked and writes it down, every CHECKPOINT_SECONDS; a full disk is no reason to stop."""
+        if self._clock() - self._written_at < CHECKPOINT_SECONDS or end.last_record is None:
+            return
+        for file in self._files.files:
+            if file.last_offset > self._flushed_offset and file.first_offset < end.end_offset:
+                file.flush()
+        self._flushed_offset = end.end_offset
+        offset, size_bytes = end.last_record
+        snapshot = Snapshot(
+            offset + size_bytes,
+            self._files.first_offset,
+            end.last_record,
+            zlib.crc32(self._files.read(offset, size_bytes)),
+            max(self._found.last_store_time_millis, end.last_store_time_millis),
+            self._found.queue_offsets,
+            is_whole=False,
+        )
+        with contextlib.suppress(DiskFullError):
+            write_snapshot(self._fs, self._directory, snapshot)
+        self._written_at = self._clock()
 
 
 def _judge_tail(files: MappedFileQueue, end: WalkEnd, durable_offset: int | None, *, was_aborted: bool) -> None:
@@ -118,7 +207,7 @@ def _judge_tail(files: MappedFileQueue, end: WalkEnd, durable_offset: int | None
     behind = f"a whole record follows at {record_offset}" if record_offset is not None else "more was on the disk"
     raise StoreCorruptedError(
         f"{path} is damaged at byte {position} (commit-log offset {offset}): {what}; {behind}. "
-        "Bring the file back from a copy, or cut the log there yourself",
+        "Bring the file back from a copy; `reput fsck` shows all damage, `reput fsck --repair-log` cuts the log there",
         file=path,
         offset=position,
         commitLogOffset=offset,

@@ -4,10 +4,12 @@
     durable         i64 offset | u32 CRC-32 of it     written after each flush, itself not flushed
 
 `snapshot.json` is believed only if the log still has exactly that last record there. `durable` is never ahead of the disk;
-after a power cut it may be behind. Bytes before it were acknowledged as durable: damage there is damage, whatever a crash
-may have done to what came later.
+after a power cut, or where it could not be written, it is behind, which only makes a damaged tail look less promised than
+it was. Bytes before it were acknowledged as durable: damage there is damage, whatever a crash may have done to what came
+later.
 """
 
+import contextlib
 import os
 import struct
 import zlib
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commitlog_svc.appender import QueueKey
+from store.errors import DiskFullError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, read_json_state, write_json_state
 from store.files.mapped_file_queue import MappedFileQueue
@@ -24,7 +27,11 @@ DURABLE = struct.Struct(">qI")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The log at one moment: all before `commit_log_offset` on the disk, the last record before it, the queues' ends."""
+    """The log at one moment: all before `commit_log_offset` on the disk, the last record before it, the queues' ends.
+
+    Written in the middle of a recovery it is not whole: queues whose records all lie further on, or in files that
+    were retired, are not in it yet.
+    """
 
     commit_log_offset: int
     first_offset: int
@@ -32,6 +39,7 @@ class Snapshot:
     last_record_crc: int
     last_store_time_millis: int
     queue_offsets: dict[QueueKey, int]
+    is_whole: bool = True
 
 
 def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
@@ -46,6 +54,7 @@ def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
         "last_record_crc": snapshot.last_record_crc,
         "last_store_time_millis": snapshot.last_store_time_millis,
         "queue_offsets": topics,
+        "is_whole": snapshot.is_whole,
     }
     write_json_state(fs, directory / "snapshot.json", state)
 
@@ -68,6 +77,7 @@ def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Sn
                 for topic, queues in state["queue_offsets"].items()
                 for queue_id, next_offset in queues.items()
             },
+            bool(state.get("is_whole", True)),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None
@@ -95,7 +105,8 @@ class DurableMark:
     def write(self, offset: int) -> None:
         """The log is on the disk up to `offset`."""
         data = offset.to_bytes(8, "big")
-        self._fs.pwrite(self._fd, DURABLE.pack(offset, zlib.crc32(data)), 0)
+        with contextlib.suppress(DiskFullError, OSError):
+            self._fs.pwrite(self._fd, DURABLE.pack(offset, zlib.crc32(data)), 0)
 
     def close(self) -> None:
         """Closes the file."""

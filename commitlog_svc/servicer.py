@@ -154,6 +154,13 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         status = pb.GetStatusResponse(
             broker_name=self._broker_name, read_only=log.root.read_only, state=log.state, version=_version()
         )
+        status.problem = log.problem
+        if not log.is_ready:
+            progress = log.recovery_progress
+            status.recovery.begin_offset = progress.begin_offset
+            status.recovery.next_offset = progress.next_offset
+            status.recovery.end_offset = progress.end_offset
+            status.recovery.record_count = progress.record_count
         if log.is_ready:
             status.log_first_offset = log.first_offset
             status.log_end_offset = log.end_offset

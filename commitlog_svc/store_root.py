@@ -76,10 +76,12 @@ class StoreRoot:
         """Gives the locks back; after a clean end takes the abort marker away first."""
         if self.read_only:
             return
-        if clean:
-            remove_abort_marker(self._fs, self.directory)
-        self._broker_lock.release()
-        self._owner_lock.release()
+        try:
+            if clean:
+                remove_abort_marker(self._fs, self.directory)
+        finally:
+            self._broker_lock.release()
+            self._owner_lock.release()
 
 
 def _unsupported(directory: Path, why: str) -> UnsupportedStoreError:

@@ -79,6 +79,9 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("commitlog", "flush_mode", "async", "async|sync", "When an append is answered, unless it says so itself."),
     Setting("commitlog", "flush_interval_millis", "10", "milliseconds", "Most age of an unflushed record."),
+    Setting(
+        "commitlog", "unflushed_bytes_max", "33554432", "bytes", "Most unflushed bytes; faster appends wait for the disk."
+    ),
     Setting("commitlog", "message_size_bytes_max", "4194304", "bytes", "Largest body of a message."),
     Setting("commitlog", "properties_crc", "true", "true|false", "Write RocketMQ's __CRC32# property."),
     Setting("commitlog", "auto_create_topic", "true", "true|false", "A first message makes its topic."),

@@ -4,6 +4,9 @@ Rules:
 - Writing is `pwrite` at a given position, all bytes or an error; nothing is ever appended by a file position.
 - "No room" (ENOSPC, EDQUOT) is a `DiskFullError`; a refused flush is a `FlushFailedError` and must not be tried again:
   Linux marks the pages clean after the first failure, so a second flush says OK without having written anything.
+- Bytes that the disk cannot read back are a `StoreCorruptedError` that names file and byte.
+- No free file handle is a `ResourceBusyError`: nothing is wrong with the store.
+- A new directory is on the disk, in its parent, before `mkdirs` returns.
 - A directory that is not there lists as empty.
 - File handles are real file descriptors, so that a reader may map them.
 
@@ -18,7 +21,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Protocol
 
-from store.errors import DiskFullError, FlushFailedError
+from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreCorruptedError
 
 PathLike = str | Path
 COPY_CHUNK_BYTES = 4 << 20
@@ -29,13 +32,16 @@ class FileSystem(Protocol):
     """What the store needs from a disk. Sizes and positions are bytes; errors are OSError or those of this module."""
 
     def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
-        """A file descriptor for `path`; `flags` as for os.open."""
+        """A file descriptor for `path`; `flags` as for os.open. ResourceBusyError when there is no handle left."""
 
     def close(self, fd: int) -> None:
         """Gives the descriptor back."""
 
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
-        """Up to `size_bytes` bytes from `position`; fewer only at the end of the file."""
+        """Up to `size_bytes` bytes from `position`; fewer only at the end of the file.
+
+        StoreCorruptedError when the disk cannot read them.
+        """
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """All of `data` at `position`, or an error."""
@@ -65,7 +71,7 @@ class FileSystem(Protocol):
         """Forgets clean cached pages from `position` on, so that reads show what the disk holds."""
 
     def mkdirs(self, path: PathLike) -> None:
-        """Makes the directory and its parents."""
+        """Makes the directory and its parents, on the disk before this returns; FlushFailedError when it refuses."""
 
     def listdir(self, path: PathLike) -> list[str]:
         """Names in a directory, sorted; empty when it does not exist."""
@@ -90,12 +96,16 @@ class FileSystem(Protocol):
 
 
 @contextmanager
-def _disk_full_named(path: str) -> Iterator[None]:
+def _shortage_named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFullError(f"no space left for {path}: free some and try again", file=path) from error
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise ResourceBusyError(
+                f"no file handle left for {path}: raise the limit (ulimit -n), then it goes on by itself", file=path
+            ) from error
         raise
 
 
@@ -110,7 +120,7 @@ class RealFileSystem:
 
     def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
         """See FileSystem."""
-        with _disk_full_named(str(path)):
+        with _shortage_named(str(path)):
             return os.open(path, flags | os.O_CLOEXEC, mode)
 
     def close(self, fd: int) -> None:
@@ -119,18 +129,28 @@ class RealFileSystem:
 
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
         """See FileSystem."""
-        data = os.pread(fd, size_bytes, position)
-        if len(data) == size_bytes or not data:
-            return data
-        parts = [data]
-        missing = size_bytes - len(data)
-        while missing:
-            part = os.pread(fd, missing, position + size_bytes - missing)
-            if not part:
-                break
-            parts.append(part)
-            missing -= len(part)
-        return b"".join(parts)
+        try:
+            data = os.pread(fd, size_bytes, position)
+            if len(data) == size_bytes or not data:
+                return data
+            parts = [data]
+            missing = size_bytes - len(data)
+            while missing:
+                part = os.pread(fd, missing, position + size_bytes - missing)
+                if not part:
+                    break
+                parts.append(part)
+                missing -= len(part)
+            return b"".join(parts)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            path = _path_of(fd)
+            raise StoreCorruptedError(
+                f"the disk cannot read {path} at byte {position}: check the disk, bring the file back from a copy",
+                file=path,
+                offset=position,
+            ) from error
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """See FileSystem."""
@@ -177,7 +197,8 @@ class RealFileSystem:
 
     def fsync_dir(self, path: PathLike) -> None:
         """See FileSystem."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with _shortage_named(str(path)):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         except OSError as error:
@@ -229,8 +250,15 @@ class RealFileSystem:
 
     def mkdirs(self, path: PathLike) -> None:
         """See FileSystem."""
-        with _disk_full_named(str(path)):
-            os.makedirs(path, exist_ok=True)
+        missing = []
+        directory = Path(path)
+        while not directory.is_dir():
+            missing.append(directory)
+            directory = directory.parent
+        for directory in reversed(missing):
+            with _shortage_named(str(directory)):
+                directory.mkdir(exist_ok=True)
+            self.fsync_dir(directory.parent)
 
     def listdir(self, path: PathLike) -> list[str]:
         """See FileSystem."""
@@ -253,7 +281,7 @@ class RealFileSystem:
 
     def rename(self, source: PathLike, target: PathLike) -> None:
         """See FileSystem."""
-        with _disk_full_named(str(target)):
+        with _shortage_named(str(target)):
             os.replace(source, target)
 
     def unlink(self, path: PathLike) -> None:

@@ -13,9 +13,10 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from store.errors import StoreCorruptedError
+from store.errors import DiskFullError, StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
 
@@ -92,7 +93,8 @@ class MappedFileQueue:
             for offset in offsets
         ]
         if files and self._writable and sizes[offsets[-1]] < self.file_size_bytes:
-            self._give_blocks(files[-1].fd)
+            with suppress(DiskFullError):  # then the owner's writes to it will be refused, and reads go on
+                self._give_blocks(files[-1].fd)
         self._files = tuple(files)
 
     def path_of(self, offset: int) -> Path:

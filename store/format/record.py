@@ -106,6 +106,11 @@ class Record:
         return self.commit_log_offset + self.store_size_bytes
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether `__CRC32#` closes the properties, so that decoding has compared the whole frame with it."""
+        return self.properties_bytes[-CRC_PROPERTY_SIZE_BYTES:].startswith(CRC_MARKER)
+
+    @property
     def ends_in_zero(self) -> bool:
         """Whether the last stored byte is NUL: no client writes that, a torn write in a zeroed file leaves it.
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.log_walk import walk_log
 from store.errors import (
     DiskFullError,
     FlushFailedError,
@@ -20,6 +19,7 @@ from store.errors import (
 from store.files.file_system import RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import BLANK_MAGIC, Record, decode_header
+from store.readers.log_walk import walk_log
 from tests.commitlog_svc.support import BORN_HOST, append, make_log, new_message, open_log
 
 

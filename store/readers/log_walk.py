@@ -41,6 +41,7 @@ class WalkEnd:
         last_record: offset and size of the last record seen, or None.
         last_store_time_millis: the greatest store time seen.
         record_count: how many records were seen.
+        is_guarded: whether the last record seen carries a `__CRC32#`.
     """
 
     end_offset: int
@@ -48,23 +49,35 @@ class WalkEnd:
     last_record: tuple[int, int] | None = None
     last_store_time_millis: int = 0
     record_count: int = field(default=0)
+    is_guarded: bool = False
 
 
-def walk_log(files: MappedFileQueue, begin_offset: int, see: Callable[[Record], None]) -> WalkEnd:
-    """Shows every good record from `begin_offset` (a record's start) on to `see`; never raises for bad bytes."""
+def walk_log(
+    files: MappedFileQueue,
+    begin_offset: int,
+    see: Callable[[Record], None],
+    pulse: Callable[[WalkEnd], None] = lambda end: None,
+) -> WalkEnd:
+    """Shows every good record from `begin_offset` (a record's start) on to `see`; never raises for bad bytes.
+
+    `pulse` is called between records, once for each piece of the log that is read, with how far the walk is.
+    """
     end = WalkEnd(begin_offset)
     while (file := files.find(end.end_offset)) is not None:
-        if not _walk_file(file, end, see):
+        if not _walk_file(file, end, see, pulse):
             break
     return end
 
 
-def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None]) -> bool:
+def _walk_file(
+    file: MappedFile, end: WalkEnd, see: Callable[[Record], None], pulse: Callable[[WalkEnd], None]
+) -> bool:
     """Walks to the file's end (True) or to the end of the log (False)."""
     base, chunk, at = end.end_offset, b"", 0
     while True:
         offset = base + at
         if len(chunk) - at < BLANK_SIZE_BYTES and base + len(chunk) < file.last_offset:
+            pulse(end)
             chunk, base, at = file.read(offset, CHUNK_BYTES), offset, 0
         if offset >= file.last_offset:
             return True
@@ -88,18 +101,20 @@ def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None]) ->
             if at + header.size_bytes > len(chunk) and base + len(chunk) < file.last_offset:
                 if at == 0 and len(chunk) >= header.size_bytes:
                     raise IncompleteRecordError(f"the file ends inside the record at {offset}", commitLogOffset=offset)
+                pulse(end)
                 fresh = file.read(offset, max(CHUNK_BYTES, header.size_bytes))
                 if at == 0 and len(fresh) <= len(chunk):
                     raise IncompleteRecordError(f"the file ends inside the record at {offset}", commitLogOffset=offset)
                 chunk, base, at = fresh, offset, 0
                 continue
             record = decode_record(chunk, at=at, commit_log_offset=offset)
-            if _looks_torn(record) and not any(file.read(record.next_offset, BLANK_SIZE_BYTES)):
+            if not record.is_guarded and _is_torn(record, file, follows_guarded=end.is_guarded):
                 raise IncompleteRecordError(
                     f"the properties of the record at {offset}, the last one, are not whole", commitLogOffset=offset
                 )
         except IncompleteRecordError as error:
             if at > 0 and base + len(chunk) < file.last_offset and len(chunk) - at < HEADER_BYTES_MAX:
+                pulse(end)
                 chunk, base, at = file.read(offset, CHUNK_BYTES), offset, 0
                 continue
             end.why = error
@@ -110,16 +125,41 @@ def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None]) ->
         see(record)
         end.record_count += 1
         end.last_record = (offset, record.store_size_bytes)
+        end.is_guarded = record.is_guarded
         end.last_store_time_millis = max(end.last_store_time_millis, record.store_time_millis)
         at += record.store_size_bytes
         end.end_offset = base + at
 
 
+def _is_torn(record: Record, file: MappedFile, *, follows_guarded: bool) -> bool:
+    """Whether a record without `__CRC32#` is the log's last and its properties are not what was written.
+
+    That is so when they cannot be what a writer meant, or when the record before carries a `__CRC32#` and behind this one
+    lie bytes that are neither zeros nor the log's: then this one lost its own to a tear. A store that was told to write
+    none from here on has zeros behind its last record.
+    """
+    behind = file.read(record.next_offset, HEADER_BYTES_MAX)
+    is_suspect = _looks_torn(record) or (follows_guarded and any(behind[:BLANK_SIZE_BYTES]))
+    return is_suspect and not _goes_on(behind, file, record.next_offset)
+
+
+def _goes_on(head: bytes, file: MappedFile, offset: int) -> bool:
+    """Whether these first bytes at `offset` are the log's: a head that knows its place, or the blank of its file."""
+    try:
+        header = decode_header(head, 0, offset)
+    except RecordCorruptedError:
+        return False
+    return not header.is_blank or offset + header.size_bytes == file.last_offset
+
+
 def _looks_torn(record: Record) -> bool:
-    """Whether the properties cannot be what a writer meant: for records without a `__CRC32#`, or that lost theirs.
+    """Whether topic or properties cannot be what a writer meant: they have no CRC of their own.
 
     Java writes valid UTF-8, never ends a property with NUL, and leaves no name without a value behind the last separator.
+    A topic is never empty and has no NUL.
     """
+    if not record.topic or "\0" in record.topic or "\ufffd" in record.topic:
+        return True
     try:
         last = record.properties_bytes.decode().rpartition("\x02")[2]
     except UnicodeDecodeError:
