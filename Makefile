@@ -7,7 +7,11 @@ RUN_FLAGS := $(if $(READ_ONLY),--read-only) $(if $(GATEWAY_PORT),--gateway-port 
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check proto bench ci clean
+.PHONY: help setup run test torture check proto bench ci clean lock
+
+# Test files run side by side; each file stays in one process, and one is worth about half a core.
+JOBS ?= 3
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -19,7 +23,11 @@ run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## S
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
 test: .venv/.setup-dev ## Run all tests; those that need Java or Go skip themselves where these are missing
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
+	TORTURE_LEVEL=$(if $(FULL),full,change) $(if $(COUNT),TORTURE_COUNT=$(COUNT)) $(if $(SEED),TORTURE_SEED=$(SEED)) \
+		$(PYTEST) -p tests.support.no_skips tests/torture
 
 check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compatible
 	$(BIN)/ruff check
@@ -36,8 +44,15 @@ proto: .venv/.setup-dev ## Generate the protobuf code from protos/
 bench: .venv/.setup-dev ## Measure appends and queries on this machine
 	$(BIN)/python -m benchmarks.bench
 
-ci: .venv/.setup-dev ## The marked suites (real RocketMQ, grpcurl); a skipped one is a failure
+ci: .venv/.setup-dev ## The marked suites (real RocketMQ, grpcurl) and torture; a skipped one is a failure
 	$(BIN)/python -m pytest -p tests.support.no_skips -m "rocketmq or grpcurl"
+	$(MAKE) torture
+
+lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
+	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
+		pyproject.toml --group dev -o requirements/dev.txt
+	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
+		pyproject.toml -c requirements/dev.txt -o requirements/serve.txt
 
 clean: ## Remove the environment, the caches and the sample store
 	rm -rf .venv run .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -37,13 +37,14 @@ def _messages(first: int, count: int) -> list[message_pb2.NewMessage]:
     ]
 
 
-def _unary_rate(stub: pb_grpc.GatewayServiceStub, seconds: float, batch_count: int, callers: int) -> float:
+def _unary_rate(stub: pb_grpc.GatewayServiceStub, seconds: float, batch_count: int, callers: int, flush: int) -> float:
     end = time.monotonic() + seconds
 
     def caller(number: int) -> int:
         sent = 0
         while time.monotonic() < end:
-            stub.AppendMessages(pb.AppendMessagesRequest(messages=_messages(number * 10_000_000 + sent, batch_count)))
+            messages = _messages(number * 10_000_000 + sent, batch_count)
+            stub.AppendMessages(pb.AppendMessagesRequest(messages=messages, flush=flush))
             sent += batch_count
         return sent
 
@@ -53,10 +54,10 @@ def _unary_rate(stub: pb_grpc.GatewayServiceStub, seconds: float, batch_count: i
     return total / (time.monotonic() - start)
 
 
-def _stream_rate(stub: pb_grpc.GatewayServiceStub, seconds: float) -> float:
+def _stream_rate(stub: pb_grpc.GatewayServiceStub, seconds: float, flush: int) -> float:
     window: queue.Queue[None] = queue.Queue(STREAM_WINDOW)
     end = time.monotonic() + seconds
-    request = pb.AppendMessageStreamRequest(messages=_messages(0, BATCH_COUNT))
+    request = pb.AppendMessageStreamRequest(messages=_messages(0, BATCH_COUNT), flush=flush)
 
     def requests() -> Iterator[pb.AppendMessageStreamRequest]:
         while time.monotonic() < end:
@@ -120,9 +121,14 @@ def main() -> int:
 
 
 def _run(stub: pb_grpc.GatewayServiceStub, seconds: float, queries: int) -> None:
-    print(f"append unary, {CALLERS} callers        {_unary_rate(stub, seconds, 1, CALLERS):10,.0f} messages/s")
-    print(f"append batch of {BATCH_COUNT}, 4 callers    {_unary_rate(stub, seconds, BATCH_COUNT, 4):10,.0f} messages/s")
-    print(f"append stream of {BATCH_COUNT}              {_stream_rate(stub, seconds):10,.0f} messages/s")
+    for name, flush in (("async", message_pb2.FLUSH_MODE_ASYNC), ("sync", message_pb2.FLUSH_MODE_SYNC)):
+        rates = {
+            f"unary, {CALLERS} callers": _unary_rate(stub, seconds, 1, CALLERS, flush),
+            f"batch of {BATCH_COUNT}, 4 callers": _unary_rate(stub, seconds, BATCH_COUNT, 4, flush),
+            f"stream of {BATCH_COUNT}": _stream_rate(stub, seconds, flush),
+        }
+        for what, rate in rates.items():
+            print(f"append {name:5} {what:22} {rate:10,.0f} messages/s")
     _wait_until_built(stub)
     receipts = stub.AppendMessages(pb.AppendMessagesRequest(messages=_messages(900_000_000, 512))).results
     _wait_until_built(stub)
@@ -154,7 +160,7 @@ def _run(stub: pb_grpc.GatewayServiceStub, seconds: float, queries: int) -> None
         ("unique key", by_unique_key),
         ("offset", by_offset),
     ):
-        print(f"query by {name:10}          {_latencies_millis(call, queries)}")
+        print(f"query by {name:10} {_latencies_millis(call, queries)}")
 
 
 if __name__ == "__main__":
