@@ -11,12 +11,13 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from commitlog_svc.appender import Appender, AppendReceipt
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.group_commit import GroupCommit
 from commitlog_svc.housekeeping import Chore, Housekeeper
+from commitlog_svc.log_settings import LogSettings
+from commitlog_svc.lookup import check_start, read_record
 from commitlog_svc.message_check import MessageChecker, NewMessage
 from commitlog_svc.progress import ProgressTable
 from commitlog_svc.recovery import RecoveredLog, RecoveryProgress, recover_log
@@ -28,9 +29,6 @@ from store.errors import (
     DiskFullError,
     FlushFailedError,
     InvalidArgumentError,
-    OffsetOutOfRangeError,
-    RecordCorruptedError,
-    RecordNotFoundError,
     StoreError,
     StoreReadOnlyError,
     StoreRecoveringError,
@@ -41,56 +39,11 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.format import paths
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
-from store.format.record import FRAME_SIZE_BYTES_MIN, Record, decode_header, decode_record
+from store.format.record import Record
 
-FIRST_READ_BYTES = 8192
 CHECKPOINT_SECONDS = 1.0
 SNAPSHOT_SECONDS = 5.0
 MARKER_SECONDS = 1.0  # a log without an abort marker looks so often whether there is room for it
-
-
-class Settings(Protocol):
-    """What the log needs of its settings; see `settings.CommitLogSettings`."""
-
-    @property
-    def read_only(self) -> bool:
-        """Touch nothing."""
-
-    @property
-    def store_host(self) -> str:
-        """`IP:port` written into records."""
-
-    @property
-    def file_size_bytes(self) -> int:
-        """Size of a log file."""
-
-    @property
-    def flush_mode(self) -> str:
-        """`async` or `sync`."""
-
-    @property
-    def flush_interval_millis(self) -> int:
-        """Most age of an unflushed record."""
-
-    @property
-    def unflushed_bytes_max(self) -> int:
-        """Most bytes that may be unflushed; appends wait beyond."""
-
-    @property
-    def message_size_bytes_max(self) -> int:
-        """Largest body."""
-
-    @property
-    def properties_crc(self) -> bool:
-        """Write `__CRC32#`."""
-
-    @property
-    def auto_create_topic(self) -> bool:
-        """A first message makes its topic."""
-
-    @property
-    def default_topic_queue_count(self) -> int:
-        """Queues of a new topic."""
 
 
 def clock_millis_now() -> int:
@@ -103,7 +56,7 @@ class CommitLog:
 
     Args:
         root: the store root.
-        settings: see Settings.
+        settings: see LogSettings.
         fs: the door to the disk.
         clock_millis: milliseconds since 1970.
         on_fenced: called once, from any thread, when the log can take no more.
@@ -112,7 +65,7 @@ class CommitLog:
     def __init__(
         self,
         root: Path,
-        settings: Settings,
+        settings: LogSettings,
         fs: FileSystem | None = None,
         clock_millis: Callable[[], int] = clock_millis_now,
         on_fenced: Callable[[StoreError], None] | None = None,
@@ -315,32 +268,7 @@ class CommitLog:
             RecordNotFoundError: inside the log, but no record starts there.
             RecordCorruptedError: a record starts there and is damaged.
         """
-        end_offset = self._ready().end_offset
-        first_offset = self._files.first_offset
-        file = self._files.find(commit_log_offset)
-        if not first_offset <= commit_log_offset < end_offset or file is None:
-            raise OffsetOutOfRangeError(
-                f"commit-log offset {commit_log_offset} is outside the log, which has {first_offset} to {end_offset}",
-                offset=commit_log_offset,
-                firstOffset=first_offset,
-                lastOffset=end_offset,
-            )
-        size_bytes_max = min(end_offset, file.last_offset) - commit_log_offset
-        data = file.read(commit_log_offset, min(FIRST_READ_BYTES, size_bytes_max))
-        try:
-            size_bytes = int.from_bytes(data[:4], "big")
-            if len(data) < size_bytes <= size_bytes_max and size_bytes >= FRAME_SIZE_BYTES_MIN:
-                decode_header(data, 0, commit_log_offset)
-                data = file.read(commit_log_offset, size_bytes)
-            return decode_record(data, commit_log_offset=commit_log_offset)
-        except RecordCorruptedError as error:
-            if not self._starts.is_start(file, commit_log_offset) or _is_blank(data):
-                raise RecordNotFoundError(
-                    f"no record starts at commit-log offset {commit_log_offset}", commitLogOffset=commit_log_offset
-                ) from None
-            error.metadata["file"] = str(file.path)
-            error.metadata["commitLogOffset"] = str(commit_log_offset)
-            raise
+        return read_record(self._files, self._starts, commit_log_offset, self._ready().end_offset)
 
     def follow(self, start_offset: int, batch_bytes_max: int) -> Iterator[ReputBatch]:
         """Batches of what builders need, from `start_offset` (-1: the first record) on, for ever.
@@ -355,26 +283,7 @@ class CommitLog:
             raise InvalidArgumentError(
                 f"batch_bytes_max is {batch_bytes_max}; 0 or more is possible", field="batch_bytes_max"
             )
-        first_offset, flushed_offset = self._files.first_offset, self.flushed_offset
-        start = first_offset if start_offset == -1 else start_offset
-        if not first_offset <= start <= flushed_offset:
-            raise OffsetOutOfRangeError(
-                f"commit-log offset {start} is outside the flushed log, which has {first_offset} to {flushed_offset}",
-                offset=start,
-                firstOffset=first_offset,
-                lastOffset=flushed_offset,
-            )
-        if start < flushed_offset:
-            try:
-                head = self._files.read(start, 128)
-                decode_header(head, 0, start)
-            except RecordCorruptedError:
-                file = self._files.find(start)
-                if file is None or self._starts.is_start(file, start):
-                    raise
-                raise RecordNotFoundError(
-                    f"no record starts at commit-log offset {start}", commitLogOffset=start
-                ) from None
+        start = check_start(self._files, self._starts, start_offset, self.flushed_offset)
         return follow_log(self._files, self._commits, start, min(batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX))
 
     # -- inside
@@ -506,10 +415,3 @@ class CommitLog:
             write_snapshot(self._fs, self._own_directory, snapshot)
             self._snapshot_offset = end_offset
         self.progress.write_checkpoint(self.flushed_offset, self._flushed_store_time_millis)
-
-
-def _is_blank(data: bytes) -> bool:
-    try:
-        return decode_header(data, 0).is_blank
-    except RecordCorruptedError:
-        return False
