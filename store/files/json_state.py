@@ -50,6 +50,6 @@ def read_json_state(fs: FileSystem, path: Path) -> dict[str, Any] | None:
         return None
     try:
         state = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # damage may nest as deep as it likes
         return None
     return state if isinstance(state, dict) else None

@@ -83,6 +83,8 @@ def decode_unique_key(text: str, *, now_millis: int | None = None, time_zone: tz
     begin_millis = _month_begin_millis(now_millis, time_zone)
     if begin_millis + span_millis > now_millis:
         begin_millis = _month_begin_millis(begin_millis - 1, time_zone)
+    if begin_millis + span_millis > now_millis:
+        return None  # more than a month since a month began
     ip = socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)
     return UniqueKey(ip, pid, class_loader_hash, begin_millis + span_millis, counter)
 

@@ -42,6 +42,7 @@ from store.format.record_layout import (
     TOPIC_SIZE_BYTES_MAX_V1,
     decode_crc_digits,
     masked_crc,
+    resembles_crc_property,
 )
 
 __all__ = [
@@ -238,11 +239,9 @@ def _check_frame_crc(frame: memoryview, properties_at: int, where: int) -> None:
     if len(frame) - properties_at < CRC_PROPERTY_SIZE_BYTES:
         return
     tail = bytes(frame[-CRC_PROPERTY_SIZE_BYTES:])
-    stored = decode_crc_digits(tail[len(CRC_MARKER) : -1])
     if tail.startswith(CRC_MARKER):
         crc = masked_crc(frame[:-CRC_PROPERTY_SIZE_BYTES])
-        if stored != crc or tail[-1] != 2:
+        if decode_crc_digits(tail[len(CRC_MARKER) : -1]) != crc or tail[-1] != 2:
             raise corrupted(where, f"the frame's CRC is {crc}, its __CRC32# says {tail!r}")
-    elif stored is not None and stored == masked_crc(frame[:-CRC_PROPERTY_SIZE_BYTES]):
-        # The right ten digits in the right place under another name: the name itself is damaged.
-        raise corrupted(where, f"the name of the property __CRC32# reads {tail[: len(CRC_MARKER)]!r}")
+    elif resembles_crc_property(tail):
+        raise corrupted(where, f"the property __CRC32# is damaged and reads {tail!r}")

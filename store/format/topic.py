@@ -122,13 +122,16 @@ def encode_topic_table(topics: Mapping[str, TopicConfig], previous: bytes | str 
     version["timestamp"] = time_millis
     document["dataVersion"] = version
     document["topicConfigTable"] = {name: _encode_config(config) for name, config in topics.items()}
-    return json.dumps(document, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()
+    # Half of a surrogate pair has no UTF-8; as JSON's escape it stays what it was.
+    return json.dumps(document, indent="\t", separators=(",", ":"), ensure_ascii=False).encode(
+        errors="backslashreplace"
+    )
 
 
 def _load(data: bytes | str) -> dict[str, Any]:
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _malformed(str(error)) from error
     if not isinstance(document, dict):
         raise _malformed("it is no object")

@@ -5,6 +5,7 @@ and, where there is one, the whole frame its `__CRC32#`. The walk ends at the fi
 
 - zeros behind which nothing was ever written: the end of the log;
 - bytes that are no record, and behind them no record either: a torn write, the tail that a crash may leave;
+- a record without `__CRC32#` that cannot be what was written, and behind it nothing of the log: a torn write too;
 - bytes that are no record, and behind them a record that knows its place: damage. Nothing is cut then.
 """
 
@@ -23,6 +24,7 @@ from store.format.record import (
     decode_header,
     decode_record,
 )
+from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
 
 CHUNK_BYTES = 8 << 20
 HEADER_BYTES_MAX = 128  # more than the longest frame head
@@ -41,7 +43,7 @@ class WalkEnd:
         last_record: offset and size of the last record seen, or None.
         last_store_time_millis: the greatest store time seen.
         record_count: how many records were seen.
-        is_guarded: whether the last record seen carries a `__CRC32#`.
+        is_guarded: whether the last record, seen or before the begin, carries a `__CRC32#`.
     """
 
     end_offset: int
@@ -63,15 +65,16 @@ def walk_log(
     `pulse` is called between records, once for each piece of the log that is read, with how far the walk is.
     """
     end = WalkEnd(begin_offset)
+    before = files.find(begin_offset - CRC_PROPERTY_SIZE_BYTES)
+    if before is not None and begin_offset <= before.last_offset:
+        end.is_guarded = before.read(begin_offset - CRC_PROPERTY_SIZE_BYTES, len(CRC_MARKER)) == CRC_MARKER
     while (file := files.find(end.end_offset)) is not None:
         if not _walk_file(file, end, see, pulse):
             break
     return end
 
 
-def _walk_file(
-    file: MappedFile, end: WalkEnd, see: Callable[[Record], None], pulse: Callable[[WalkEnd], None]
-) -> bool:
+def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None], pulse: Callable[[WalkEnd], None]) -> bool:
     """Walks to the file's end (True) or to the end of the log (False)."""
     base, chunk, at = end.end_offset, b"", 0
     while True:
@@ -138,9 +141,11 @@ def _is_torn(record: Record, file: MappedFile, *, follows_guarded: bool) -> bool
     lie bytes that are neither zeros nor the log's: then this one lost its own to a tear. A store that was told to write
     none from here on has zeros behind its last record.
     """
+    looks_torn = _looks_torn(record)
+    if not looks_torn and not follows_guarded:
+        return False
     behind = file.read(record.next_offset, HEADER_BYTES_MAX)
-    is_suspect = _looks_torn(record) or (follows_guarded and any(behind[:BLANK_SIZE_BYTES]))
-    return is_suspect and not _goes_on(behind, file, record.next_offset)
+    return (looks_torn or any(behind[:BLANK_SIZE_BYTES])) and not _goes_on(behind, file, record.next_offset)
 
 
 def _goes_on(head: bytes, file: MappedFile, offset: int) -> bool:
