@@ -3,6 +3,8 @@
 - Frames come prepared; under the lock only three numbers (and the frame's CRC) are filled in, and one `pwritev` for each
   file concerned writes the whole batch.
 - A frame that does not fit, with 8 bytes for a blank behind it, closes the file with a blank and opens the next file.
+- Of a batch that goes on in another file the later file is written first: until the current one is closed by its blank,
+  nothing leads there, so a batch is never found half.
 - New files are made before the first byte of a batch is written, so a full disk refuses the whole batch and leaves nothing.
 - Queue offsets and the end of the log change only after the write succeeded. A write that failed half-way could leave whole
   frames behind the end, which a recovery would take for records: they are zeroed. Where a full disk refuses even that (one
@@ -133,6 +135,11 @@ class Appender:
             self.end_offset = position
         return receipts
 
+    def close(self) -> None:
+        """Takes back what a failed write may have left; errors as `append`."""
+        with self._lock:
+            self._zero_unfinished()
+
     def snapshot(self) -> tuple[int, tuple[int, int] | None, dict[QueueKey, int]]:
         """End of the log, its last record (offset, size) and the next offset of each queue, at one moment."""
         with self._lock:
@@ -171,7 +178,7 @@ class Appender:
 
     def _write(self, runs: Sequence[tuple[int, list[bytearray | bytes], int]], end_offset: int) -> None:
         try:
-            for begin, parts, size_bytes in runs:
+            for begin, parts, size_bytes in reversed(runs):
                 if parts:
                     self._file(begin).write_parts(begin, parts, size_bytes)
         except (OSError, DiskFullError) as error:

@@ -9,10 +9,14 @@ import os
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import structlog
+
 from commitlog_svc.appender import Appender, AppendReceipt
+from commitlog_svc.disk_space import DiskSpace, DiskUsage
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.group_commit import GroupCommit
 from commitlog_svc.housekeeping import Chore, Housekeeper
@@ -22,6 +26,8 @@ from commitlog_svc.message_check import MessageChecker, NewMessage
 from commitlog_svc.progress import ProgressTable
 from commitlog_svc.recovery import RecoveredLog, RecoveryProgress, recover_log
 from commitlog_svc.reput import BATCH_BYTES_MAX, ReputBatch, follow_log
+from commitlog_svc.retention import Retention
+from commitlog_svc.retention_state import RetentionEvent
 from commitlog_svc.safe_point import DurableMark, Snapshot, write_snapshot
 from commitlog_svc.store_root import StoreRoot
 from commitlog_svc.topics import TopicTable
@@ -43,12 +49,16 @@ from store.format.record import Record
 
 CHECKPOINT_SECONDS = 1.0
 SNAPSHOT_SECONDS = 5.0
+RETENTION_SECONDS = 0.05
 MARKER_SECONDS = 1.0  # a log without an abort marker looks so often whether there is room for it
 
 
 def clock_millis_now() -> int:
     """Milliseconds since 1970 UTC."""
     return time.time_ns() // 1_000_000
+
+
+_log = structlog.get_logger("reput.commitlog")
 
 
 class CommitLog:
@@ -97,10 +107,13 @@ class CommitLog:
         self._mark: DurableMark | None = None
         self._snapshot_offset = -1
         self._flushed_store_time_millis = 0
+        self._written_times: deque[tuple[int, int]] = deque()  # ends of appends that are not flushed, with their times
         self._close_lock = threading.Lock()
         self._closing = threading.Event()
         self._closed = False
         self._is_marked = True
+        self._disk: DiskSpace | None = None
+        self._retention: Retention | None = None
         self._housekeeper: Housekeeper | None = None
 
     # -- life
@@ -126,9 +139,11 @@ class CommitLog:
             )
             self.topics.load(self.recovered.queue_offsets)
             self.progress.load()
+            directory = self._files.directory if self._fs.is_dir(self._files.directory) else self.root.directory
+            self._disk = DiskSpace(self._fs, directory, self._settings.disk_limits)
             if not self.root.read_only:
+                self._retention = self._load_retention(self._disk)
                 self._mark_open()
-                self._mark = DurableMark(self._fs, self._own_directory)
         except BaseException:
             self._files.close()
             self.root.release(clean=False)  # the marker stays as it was found
@@ -154,8 +169,11 @@ class CommitLog:
         clean = False
         try:
             if not self.root.read_only and self._commits.failure is None:
+                self._appender.close()
                 self._write_safe_points()
                 clean = True
+        except DiskFullError as error:
+            _log.warning("log.not_closed_cleanly", error=error.message)  # the next start walks from the last snapshot
         finally:
             if self._mark is not None:
                 self._mark.close()
@@ -206,9 +224,11 @@ class CommitLog:
             return "recovering"
         if self._commits.failure is not None:
             return "fenced"
-        if self._appender.disk_full or not self._is_marked:
+        if self.root.read_only:
+            return "read-only"
+        if self._appender.disk_full or not self._is_marked or (self._disk is not None and self._disk.is_full):
             return "disk-full"
-        return "read-only" if self.root.read_only else "serving"
+        return "serving"
 
     @property
     def problem(self) -> str:
@@ -218,6 +238,16 @@ class CommitLog:
         if self.state == "disk-full":
             return "no space left for the log: free some, appends go on by themselves"
         return ""
+
+    @property
+    def disk_usage(self) -> DiskUsage | None:
+        """The disk under the log, as it was half a second ago at most; None until recovered."""
+        return self._disk.usage if self._disk is not None else None
+
+    @property
+    def retention_events(self) -> tuple[RetentionEvent, ...]:
+        """What retention removed, oldest first."""
+        return self._retention.events if self._retention is not None else ()
 
     # -- appending
 
@@ -253,6 +283,7 @@ class CommitLog:
             raise fatal from error
         last = receipts[-1]
         end_offset = last.commit_log_offset + last.store_size_bytes
+        self._written_times.append((end_offset, last.store_time_millis))
         self._commits.note_written(end_offset)
         if sync or (sync is None and self._settings.flush_mode == "sync"):
             self._commits.wait_flushed(end_offset)
@@ -308,11 +339,16 @@ class CommitLog:
                 f"no space left for the abort marker of {self.root.directory}: free some and try again",
                 file=self.root.directory / ABORT_NAME,
             )
+        if self._disk is not None:
+            self._disk.refuse_full()
 
     def _mark_open(self) -> None:
-        """Puts the abort marker; without room for it the log is served for reading until there is some."""
+        """Puts abort marker and durable mark; without room for them the log is served for reading until there is some."""
         try:
             self.root.mark_open()
+            if self._mark is None:
+                self._mark = DurableMark(self._fs, self._own_directory)
+                self._mark.begin(self.recovered.end_offset)
             self._is_marked = True
         except DiskFullError:
             self._is_marked = False
@@ -360,23 +396,41 @@ class CommitLog:
             self._housekeeper = Housekeeper(self._chores(), self._commits.fail)
             self._housekeeper.start()
 
+    def _load_retention(self, disk: DiskSpace) -> Retention:
+        found = self.recovered
+        retention = Retention(
+            self._fs,
+            self._own_directory,
+            self._files,
+            self._settings.retention_limits,
+            disk,
+            self.progress.needed_offsets,
+            # The file with the last record before the snapshot stays: a recovery believes the snapshot by that record.
+            lambda: max(self._snapshot_offset, found.walked_from_offset) - 1,
+            self._clock_millis,
+            on_removed=self._starts.forget,
+        )
+        retention.load(found.end_offset)
+        return retention
+
     def _flush_files(self, begin_offset: int, end_offset: int) -> None:
-        assert self._appender is not None
-        store_time_millis = self._appender.last_store_time_millis if self._appender.end_offset == end_offset else 0
         for file in self._files.files:
             if file.first_offset < end_offset and file.last_offset > begin_offset:
                 file.flush()
         if self._mark is not None:
             self._mark.write(end_offset)
-        if store_time_millis:
-            self._flushed_store_time_millis = store_time_millis
+        while self._written_times and self._written_times[0][0] <= end_offset:
+            store_time_millis = self._written_times.popleft()[1]
+            self._flushed_store_time_millis = max(self._flushed_store_time_millis, store_time_millis)
 
     def _fenced(self, error: StoreError) -> None:
         self._on_fenced(error)
 
     def _chores(self) -> list[Chore]:
+        assert self._retention is not None
         return [
             Chore("next-file", 0.0, self._make_next_file_ahead),
+            Chore("retention", RETENTION_SECONDS, self._retention.turn),
             Chore("abort-marker", MARKER_SECONDS, self._mark_open_late),
             Chore("checkpoint", CHECKPOINT_SECONDS, self._write_checkpoint),
             Chore("snapshot", SNAPSHOT_SECONDS, self._write_safe_points),

@@ -2,6 +2,9 @@
 
 from typing import Protocol
 
+from commitlog_svc.disk_space import DiskLimits
+from commitlog_svc.retention import RetentionLimits
+
 
 class LogSettings(Protocol):
     """See `settings.CommitLogSettings`, which has them all."""
@@ -45,3 +48,11 @@ class LogSettings(Protocol):
     @property
     def default_topic_queue_count(self) -> int:
         """Queues of a new topic."""
+
+    @property
+    def retention_limits(self) -> RetentionLimits:
+        """When files go."""
+
+    @property
+    def disk_limits(self) -> DiskLimits:
+        """When the disk counts as filling and as full."""

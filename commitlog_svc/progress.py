@@ -17,11 +17,12 @@ from store.format import paths
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
 
 BUILDERS = ("consumequeue", "index")
+SWITCHED_OFF = -1  # what a builder reports that needs nothing of the log
 
 
 @dataclass(frozen=True, slots=True)
 class BuilderProgress:
-    """Everything before `next_offset` (bytes of the log) is applied and on the disk."""
+    """Everything before `next_offset` (bytes of the log) is applied and on the disk; SWITCHED_OFF: nothing ever will be."""
 
     next_offset: int
     store_time_millis: int
@@ -52,14 +53,14 @@ class ProgressTable:
                 self._written = StoreCheckpoint()
 
     def report(self, builder: str, next_offset: int, store_time_millis: int, flushed_offset: int) -> None:
-        """A builder says how far it has come.
+        """A builder says how far it has come, or that it is SWITCHED_OFF.
 
         Raises:
             InvalidArgumentError: no such builder, or an offset that is not in the flushed log.
         """
         if builder not in BUILDERS:
             raise InvalidArgumentError(f"there is no builder {builder!r}", field="builder", builder=builder)
-        if not 0 <= next_offset <= flushed_offset:
+        if next_offset != SWITCHED_OFF and not 0 <= next_offset <= flushed_offset:
             raise InvalidArgumentError(
                 f"{builder} cannot be at {next_offset}: the log is flushed up to {flushed_offset}",
                 field="next_offset",
@@ -70,14 +71,21 @@ class ProgressTable:
             self._builders[builder] = BuilderProgress(next_offset, store_time_millis)
 
     def next_offsets(self) -> dict[str, int]:
-        """Where each builder that ever reported is."""
+        """Where each builder that ever reported is; SWITCHED_OFF is said too."""
         with self._lock:
             return {name: progress.next_offset for name, progress in self._builders.items()}
+
+    def needed_offsets(self) -> dict[str, int]:
+        """From where on each builder needs the log: all of it while it has not reported; without those that need nothing."""
+        reported = self.next_offsets()
+        needed = {name: reported.get(name, 0) for name in BUILDERS}
+        return {name: offset for name, offset in needed.items() if offset != SWITCHED_OFF}
 
     def write_checkpoint(self, flushed_offset: int, flushed_store_time_millis: int) -> None:
         """Replaces the checkpoint if anything has changed."""
         with self._lock:
-            queues, indexes = self._builders.get("consumequeue"), self._builders.get("index")
+            running = {name: b for name, b in self._builders.items() if b.next_offset != SWITCHED_OFF}
+            queues, indexes = running.get("consumequeue"), running.get("index")
             checkpoint = dataclasses.replace(
                 self._written,
                 physic_msg_timestamp=flushed_store_time_millis,

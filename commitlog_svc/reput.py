@@ -2,6 +2,9 @@
 
 Nothing beyond the flushed offset is shown: a queue must never point at a record that a power cut could still take. The
 receiver keeps its own place; the same records may be shown again.
+
+A receiver may be as slow as it likes. So a follower keeps nothing but its offset from one batch to the next, no batch and
+no open file, and a batch is small enough that all places that there are may hold one (services/lanes.py).
 """
 
 from collections.abc import Iterator
@@ -9,12 +12,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from store.dispatch import DispatchRequest
-from store.errors import RecordCorruptedError
+from store.errors import OffsetOutOfRangeError, RecordCorruptedError
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import BLANK_SIZE_BYTES, IncompleteRecordError, decode_dispatch, decode_header
 
 BATCH_BYTES_MAX = 4 << 20
-BATCH_REQUEST_COUNT_MAX = 8192
+# A request is about 1 KiB of objects before it is bytes, and several followers may be filling a batch.
+BATCH_REQUEST_COUNT_MAX = 4096
+READ_BYTES = 1 << 20  # of log at once; a batch is no larger, unless its one record is
+# Of answer: what a receiver that does not read makes us hold, about four times over (bytes, gRPC's copy, the heap's gaps).
+ANSWER_BYTES_MAX = 256 << 10
+REQUEST_OVERHEAD_BYTES = 96  # of a request in an answer, besides its texts
 HEARTBEAT_SECONDS = 1.0
 
 
@@ -39,36 +47,63 @@ class FlushProgress(Protocol):
         """The flushed offset, once it is greater than `offset` or the time is up."""
 
 
+class LogFollower:
+    """Batches from an offset on; made by `follow_log`."""
+
+    def __init__(self, files: MappedFileQueue, flushes: FlushProgress, start_offset: int, batch_bytes_max: int) -> None:
+        self._files = files
+        self._flushes = flushes
+        self._offset = start_offset
+        self._batch_bytes_max = batch_bytes_max
+
+    def __iter__(self) -> Iterator[ReputBatch]:
+        return self
+
+    def __next__(self) -> ReputBatch:
+        flushed_offset = self._flushes.flushed_offset
+        if self._offset >= flushed_offset:
+            flushed_offset = self._flushes.wait_beyond(self._offset, HEARTBEAT_SECONDS)
+        requests: list[DispatchRequest] = []
+        if self._offset < flushed_offset:
+            requests, self._offset = read_batch(self._files, self._offset, flushed_offset, self._batch_bytes_max)
+        return ReputBatch(requests, self._offset, self._files.first_offset, flushed_offset)
+
+
 def follow_log(
     files: MappedFileQueue, flushes: FlushProgress, start_offset: int, batch_bytes_max: int
 ) -> Iterator[ReputBatch]:
     """Batches from `start_offset` (a record's or blank's start) on; an empty one when nothing came for a second.
 
     Raises:
+        OffsetOutOfRangeError: retention took the next record away before it was shown.
         RecordCorruptedError: a record on the way is damaged.
     """
-    offset = start_offset
-    while True:
-        flushed_offset = flushes.flushed_offset
-        if offset >= flushed_offset:
-            flushed_offset = flushes.wait_beyond(offset, HEARTBEAT_SECONDS)
-        requests: list[DispatchRequest] = []
-        if offset < flushed_offset:
-            requests, offset = read_batch(files, offset, flushed_offset, batch_bytes_max)
-        yield ReputBatch(requests, offset, files.first_offset, flushed_offset)
+    return LogFollower(files, flushes, start_offset, batch_bytes_max)
 
 
 def read_batch(
     files: MappedFileQueue, offset: int, end_offset: int, batch_bytes_max: int
 ) -> tuple[list[DispatchRequest], int]:
-    """Records from `offset` on, about `batch_bytes_max` bytes of log, at least one; and where to go on."""
+    """Records from `offset` on, about `batch_bytes_max` bytes of log, at least one; and where to go on.
+
+    Raises:
+        OffsetOutOfRangeError, RecordCorruptedError: as `follow_log`.
+    """
     requests: list[DispatchRequest] = []
+    answer_bytes = 0
     file = files.find(offset)
+    if file is None and offset < files.first_offset:
+        raise OffsetOutOfRangeError(
+            f"commit-log offset {offset} was removed by retention; the log now begins at {files.first_offset}",
+            offset=offset,
+            firstOffset=files.first_offset,
+            lastOffset=end_offset,
+        )
     if file is None:
         raise RecordCorruptedError(f"no log file holds offset {offset}", commitLogOffset=offset)
-    chunk = file.read(offset, min(batch_bytes_max, end_offset - offset))
+    chunk = file.read(offset, min(batch_bytes_max, READ_BYTES, end_offset - offset))
     base, at = offset, 0
-    while base + at < end_offset and len(requests) < BATCH_REQUEST_COUNT_MAX:
+    while base + at < end_offset and len(requests) < BATCH_REQUEST_COUNT_MAX and answer_bytes < ANSWER_BYTES_MAX:
         if at + BLANK_SIZE_BYTES > len(chunk):
             break
         try:
@@ -92,8 +127,14 @@ def read_batch(
                 raise
             return requests, blank
         requests.append(request)
+        answer_bytes += _answer_bytes(request)
         at += request.record_size_bytes
     return requests, base + at
+
+
+def _answer_bytes(request: DispatchRequest) -> int:
+    texts = len(request.topic) + len(request.unique_key) + sum(map(len, request.keys)) + 2 * len(request.keys)
+    return texts + REQUEST_OVERHEAD_BYTES
 
 
 def _blank_end(chunk: bytes, at: int, offset: int, file_end: int) -> int | None:

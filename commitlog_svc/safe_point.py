@@ -100,7 +100,17 @@ class DurableMark:
 
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
+        self._directory = directory
         self._fd = fs.open(directory / "durable", os.O_RDWR | os.O_CREAT)
+
+    def begin(self, offset: int) -> None:
+        """A recovery ended at `offset`: the mark itself is on the disk afterwards, with its name.
+
+        Otherwise a power cut could take the mark, and a torn tail with later sectors in it would look like damage.
+        """
+        self.write(offset)
+        self._fs.fdatasync(self._fd)
+        self._fs.fsync_dir(self._directory)
 
     def write(self, offset: int) -> None:
         """The log is on the disk up to `offset`."""

@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from threading import BoundedSemaphore
 
 import grpc
 
 from commitlog_svc.appender import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.reput import ReputBatch
+from commitlog_svc.retention_state import RetentionEvent
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.convert import dispatch_to_proto, millis_to_timestamp, stored_message, timestamp_to_millis
 from services.status import to_status
-from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
+from store.errors import InvalidArgumentError, StoreError
 from store.format.host import Host, encode_host
 from store.format.record_layout import I64
 
@@ -22,7 +23,6 @@ BODY_BYTES_DEFAULT = 3_670_016
 BODY_BYTES_MAX = 4 << 20
 ANSWER_BYTES_MAX = (4 << 20) - 4096  # of several records: what a client takes by default
 SINGLE_ANSWER_BYTES_MAX = (4 << 20) + (96 << 10)  # a largest body with largest properties
-FOLLOWER_COUNT_MAX = 16
 UNKNOWN_HOST = Host("127.0.0.1", 0)
 SYNC_BY_FLUSH_MODE = {
     message_pb2.FLUSH_MODE_UNSPECIFIED: None,
@@ -44,7 +44,6 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         self._log = log
         self._broker_name = broker_name
         self._id_prefix = encode_host(Host.parse(store_host)).hex().upper()
-        self._followers = BoundedSemaphore(FOLLOWER_COUNT_MAX)
 
     def AppendMessages(
         self, request: pb.AppendMessagesRequest, context: grpc.ServicerContext
@@ -57,11 +56,14 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
     ) -> Iterator[pb.AppendMessageStreamResponse]:
         """See the proto."""
         peer = _peer(context)
-        for request in request_iterator:
+
+        def answer(request: pb.AppendMessageStreamRequest) -> pb.AppendMessageStreamResponse:
             try:
-                yield pb.AppendMessageStreamResponse(results=self._append(request, peer))
+                return pb.AppendMessageStreamResponse(results=self._append(request, peer))
             except StoreError as error:
-                yield pb.AppendMessageStreamResponse(error=to_status(error))
+                return pb.AppendMessageStreamResponse(error=to_status(error))
+
+        return map(answer, request_iterator)  # not a generator: one would keep each request while its reader sleeps
 
     def GetMessage(self, request: pb.GetMessageRequest, context: grpc.ServicerContext) -> pb.GetMessageResponse:
         """See the proto."""
@@ -111,21 +113,8 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
 
     def Reput(self, request: pb.ReputRequest, context: grpc.ServicerContext) -> Iterator[pb.ReputResponse]:
         """See the proto."""
-        batches = self._log.follow(request.start_offset, request.batch_bytes_max)
-        if not self._followers.acquire(blocking=False):
-            raise ResourceBusyError(f"{FOLLOWER_COUNT_MAX} followers are served already: try again later")
-        try:
-            for batch in batches:
-                if not context.is_active():
-                    return
-                yield pb.ReputResponse(
-                    requests=map(dispatch_to_proto, batch.requests),
-                    next_offset=batch.next_offset,
-                    log_first_offset=batch.log_first_offset,
-                    log_end_offset=batch.log_end_offset,
-                )
-        finally:
-            self._followers.release()
+        # Not a generator: one would keep each batch while its reader sleeps.
+        return map(_reput_response, self._log.follow(request.start_offset, request.batch_bytes_max))
 
     def ReportProgress(
         self, request: pb.ReportProgressRequest, context: grpc.ServicerContext
@@ -170,6 +159,12 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             if log.last_store_time_millis:
                 status.last_store_time.CopyFrom(millis_to_timestamp(log.last_store_time_millis))
             status.builder_next_offsets.update(log.progress.next_offsets())
+            usage = log.disk_usage
+            if usage is not None:
+                status.disk.total_bytes = usage.total_bytes
+                status.disk.free_bytes = usage.free_bytes
+                status.disk.level = usage.level.word
+            status.retention_events.extend(map(_retention_event, reversed(log.retention_events)))
         return status
 
     def _append(
@@ -199,6 +194,26 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             )
 
         return make
+
+
+def _reput_response(batch: ReputBatch) -> pb.ReputResponse:
+    return pb.ReputResponse(
+        requests=map(dispatch_to_proto, batch.requests),
+        next_offset=batch.next_offset,
+        log_first_offset=batch.log_first_offset,
+        log_end_offset=batch.log_end_offset,
+    )
+
+
+def _retention_event(event: RetentionEvent) -> pb.RetentionEvent:
+    return pb.RetentionEvent(
+        time=millis_to_timestamp(event.time_millis),
+        begin_offset=event.begin_offset,
+        end_offset=event.end_offset,
+        file_count=event.file_count,
+        reason=event.reason,
+        lost_builder_next_offsets=event.lost_builder_next_offsets,
+    )
 
 
 def _peer(context: grpc.ServicerContext) -> Host:

@@ -4,6 +4,9 @@ from typing import Literal
 
 import pydantic
 
+from commitlog_svc.disk_space import DiskLimits
+from commitlog_svc.retention import RetentionLimits
+from commitlog_svc.retention_times import parse_delete_hours
 from services.settings import StoreSettings
 from store.errors import InvalidArgumentError
 from store.format.host import Host
@@ -11,6 +14,7 @@ from store.format.host import Host
 FILE_SIZE_BYTES_MIN = 4096
 # A record's size is a signed 32-bit number, and so is a blank's.
 FILE_SIZE_BYTES_MAX = (1 << 31) - 1
+FILE_RESERVED_SECONDS_MAX = 100 * 366 * 86_400  # a hundred years: for ever
 
 
 class CommitLogSettings(StoreSettings):
@@ -25,6 +29,16 @@ class CommitLogSettings(StoreSettings):
         properties_crc: close each record with RocketMQ's `__CRC32#`, which guards all of it.
         auto_create_topic: the first message of a topic makes it.
         default_topic_queue_count: how many queues it gets.
+        file_reserved_seconds: a log file expires so long after it was first seen complete.
+        delete_when_hours: hours of the day, local time, at which expired files go; `04` or `04;16`.
+        disk_clean_ratio_percent, disk_clean_free_bytes: a disk used so far, with no more than that free: expired
+            files go at any hour.
+        disk_clean_forcibly_ratio_percent, disk_clean_forcibly_free_bytes: likewise: files go before they expire.
+        disk_full_ratio_percent, disk_full_free_bytes: likewise: appends are refused.
+        clean_file_forcibly_enabled: whether files may go before they expire.
+        delete_files_interval_millis: at least so long between two files.
+        delete_file_batch_count_max: at most so many files in each clean_resource_interval_millis.
+        clean_resource_interval_millis: see above.
     """
 
     address: str = "127.0.0.1:8082"
@@ -36,6 +50,18 @@ class CommitLogSettings(StoreSettings):
     properties_crc: bool = True
     auto_create_topic: bool = True
     default_topic_queue_count: int = pydantic.Field(8, ge=1, le=65_536)
+    file_reserved_seconds: int = pydantic.Field(259_200, ge=1, le=FILE_RESERVED_SECONDS_MAX)
+    delete_when_hours: str = "04"
+    disk_clean_ratio_percent: int = pydantic.Field(75, ge=1, le=100)
+    disk_clean_forcibly_ratio_percent: int = pydantic.Field(85, ge=1, le=100)
+    disk_full_ratio_percent: int = pydantic.Field(90, ge=1, le=100)
+    disk_clean_free_bytes: int = pydantic.Field(10 << 30, ge=0)
+    disk_clean_forcibly_free_bytes: int = pydantic.Field(3 << 30, ge=0)
+    disk_full_free_bytes: int = pydantic.Field(1 << 30, ge=0)
+    clean_file_forcibly_enabled: bool = True
+    delete_files_interval_millis: int = pydantic.Field(100, ge=0, le=60_000)
+    delete_file_batch_count_max: int = pydantic.Field(10, ge=1, le=50)
+    clean_resource_interval_millis: int = pydantic.Field(10_000, ge=0, le=3_600_000)
 
     @pydantic.field_validator("store_host")
     @classmethod
@@ -44,3 +70,36 @@ class CommitLogSettings(StoreSettings):
             return str(Host.parse(value))
         except InvalidArgumentError as error:
             raise ValueError(error.message) from error
+
+    @pydantic.field_validator("delete_when_hours")
+    @classmethod
+    def _are_hours(cls, value: str) -> str:
+        try:
+            parse_delete_hours(value)
+        except InvalidArgumentError as error:
+            raise ValueError(error.message) from error
+        return value
+
+    @property
+    def retention_limits(self) -> RetentionLimits:
+        """When files go."""
+        return RetentionLimits(
+            self.file_reserved_seconds * 1000,
+            parse_delete_hours(self.delete_when_hours),
+            self.delete_files_interval_millis,
+            self.delete_file_batch_count_max,
+            self.clean_resource_interval_millis,
+            self.clean_file_forcibly_enabled,
+        )
+
+    @property
+    def disk_limits(self) -> DiskLimits:
+        """When the disk counts as filling and as full."""
+        return DiskLimits(
+            self.disk_clean_ratio_percent,
+            self.disk_clean_forcibly_ratio_percent,
+            self.disk_full_ratio_percent,
+            self.disk_clean_free_bytes,
+            self.disk_clean_forcibly_free_bytes,
+            self.disk_full_free_bytes,
+        )

@@ -4,7 +4,8 @@
     brokerName=broker-a                broker_name = broker-a
     mappedFileSizeCommitLog=1048576    [commitlog] file_size_bytes = 1048576
     flushDiskType=SYNC_FLUSH           [commitlog] flush_mode = sync
-    fileReservedTime=48                listed as ignored
+    fileReservedTime=48                [commitlog] file_reserved_seconds = 172800
+    listenAddress=...                  listed as ignored
 
 Names are those of RocketMQ 5.3.3's MessageStoreConfig and BrokerConfig.
 """
@@ -19,6 +20,7 @@ LISTEN_PORT_DEFAULT = "10911"
 BROKER_IP_DEFAULT = "127.0.0.1"
 FLUSH_MODES = {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}
 QUEUE_UNIT_SIZE_BYTES = 20
+SECONDS_AN_HOUR = 3600
 
 # RocketMQ's name -> our component and name, where the value means the same.
 ALIASES: dict[str, tuple[str, str]] = {
@@ -31,6 +33,15 @@ ALIASES: dict[str, tuple[str, str]] = {
     "enabledAppendPropCRC": ("commitlog", "properties_crc"),
     "autoCreateTopicEnable": ("commitlog", "auto_create_topic"),
     "defaultTopicQueueNums": ("commitlog", "default_topic_queue_count"),
+    "fileReservedTime": ("commitlog", "file_reserved_seconds"),
+    "deleteWhen": ("commitlog", "delete_when_hours"),
+    "diskMaxUsedSpaceRatio": ("commitlog", "disk_clean_ratio_percent"),
+    "diskSpaceCleanForciblyRatio": ("commitlog", "disk_clean_forcibly_ratio_percent"),
+    "diskSpaceWarningLevelRatio": ("commitlog", "disk_full_ratio_percent"),
+    "cleanFileForciblyEnable": ("commitlog", "clean_file_forcibly_enabled"),
+    "deleteCommitLogFilesInterval": ("commitlog", "delete_files_interval_millis"),
+    "deleteFileBatchMax": ("commitlog", "delete_file_batch_count_max"),
+    "cleanResourceInterval": ("commitlog", "clean_resource_interval_millis"),
     "mappedFileSizeConsumeQueue": ("consumequeue", "file_size_bytes"),
     "maxHashSlotNum": ("index", "hash_slot_count"),
     "maxIndexNum": ("index", "entry_count_max"),
@@ -113,6 +124,8 @@ def _translate(name: str, value: str, source: str) -> str:
     if name == "mappedFileSizeConsumeQueue" and value.isascii() and value.isdigit():
         # RocketMQ rounds up to whole units.
         return str(-(-int(value) // QUEUE_UNIT_SIZE_BYTES) * QUEUE_UNIT_SIZE_BYTES)
+    if name == "fileReservedTime" and value.isascii() and value.isdigit():
+        return str(int(value) * SECONDS_AN_HOUR)
     return value
 
 

@@ -59,7 +59,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(SHARED, "broker_name", "broker-a", "", "The shard's name."),
     Setting(SHARED, "store_host", "127.0.0.1:10911", "IP:port", "Store host written into records; nobody dials it."),
     Setting(SHARED, "log_level", "info", "debug|info|warning|error", "Least level of log lines."),
-    Setting(SHARED, "worker_count", "64", "threads", "Calls that a service works on at the same time."),
+    Setting(SHARED, "worker_count", "64", "threads", "Calls, and as many streams, that a service works on."),
     Setting(SHARED, "address_file", "", "", "File that gets the bound address once the service listens."),
     Setting(SHARED, "parent_pid", "", "pid", "Process with which this one ends at once."),
     Setting(SHARED, "commitlog_target", "127.0.0.1:8082", "host:port|unix:/path", "Where the commitlog service is."),
@@ -74,18 +74,51 @@ SETTINGS: tuple[Setting, ...] = (
         "host:port|unix:/path",
         "Where the service listens; port 0: a free one.",
     ),
+    Setting("commitlog", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: nowhere."),
     Setting(
         "commitlog", "file_size_bytes", "1073741824", "bytes", "Size of a log file; an existing log decides itself."
     ),
     Setting("commitlog", "flush_mode", "async", "async|sync", "When an append is answered, unless it says so itself."),
     Setting("commitlog", "flush_interval_millis", "10", "milliseconds", "Most age of an unflushed record."),
     Setting(
-        "commitlog", "unflushed_bytes_max", "33554432", "bytes", "Most unflushed bytes; faster appends wait for the disk."
+        "commitlog",
+        "unflushed_bytes_max",
+        "33554432",
+        "bytes",
+        "Most unflushed bytes; faster appends wait for the disk.",
     ),
     Setting("commitlog", "message_size_bytes_max", "4194304", "bytes", "Largest body of a message."),
     Setting("commitlog", "properties_crc", "true", "true|false", "Write RocketMQ's __CRC32# property."),
     Setting("commitlog", "auto_create_topic", "true", "true|false", "A first message makes its topic."),
     Setting("commitlog", "default_topic_queue_count", "8", "queues", "Queues of a topic made by its first message."),
+    Setting(
+        "commitlog", "file_reserved_seconds", "259200", "seconds", "Log files expire so long after their last record."
+    ),
+    Setting("commitlog", "delete_when_hours", "04", "HH;HH...", "Hours, local time, at which expired log files go."),
+    Setting("commitlog", "disk_clean_ratio_percent", "75", "percent", "Disk in use: expired log files go at any hour."),
+    Setting("commitlog", "disk_clean_forcibly_ratio_percent", "85", "percent", "Disk in use: log files go unexpired."),
+    Setting("commitlog", "disk_full_ratio_percent", "90", "percent", "Disk in use: appends are refused."),
+    Setting(
+        "commitlog", "disk_clean_free_bytes", "10737418240", "bytes", "Only if no more is free does that ratio count."
+    ),
+    Setting(
+        "commitlog",
+        "disk_clean_forcibly_free_bytes",
+        "3221225472",
+        "bytes",
+        "Only if no more is free does that ratio count.",
+    ),
+    Setting(
+        "commitlog", "disk_full_free_bytes", "1073741824", "bytes", "Only if no more is free does that ratio count."
+    ),
+    Setting("commitlog", "clean_file_forcibly_enabled", "true", "true|false", "Log files may go before they expire."),
+    Setting(
+        "commitlog", "delete_files_interval_millis", "100", "milliseconds", "Least time between two removed files."
+    ),
+    Setting("commitlog", "delete_file_batch_count_max", "10", "files", "Most removals in each interval below."),
+    Setting(
+        "commitlog", "clean_resource_interval_millis", "10000", "milliseconds", "Interval that the above counts in."
+    ),
     Setting(
         "consumequeue",
         "address",
@@ -93,6 +126,7 @@ SETTINGS: tuple[Setting, ...] = (
         "host:port|unix:/path",
         "Where the service listens; port 0: a free one.",
     ),
+    Setting("consumequeue", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: nowhere."),
     Setting(
         "consumequeue",
         "file_size_bytes",
@@ -103,6 +137,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "index", "address", "127.0.0.1:8084", "host:port|unix:/path", "Where the service listens; port 0: a free one."
     ),
+    Setting("index", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: nowhere."),
     Setting(
         "index", "hash_slot_count", "5000000", "slots", "Hash slots of an index file; existing files decide themselves."
     ),
@@ -113,6 +148,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "gateway", "address", "127.0.0.1:8081", "host:port|unix:/path", "Where the service listens; port 0: a free one."
     ),
+    Setting("gateway", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: nowhere."),
     Setting(
         "gateway", "shards", "", "name=commitlog,consumequeue,index;...", "The shards; empty: the one of the targets."
     ),

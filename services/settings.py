@@ -51,7 +51,8 @@ class ServiceSettings(pydantic.BaseModel):
         address_file: gets the bound address once the service listens.
         parent_pid: the process with which this one ends at once.
         log_level: least level of log lines.
-        worker_count: calls worked on at the same time.
+        worker_count: calls, and as many append streams, worked on at the same time.
+        metrics_address: `HOST:PORT` of the page for Prometheus; empty = none.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -61,6 +62,7 @@ class ServiceSettings(pydantic.BaseModel):
     parent_pid: int | None = None
     log_level: str = "info"
     worker_count: int = pydantic.Field(64, ge=4, le=1024)
+    metrics_address: str = ""
 
 
 class StoreSettings(ServiceSettings):

@@ -94,6 +94,9 @@ class FileSystem(Protocol):
     def disk_free(self, path: PathLike) -> int:
         """Bytes that may still be written on the disk of `path`."""
 
+    def disk_usage(self, path: PathLike) -> tuple[int, int]:
+        """Size of the disk of `path` without what is kept for root, and what may still be written; bytes."""
+
 
 @contextmanager
 def _shortage_named(path: str) -> Iterator[None]:
@@ -292,6 +295,12 @@ class RealFileSystem:
         """See FileSystem."""
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
+
+    def disk_usage(self, path: PathLike) -> tuple[int, int]:
+        """See FileSystem."""
+        state = os.statvfs(path)
+        used_blocks = state.f_blocks - state.f_bfree
+        return (used_blocks + state.f_bavail) * state.f_frsize, state.f_bavail * state.f_frsize
 
 
 class OverlayFileSystem(RealFileSystem):

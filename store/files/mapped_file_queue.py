@@ -4,14 +4,19 @@
   in 20 digits. Other names in the directory belong to somebody else and are left alone.
 - Files are gapless. They are added at the end (`add_next`), dropped at the front (`retire`) or, after a crash, at the end
   (`drop_from`); never in the middle.
-- Only the owner of the directory adds and drops, from one thread at a time; everybody may read at the same time: the
-  list of files is replaced, never changed.
+- Only the owner of the directory adds and drops; one thread may add while another retires. Everybody may read at the same
+  time: the list of files is replaced, never changed.
+- Files go one by one, so that what is left is gapless whenever the process dies, and a file that could not be removed is
+  still in the list. Its descriptor is closed when the last reader lets go of the MappedFile, never under one.
 - With `staging` a new file is made whole (blocks allocated, flushed) outside the directory and then renamed into it,
   so that a crash never leaves a short file for others to stumble over; a RocketMQ broker refuses to start on one.
 - The size is that of the files that exist; the setting only rules an empty directory.
 """
 
+import contextlib
 import os
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -57,7 +62,7 @@ class MappedFileQueue:
         self._allocate = allocate
         self._staging = staging
         self._files: tuple[MappedFile, ...] = ()
-        self._removed: list[MappedFile] = []
+        self._list_lock = threading.Lock()  # held to replace the list, not while files are made or removed
 
     def load(self) -> None:
         """Finds and opens the files; StoreCorruptedError when one is missing between two others or has a wrong size.
@@ -178,26 +183,29 @@ class MappedFileQueue:
             self._fs.rename(making, path)
         self._fs.fsync_dir(self.directory)
         file = MappedFile(self._fs, path, offset, self.file_size_bytes)
-        self._files = (*self._files, file)
+        with self._list_lock:
+            self._files = (*self._files, file)
         return file
 
-    def retire(self, before_offset: int) -> list[Path]:
-        """Removes the files that lie wholly before an address, never the last one; returns their paths."""
+    def retire(self, before_offset: int, count_max: int | None = None) -> list[Path]:
+        """Removes the files that lie wholly before an address, oldest first, never the last one; returns their paths.
+
+        Args:
+            before_offset: a file that reaches beyond it stays.
+            count_max: remove no more than that many.
+
+        Raises:
+            OSError: a file could not be removed; it and all behind it stay.
+            FlushFailedError: files are gone, but the directory could not be flushed.
+        """
         assert self._writable
-        keep = list(self._files)
-        removed = []
-        while len(keep) > 1 and keep[0].last_offset <= before_offset:
-            removed.append(keep.pop(0))
-        self._remove(keep, removed)
-        return [file.path for file in removed]
+        old = [file for file in self._files[:-1] if file.last_offset <= before_offset]
+        return self._remove(old[:count_max])
 
     def drop_from(self, offset: int) -> list[Path]:
-        """Removes the files that begin at or behind an address; returns their paths."""
+        """Removes the files that begin at or behind an address, newest first; returns their paths; errors like `retire`."""
         assert self._writable
-        keep = [file for file in self._files if file.first_offset < offset]
-        removed = [file for file in self._files if file.first_offset >= offset]
-        self._remove(keep, removed)
-        return [file.path for file in removed]
+        return self._remove([file for file in reversed(self._files) if file.first_offset >= offset])
 
     def truncate(self, offset: int) -> None:
         """Forgets everything from an address on: later files go, the rest of its file is zeroed, all on the disk."""
@@ -222,8 +230,7 @@ class MappedFileQueue:
 
     def close(self) -> None:
         """Closes the files; without a flush."""
-        files, self._files = (*self._files, *self._removed), ()
-        self._removed.clear()
+        files, self._files = self._files, ()
         for file in files:
             file.close()
 
@@ -233,10 +240,18 @@ class MappedFileQueue:
         else:
             self._fs.ftruncate(fd, self.file_size_bytes)
 
-    def _remove(self, keep: list[MappedFile], removed: list[MappedFile]) -> None:
-        self._files = tuple(keep)
-        for file in removed:
-            self._fs.unlink(file.path)
-        if removed:
-            self._fs.fsync_dir(self.directory)
-        self._removed.extend(removed)  # a reader may be inside one of them: closed with the queue
+    def _remove(self, files: list[MappedFile]) -> list[Path]:
+        removed: list[Path] = []
+        try:
+            for file in files:
+                with contextlib.suppress(FileNotFoundError):  # somebody was faster
+                    self._fs.unlink(file.path)
+                with self._list_lock:
+                    self._files = tuple(kept for kept in self._files if kept is not file)
+                # A reader may be inside it; another file that got its number would be read instead.
+                weakref.finalize(file, self._fs.close, file.fd)
+                removed.append(file.path)
+        finally:
+            if removed:
+                self._fs.fsync_dir(self.directory)
+        return removed

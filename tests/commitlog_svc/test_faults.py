@@ -82,7 +82,11 @@ def test_rmq_2706_any_refused_flush_on_the_way_of_an_append_fences(
 
 @pytest.mark.parametrize(
     ("kind", "path", "number"),
-    [("pwrite", "topics.json", errno.EIO), ("open", "reput/commitlog/0000", errno.EROFS), ("rename", "0000", errno.EIO)],
+    [
+        ("pwrite", "topics.json", errno.EIO),
+        ("open", "reput/commitlog/0000", errno.EROFS),
+        ("rename", "0000", errno.EIO),
+    ],
 )
 def test_a_disk_that_fails_before_the_record_is_written_fences_with_its_words(
     tmp_path: Path, kind: str, path: str, number: int
@@ -240,3 +244,13 @@ def test_locks_are_given_back_when_the_abort_marker_cannot_be_removed(tmp_path: 
         log.close()
     with open_log(tmp_path / "s") as again:
         append(again, new_message())
+
+
+def test_a_stop_on_a_full_disk_keeps_everything_and_says_that_it_was_not_clean(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    with open_log(tmp_path / "s", fs) as log:
+        append(log, new_message(b"first"))
+        fs.fail("open", errno.ENOSPC, path="snapshot.json", lasting=True)
+    assert (tmp_path / "s" / "abort").exists()
+    with open_log(tmp_path / "s") as log:
+        assert bodies(log) == [b"first"]

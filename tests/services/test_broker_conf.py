@@ -37,6 +37,15 @@ brokerClusterName = DefaultCluster
 brokerName = broker-b
 brokerId = 0
 fileReservedTime = 48
+deleteWhen=04;16
+diskMaxUsedSpaceRatio=88
+diskSpaceCleanForciblyRatio=89
+diskSpaceWarningLevelRatio=91
+cleanFileForciblyEnable=false
+deleteCommitLogFilesInterval=200
+deleteFileBatchMax=5
+cleanResourceInterval=20000
+listenAddress=x
 storePathRootDir=/data/store
 mappedFileSizeCommitLog=1048576
 mappedFileSizeConsumeQueue=6001
@@ -66,12 +75,21 @@ listenPort=10921
         ("commitlog", "properties_crc"): "true",
         ("commitlog", "auto_create_topic"): "false",
         ("commitlog", "default_topic_queue_count"): "4",
+        ("commitlog", "file_reserved_seconds"): "172800",
+        ("commitlog", "delete_when_hours"): "04;16",
+        ("commitlog", "disk_clean_ratio_percent"): "88",
+        ("commitlog", "disk_clean_forcibly_ratio_percent"): "89",
+        ("commitlog", "disk_full_ratio_percent"): "91",
+        ("commitlog", "clean_file_forcibly_enabled"): "false",
+        ("commitlog", "delete_files_interval_millis"): "200",
+        ("commitlog", "delete_file_batch_count_max"): "5",
+        ("commitlog", "clean_resource_interval_millis"): "20000",
         ("consumequeue", "file_size_bytes"): "6020",  # RocketMQ rounds up to whole units of 20 bytes
         ("index", "hash_slot_count"): "1000",
         ("index", "entry_count_max"): "4000",
         ("index", "enabled"): "false",
     }
-    assert conf.ignored_names == ("brokerClusterName", "brokerId", "fileReservedTime")
+    assert conf.ignored_names == ("brokerClusterName", "brokerId", "listenAddress")
 
 
 @pytest.mark.parametrize(

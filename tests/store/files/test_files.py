@@ -1,9 +1,12 @@
 """The disk door, fixed-size files as one address space, locks, marker and small state."""
 
+import contextlib
+import errno
 import fcntl
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ from store.files.file_system import OverlayFileSystem, RealFileSystem
 from store.files.json_state import read_json_state, write_json_state
 from store.files.locks import BrokerLock, OwnerLock, is_held_by_other, refuse_foreign_broker
 from store.files.mapped_file_queue import MappedFileQueue
+from tests.support.faulty_file_system import FaultyFileSystem
 
 REAL = RealFileSystem()
 # What Java's FileChannel.tryLock(0, 1, false) asks of the kernel, held until stdin ends.
@@ -198,3 +202,101 @@ def test_the_overlay_never_writes_below_the_root(tmp_path: Path) -> None:
     assert 8 == overlay.stat_size(tmp_path / "new" / "deep" / "file")
     overlay.unlink(tmp_path / "new" / "moved")
     assert not overlay.exists(tmp_path / "new" / "moved")
+
+
+def open_descriptors(directory: Path) -> list[str]:
+    """Names of the files below a directory that this process holds open, removed ones included."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{fd}")
+            if target.startswith(str(directory)):
+                found.append(target.removeprefix(f"{directory}/"))
+    return sorted(found)
+
+
+def test_a_retired_file_is_closed_once_its_last_reader_lets_go(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    for _ in range(4):
+        files.add_next()
+    files.write(0, b"x" * 400)
+    held = files.find(150)
+    assert held is not None
+
+    files.retire(300)
+
+    assert b"x" * 100 == held.read(100, 100)
+    assert [f"{100:020d} (deleted)", f"{300:020d}"] == open_descriptors(tmp_path)
+    del held
+    assert [f"{300:020d}"] == open_descriptors(tmp_path)
+    files.close()
+    assert [] == open_descriptors(tmp_path)
+
+
+def test_retire_takes_no_more_files_than_asked_for(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    for _ in range(4):
+        files.add_next()
+
+    assert [tmp_path / ("0" * 20)] == files.retire(10_000, count_max=1)
+    assert [] == files.retire(10_000, count_max=0)
+    assert 100 == files.first_offset
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_file_that_cannot_be_removed_is_not_forgotten(tmp_path: Path, nth: int) -> None:
+    fs = FaultyFileSystem()
+    files = MappedFileQueue(fs, tmp_path, 100)
+    for _ in range(4):
+        files.add_next()
+    fs.fail("unlink", errno.EIO, nth=nth)
+
+    with pytest.raises(OSError, match="Input/output"):
+        files.retire(300)
+
+    assert [f.path.name for f in files.files] == REAL.listdir(tmp_path)
+    assert (nth - 1) * 100 == files.first_offset
+    files.retire(300)
+    assert [f"{300:020d}"] == REAL.listdir(tmp_path)
+
+
+def test_retire_takes_the_oldest_first_and_drop_from_the_newest(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    files = MappedFileQueue(fs, tmp_path, 100)
+    for _ in range(6):
+        files.add_next()
+    fs.calls.clear()
+    files.retire(200)
+    files.drop_from(300)
+
+    removed = [int(Path(call.path).name) for call in fs.calls if call.kind == "unlink"]
+    assert [0, 100, 500, 400, 300] == removed
+    assert [f"{200:020d}"] == REAL.listdir(tmp_path)
+
+
+def test_a_file_that_somebody_else_removed_is_gone_for_us_too(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    for _ in range(3):
+        files.add_next()
+    (tmp_path / f"{0:020d}").unlink()
+
+    files.retire(200)
+
+    assert 200 == files.first_offset
+
+
+def test_retiring_while_another_thread_adds_loses_neither(tmp_path: Path) -> None:
+    files = queue(tmp_path)
+    count = 150
+    for _ in range(count):
+        files.add_next()
+    adding = threading.Thread(target=lambda: [files.add_next() for _ in range(count)])
+    adding.start()
+    for retired in range(count):
+        files.retire(retired * 100)
+    adding.join()
+
+    assert 2 * count * 100 == files.last_offset
+    assert [f.path.name for f in files.files] == REAL.listdir(tmp_path)
+    assert len(files.files) * 100 == files.last_offset - files.first_offset
+    assert REAL.listdir(tmp_path) == open_descriptors(tmp_path)

@@ -1,0 +1,147 @@
+"""DiskSpace: how full the disk under the log is, in RocketMQ's three steps and one word more.
+
+    ok               nothing to do
+    clean            expired files go at any hour                       diskMaxUsedSpaceRatio
+    clean-forcibly   files go before they expire                        diskSpaceCleanForciblyRatio
+    full             appends are refused, reading goes on               diskSpaceWarningLevelRatio
+
+A step is reached when the disk is used up to its ratio and, besides, no more than its watermark is free: 90 % of ten
+terabytes leaves one free, which is no emergency; and on a disk smaller than the watermarks the ratios alone decide. "Used" is
+what `df` says: blocks kept for root count neither as used nor as free.
+
+The answer is never older than LOOK_SECONDS, whoever asks: appends go on by themselves once there is room. A disk that does
+not answer keeps its last level: an append that finds no room is refused by the disk itself.
+"""
+
+import enum
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from store.errors import DiskFullError
+from store.files.file_system import FileSystem
+
+LOOK_SECONDS = 0.5
+
+_log = structlog.get_logger("reput.commitlog")
+
+
+class DiskLevel(enum.IntEnum):
+    """How pressing it is."""
+
+    OK = 0
+    CLEAN = 1
+    CLEAN_FORCIBLY = 2
+    FULL = 3
+
+    @property
+    def word(self) -> str:
+        """As status and log say it: `clean-forcibly`."""
+        return self.name.lower().replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """Where the steps begin: percent of the disk in use and, at the same time, at most so many bytes free."""
+
+    clean_percent: int = 75
+    clean_forcibly_percent: int = 85
+    full_percent: int = 90
+    clean_free_bytes: int = 10 << 30
+    clean_forcibly_free_bytes: int = 3 << 30
+    full_free_bytes: int = 1 << 30
+
+    def level(self, total_bytes: int, free_bytes: int) -> DiskLevel:
+        """The step that a disk is on."""
+        steps = (
+            (DiskLevel.FULL, self.full_percent, self.full_free_bytes),
+            (DiskLevel.CLEAN_FORCIBLY, self.clean_forcibly_percent, self.clean_forcibly_free_bytes),
+            (DiskLevel.CLEAN, self.clean_percent, self.clean_free_bytes),
+        )
+        if total_bytes <= 0:
+            return DiskLevel.OK  # a file system that does not count
+        used_bytes = total_bytes - free_bytes
+        for level, percent, watermark_bytes in steps:
+            if used_bytes * 100 >= percent * total_bytes and free_bytes <= watermark_bytes:
+                return level
+        return DiskLevel.OK
+
+
+@dataclass(frozen=True, slots=True)
+class DiskUsage:
+    """A disk at one moment."""
+
+    total_bytes: int
+    free_bytes: int
+    level: DiskLevel
+
+
+class DiskSpace:
+    """The disk of one directory; thread-safe.
+
+    Args:
+        fs: the door to the disk.
+        directory: lies on it.
+        limits: where the steps begin.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: Path, limits: DiskLimits, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._limits = limits
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._usage = DiskUsage(0, 0, DiskLevel.OK)
+        self._looked_at: float | None = None
+        self._is_mute = False
+
+    def look(self) -> DiskUsage:
+        """The disk as it is now."""
+        with self._lock:
+            self._looked_at = self._clock()
+            try:
+                total_bytes, free_bytes = self._fs.disk_usage(self._directory)
+            except OSError as error:
+                if not self._is_mute:
+                    _log.warning("disk.no_answer", directory=str(self._directory), error=str(error))
+                self._is_mute = True
+                return self._usage
+            self._is_mute = False
+            level = self._limits.level(total_bytes, free_bytes)
+            if level is not self._usage.level:
+                say = _log.warning if level > DiskLevel.CLEAN else _log.info
+                say("disk.level", level=level.word, free_bytes=free_bytes, total_bytes=total_bytes)
+            self._usage = DiskUsage(total_bytes, free_bytes, level)
+            return self._usage
+
+    @property
+    def usage(self) -> DiskUsage:
+        """The disk as it was at most LOOK_SECONDS ago."""
+        looked_at = self._looked_at
+        if looked_at is None or self._clock() - looked_at >= LOOK_SECONDS:
+            return self.look()
+        return self._usage
+
+    @property
+    def is_full(self) -> bool:
+        """Whether appends are refused."""
+        return self.usage.level is DiskLevel.FULL
+
+    def refuse_full(self) -> None:
+        """DiskFullError when nothing more should be written."""
+        usage = self.usage
+        if usage.level is DiskLevel.FULL:
+            raise DiskFullError(
+                f"the disk of {self._directory} has {usage.free_bytes} of {usage.total_bytes} bytes left: "
+                "free some, writing then goes on by itself",
+                directory=self._directory,
+                freeBytes=usage.free_bytes,
+                totalBytes=usage.total_bytes,
+            )

@@ -1,0 +1,188 @@
+"""What retention remembers in `reput/commitlog/retention.json`: what it removed, how old the files are, its clock.
+
+An event is written *before* its file is removed: a crash between the two leaves an event that says too much, which the next
+start corrects by looking which files are there. The other order could lose one. If the disk is too full even for that, the
+file goes first and the event is written into the room that this makes; should a crash come between, the start finds the log
+beginning later than was remembered and makes an event of it (`outside`), as it does when somebody else took files away.
+
+So the events together account for every byte that is missing. At most EVENT_COUNT_MAX are kept: neighbours are merged, the
+oldest first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from commitlog_svc.age_clock import Reading
+from store.files.file_system import FileSystem
+from store.files.json_state import read_json_state, write_json_state
+
+EVENT_COUNT_MAX = 64
+# Removals of one kind are one event while each comes within this time of the one before.
+MERGE_MILLIS = 10 * 60 * 1000
+FILE_NAME = "retention.json"
+
+EXPIRED = "expired"
+DISK_CLEAN = "disk-clean"
+DISK_CLEAN_FORCIBLY = "disk-clean-forcibly"
+OUTSIDE = "outside"
+# A merged event says the worst of its parts.
+REASONS = (EXPIRED, DISK_CLEAN, OUTSIDE, DISK_CLEAN_FORCIBLY)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionEvent:
+    """Files that went.
+
+    Attributes:
+        time_millis: when, since 1970 by the wall clock; of the last file.
+        begin_offset: the log began here before.
+        end_offset: it begins here since.
+        file_count: how many files that were.
+        reason: one of REASONS.
+        lost_builder_next_offsets: builders that had not yet applied what went, and where they were.
+    """
+
+    time_millis: int
+    begin_offset: int
+    end_offset: int
+    file_count: int
+    reason: str
+    lost_builder_next_offsets: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionState:
+    """Everything in the file; `events` oldest first, `first_offset` -1 when there was no log yet."""
+
+    events: tuple[RetentionEvent, ...] = ()
+    first_offset: int = -1
+    seen_millis: dict[int, int] = field(default_factory=dict)
+    clock: Reading | None = None
+
+
+def add_event(events: Sequence[RetentionEvent], event: RetentionEvent) -> tuple[RetentionEvent, ...]:
+    """The events with one more, which begins where the last one ends."""
+    kept = list(events)
+    if kept and _are_one(kept[-1], event):
+        kept[-1] = merge_events(kept[-1], event)
+    else:
+        kept.append(event)
+    while len(kept) > EVENT_COUNT_MAX:
+        kept[:2] = [merge_events(kept[0], kept[1])]
+    return tuple(kept)
+
+
+def merge_events(first: RetentionEvent, second: RetentionEvent) -> RetentionEvent:
+    """One event for two neighbours."""
+    lost = dict(first.lost_builder_next_offsets)
+    for builder, offset in second.lost_builder_next_offsets.items():
+        lost[builder] = min(offset, lost.get(builder, offset))
+    return RetentionEvent(
+        second.time_millis,
+        first.begin_offset,
+        second.end_offset,
+        first.file_count + second.file_count,
+        max(first.reason, second.reason, key=REASONS.index),
+        lost,
+    )
+
+
+def events_that_happened(
+    events: Sequence[RetentionEvent], remembered_first_offset: int, first_offset: int, file_size_bytes: int, now: int
+) -> tuple[RetentionEvent, ...]:
+    """The events as the files bear them out: cut where files are still there, one more where files went unnoticed.
+
+    Args:
+        events: as they were written.
+        remembered_first_offset: where the log began when they were written; -1 when unknown.
+        first_offset: where it begins.
+        file_size_bytes: of a log file.
+        now: milliseconds since 1970, for an event that has to be made.
+    """
+    true: list[RetentionEvent] = []
+    for event in events:
+        if event.end_offset <= first_offset:
+            true.append(event)
+        elif event.begin_offset < first_offset:
+            file_count = (first_offset - event.begin_offset) // file_size_bytes
+            true.append(replace(event, end_offset=first_offset, file_count=file_count))
+    told_offset = true[-1].end_offset if true else remembered_first_offset
+    if 0 <= told_offset < first_offset:
+        file_count = (first_offset - told_offset) // file_size_bytes
+        return add_event(true, RetentionEvent(now, told_offset, first_offset, file_count, OUTSIDE))
+    return tuple(true)
+
+
+def write_retention_state(fs: FileSystem, directory: Path, state: RetentionState) -> None:
+    """Replaces the file; DiskFullError and FlushFailedError leave the old one."""
+    clock = state.clock
+    value: dict[str, Any] = {
+        "first_offset": state.first_offset,
+        "events": [
+            {
+                "time_millis": event.time_millis,
+                "begin_offset": event.begin_offset,
+                "end_offset": event.end_offset,
+                "file_count": event.file_count,
+                "reason": event.reason,
+                "lost_builder_next_offsets": event.lost_builder_next_offsets,
+            }
+            for event in state.events
+        ],
+        "files_seen_millis": {str(offset): millis for offset, millis in state.seen_millis.items()},
+        "clock": None
+        if clock is None
+        else {
+            "age_millis": clock.age_millis,
+            "boot_id": clock.boot_id,
+            "boot_millis": clock.boot_millis,
+            "wall_millis": clock.wall_millis,
+        },
+    }
+    write_json_state(fs, directory / FILE_NAME, value)
+
+
+def read_retention_state(fs: FileSystem, directory: Path) -> RetentionState:
+    """What the file says; an empty state when there is none, or one that makes no sense."""
+    value = read_json_state(fs, directory / FILE_NAME)
+    if value is None:
+        return RetentionState()
+    try:
+        clock = value["clock"]
+        return RetentionState(
+            tuple(_read_event(event) for event in value["events"]),
+            int(value["first_offset"]),
+            {int(offset): int(millis) for offset, millis in value["files_seen_millis"].items()},
+            Reading(
+                int(clock["age_millis"]), str(clock["boot_id"]), int(clock["boot_millis"]), int(clock["wall_millis"])
+            )
+            if clock
+            else None,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return RetentionState()
+
+
+def _read_event(value: dict[str, Any]) -> RetentionEvent:
+    reason = str(value["reason"])
+    if reason not in REASONS:
+        raise ValueError(reason)
+    return RetentionEvent(
+        int(value["time_millis"]),
+        int(value["begin_offset"]),
+        int(value["end_offset"]),
+        int(value["file_count"]),
+        reason,
+        {str(builder): int(offset) for builder, offset in value["lost_builder_next_offsets"].items()},
+    )
+
+
+def _are_one(last: RetentionEvent, event: RetentionEvent) -> bool:
+    return (
+        last.end_offset == event.begin_offset
+        and last.reason == event.reason
+        and last.lost_builder_next_offsets.keys() == event.lost_builder_next_offsets.keys()
+        and 0 <= event.time_millis - last.time_millis <= MERGE_MILLIS
+    )
