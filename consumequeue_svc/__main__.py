@@ -1,166 +1,114 @@
 """Runs the consumequeue service: `python -m consumequeue_svc`."""
 
-import contextlib
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
 
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.recovery import refuse_rocksdb
+from consumequeue_svc.recovery import refuse_rocksdb, saved_file_size_bytes
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.settings import ConsumeQueueSettings
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
-from services.clients.commitlog import CommitLogClient, ReputBatch
-from services.reput_tail import ReputTail
+from services.builder_process import BuilderProcess, LogRange
+from services.clients.commitlog import CommitLogClient
 from services.server import ServiceServer, main
 from services.settings import Origins
 from store.builders.progress import BuilderProgress
-from store.errors import OffsetOutOfRangeError, StoreError
+from store.errors import StoreError
 from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
-from store.files.locks import OwnerLock, refuse_foreign_broker
 from store.format.paths import own_state_dir
 from store.format.queue_unit import QueueUnit
 from store.readers.queue_reader import detect_queue_file_size
 
 BUILDER = "consumequeue"
-REPORT_SECONDS = 1.0
-WAIT_SECONDS = 0.1
 _log = structlog.get_logger("reput.consumequeue")
 
 
-class ConsumeQueueProcess:
-    """The service's life: wait for the log, open the queues, follow, stop."""
+class QueuePart:
+    """The queues of a root, and the servicer that answers from them."""
 
-    def __init__(self, server: ServiceServer, settings: ConsumeQueueSettings) -> None:
-        self._server = server
+    def __init__(
+        self, fs: FileSystem, settings: ConsumeQueueSettings, servicer: ConsumeQueueServicer, progress: BuilderProgress
+    ) -> None:
+        self._fs = fs
         self._settings = settings
-        self._fs: FileSystem = OverlayFileSystem() if settings.read_only else RealFileSystem()
+        self._servicer = servicer
+        self._progress = progress
+        self._checkpoint = Path(own_state_dir(str(settings.store), BUILDER)) / "checkpoint.json"
         # Looked at before the commit log is asked: once that runs, the marker is its own.
-        self._is_clean_store = not has_abort_marker(self._fs, settings.store)
-        self._client = CommitLogClient(settings.commitlog_target)
-        self._builder: ConsumeQueueBuilder | None = None
-        self._tail: ReputTail | None = None
-        self._lock: OwnerLock | None = None
-        self._waiting_for = ""
-        self._is_serving = False
-        self._done = threading.Event()
-        self.progress = BuilderProgress()
-        self.servicer = ConsumeQueueServicer(self.progress, self._read_times, self._last_error)
+        self._is_clean_store = not has_abort_marker(fs, settings.store)
+        self.on_flushed: Callable[[int, int | None], None] | None = None
 
-    def run(self) -> None:
-        """Recovers and follows the log until stopped."""
+    def check(self) -> None:
+        """See BuilderPart."""
+        refuse_rocksdb(self._fs, self._settings.store)
+
+    def open(self, log: LogRange, *, drop_cache: bool) -> ConsumeQueueBuilder:
+        """See BuilderPart."""
+        table = ConsumeQueueTable(self._settings.store, self._fs, self._file_size_bytes())
+        builder = ConsumeQueueBuilder(table, self._checkpoint, progress=self._progress, on_flushed=self.on_flushed)
         try:
-            self._run()
-        finally:
-            self._done.set()
+            table.load(drop_cache=drop_cache)
+            builder.recover(
+                is_clean_store=self._is_clean_store, log_first_offset=log.first_offset, log_end_offset=log.end_offset
+            )
+        except BaseException:
+            table.close()
+            raise
+        self._servicer.open(table)
+        return builder
 
-    def stop(self) -> None:
-        """Ends `run` and writes the checkpoint."""
-        self._server.stopping.set()
-        if self._tail is not None:
-            self._tail.stop()
-        self._done.wait()
-        if self._builder is not None:
-            self._builder.stop()
-        self._client.close()
-        if self._lock is not None:
-            self._lock.release()
+    def open_unbuilt(self) -> None:
+        """See BuilderPart; queues cannot be switched off."""
+        raise NotImplementedError
 
-    def _run(self) -> None:
-        root = self._settings.store
-        log_range = self._wait_for_log()
-        if log_range is None:
-            return
-        refuse_rocksdb(self._fs, root)
-        state_dir = Path(own_state_dir(str(root), BUILDER))
-        if not self._settings.read_only:
-            refuse_foreign_broker(root)
-            lock = OwnerLock(state_dir / "lock")
-            lock.acquire()
-            self._lock = lock
-        table = ConsumeQueueTable(root, self._fs, self._file_size_bytes(root))
-        table.load()
-        builder = ConsumeQueueBuilder(
-            table, state_dir / "checkpoint.json", progress=self.progress, on_flushed=self._report
-        )
-        builder.recover(is_clean_store=self._is_clean_store, log_first_offset=log_range[0], log_end_offset=log_range[1])
-        self._builder = builder
-        self.servicer.open(table)
-        self._tail = ReputTail(
-            self._client,
-            builder.start_offset,
-            lambda batch: builder.apply(
-                batch.requests, batch.next_offset, batch.log_first_offset, batch.log_end_offset
-            ),
-            on_progress=self._serve_when_caught_up,
-            stop_event=self._server.stopping,
-            on_out_of_range=self._resume_inside_log,
-        )
-        self._tail.run()
+    def shut(self) -> None:
+        """See BuilderPart."""
+        self._servicer.shut()
 
-    def _wait_for_log(self) -> tuple[int, int] | None:
-        """The log's range once it can be followed; None when stopped before."""
-        while not self._server.stopping.is_set():
-            try:
-                status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
-            except StoreError as error:
-                self._waiting_for = error.message
-                self._server.stopping.wait(WAIT_SECONDS)
-            else:
-                if status.state != "recovering":
-                    self._waiting_for = ""
-                    return status.log_first_offset, status.log_flushed_offset
-                self._waiting_for = "the commit log is recovering"
-                self._server.stopping.wait(WAIT_SECONDS)
-        return None
-
-    def _file_size_bytes(self, root: Path) -> int:
+    def _file_size_bytes(self) -> int:
         wanted = self._settings.file_size_bytes
-        found = detect_queue_file_size(self._fs, root)
+        found = detect_queue_file_size(
+            self._fs, self._settings.store, saved_file_size_bytes(self._fs, self._checkpoint)
+        )
         if found is not None and found != wanted:
             _log.warning("settings.existing_files_decide", name="file_size_bytes", setting=wanted, found=found)
         return found or wanted
 
-    def _serve_when_caught_up(self, batch: ReputBatch) -> None:
-        if not self._is_serving and not self.progress.catching_up:
-            self._is_serving = True
-            self._server.set_serving(True)
 
-    def _resume_inside_log(self, error: OffsetOutOfRangeError) -> None:
-        assert self._builder is not None
-        status = self._client.get_status()
-        self._builder.resume_inside(status.log_first_offset, status.log_flushed_offset)
+def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origins) -> None:
+    """Puts the service onto a server."""
+    client = CommitLogClient(settings.commitlog_target)
+    progress = BuilderProgress()
 
-    def _report(self, next_offset: int, store_time_millis: int | None) -> None:
-        if not self._settings.read_only:
-            with contextlib.suppress(StoreError):
-                self._client.report_progress(BUILDER, next_offset, store_time_millis, timeout_seconds=REPORT_SECONDS)
-
-    def _read_times(self, units: Sequence[QueueUnit], timeout_seconds: float) -> list[int]:
-        times: list[int] = []
+    def read_times(units: Sequence[QueueUnit], timeout_seconds: float) -> list[int]:
         offsets = [unit.commit_log_offset for unit in units]
-        for outcome in self._client.store_times_millis(offsets, timeout_seconds=timeout_seconds):
+        times: list[int] = []
+        for outcome in client.store_times_millis(offsets, timeout_seconds=timeout_seconds):
             if isinstance(outcome, StoreError):
                 raise outcome
             times.append(outcome)
         return times
 
-    def _last_error(self) -> str:
-        return self._waiting_for or (self._tail.last_error if self._tail is not None else "")
-
-
-def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origins) -> None:
-    """Puts the service onto a server."""
-    process = ConsumeQueueProcess(server, settings)
-    server.add(
-        "reput.consumequeue.v1.ConsumeQueueService",
-        pb_grpc.add_ConsumeQueueServiceServicer_to_server,
-        process.servicer,
+    servicer = ConsumeQueueServicer(progress, read_times)
+    fs: FileSystem = OverlayFileSystem() if settings.read_only else RealFileSystem()
+    part = QueuePart(fs, settings, servicer, progress)
+    process = BuilderProcess(
+        BUILDER,
+        settings.store,
+        part,
+        client,
+        progress,
+        server.set_serving,
+        server.stopping,
+        read_only=settings.read_only,
     )
+    part.on_flushed = process.flushed
+    servicer.state = process.state
+    server.add("reput.consumequeue.v1.ConsumeQueueService", pb_grpc.add_ConsumeQueueServiceServicer_to_server, servicer)
     server.on_stop(process.stop)
     server.in_background(process.run)
 

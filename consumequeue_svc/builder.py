@@ -1,24 +1,18 @@
-"""ConsumeQueueBuilder: applies the log's tail to the queues and knows how far it is.
-
-Theory of operation: one thread calls `apply` with batches in log order (at least once: records before `next_offset` are
-passed over). Units are written at once and flushed, with the checkpoint behind them, at most every second and at the
-end. The checkpoint never says more than the disk holds; after a crash the queues are cut back to it (`recovery.py`).
-"""
+"""ConsumeQueueBuilder: a `FollowingBuilder` of queues; after a crash they are cut back or replayed (`recovery.py`)."""
 
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.recovery import resume, save_checkpoint
+from consumequeue_svc.recovery import Resume, resume, save_checkpoint, save_replay_mark
+from store.builders.following_builder import FollowingBuilder
 from store.builders.progress import BuilderProgress
 from store.dispatch import DispatchRequest
-from store.errors import FlushFailedError
-
-CHECKPOINT_INTERVAL_SECONDS = 1.0
 
 
-class ConsumeQueueBuilder:
+class ConsumeQueueBuilder(FollowingBuilder):
     """Keeps the queues of one root equal to its log.
 
     Args:
@@ -38,18 +32,14 @@ class ConsumeQueueBuilder:
         on_flushed: Callable[[int, int | None], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.progress = progress or BuilderProgress()
+        super().__init__(progress=progress, on_flushed=on_flushed, clock=clock)
         self._table = table
         self._checkpoint = checkpoint
-        self._on_flushed = on_flushed
-        self._clock = clock
-        self._saved_at = clock()
-        self._saved_offset = -1
-        self._is_fenced = False
         self._is_replay = False
+        self._hidden: list[tuple[ConsumeQueue, list[Path]]] = []
 
     def recover(self, *, is_clean_store: bool, log_first_offset: int, log_end_offset: int) -> None:
-        """Finds out where to go on; the log's range is in bytes."""
+        """Finds out where to go on and cuts the queues back to there; the log's range is in bytes."""
         found = resume(
             self._table.fs,
             self._checkpoint,
@@ -57,88 +47,79 @@ class ConsumeQueueBuilder:
             is_clean_store=is_clean_store,
             log_size_bytes=log_end_offset - log_first_offset,
         )
-        self._is_replay = found.is_replay
-        self.progress.see_log(log_first_offset, log_end_offset)
         if found.next_offset > log_end_offset:
-            self.rebuild()
-            self.progress.see_log(log_first_offset, log_end_offset)
-            return
-        self.progress.advance(found.next_offset, found.store_time_millis)
-        if not found.is_replay:
-            # From here on the files may be ahead of the checkpoint.
-            self._table.cut(log_end_offset)
-            self._save(is_clean=False)
-
-    def start_offset(self) -> int:
-        """Where the tail shall begin (bytes; -1 = the log's first record)."""
-        return self.progress.next_offset
-
-    def rebuild(self) -> None:
-        """Applies the whole log again: the log is not the one that the queues were made from."""
-        self.progress.restart()
-        self._is_replay = True
-        self._table.forget_replay()
-
-    def resume_inside(self, log_first_offset: int, log_end_offset: int) -> None:
-        """The log has no record at `start_offset`: its front was retired, or it is another log."""
-        if 0 <= self.progress.next_offset < log_first_offset:
-            self.progress.advance(log_first_offset)
-        else:
-            self.rebuild()
-
-    def apply(
-        self, requests: Sequence[DispatchRequest], next_offset: int, log_first_offset: int, log_end_offset: int
-    ) -> None:
-        """Applies a batch; a batch without requests only moves the clock.
-
-        Args:
-            requests: records in log order.
-            next_offset: the log position behind the batch (bytes).
-            log_first_offset: the log's first record (bytes).
-            log_end_offset: end of the flushed log (bytes).
-        """
+            self._table.forget_replay()
+            found = Resume(-1, 0, is_replay=True)
+        self.progress.retreat(found.next_offset, found.store_time_millis)
         self.progress.see_log(log_first_offset, log_end_offset)
-        applied = self.progress.next_offset
-        if requests and requests[0].commit_log_offset < applied:
-            requests = [request for request in requests if request.commit_log_offset >= applied]
-        if requests:
-            self._table.apply(requests, is_replay=self._is_replay)
-        if self._is_replay and next_offset >= log_end_offset:
-            self._table.end_replay(log_first_offset)
-            self._is_replay = False
-            self._saved_at = -CHECKPOINT_INTERVAL_SECONDS
-        self.progress.advance(max(next_offset, applied), requests[-1].store_time_millis if requests else None)
-        # A replay has nothing to save: until its end the files hold both what was and what is found.
-        if not self._is_replay and self._clock() - self._saved_at >= CHECKPOINT_INTERVAL_SECONDS:
-            self._save(is_clean=False)
+        self._last_record = found.last_record
+        self._is_marked = found.is_marked
+        self._is_replay = found.is_replay
+        if self._is_replay:
+            # What it keeps it must find on the disk, and what only memory holds must get there.
+            self._table.mark_all_dirty()
+            self._table.drop_cache()
+            return
+        self._table.cut(log_end_offset)
+        self.progress.advance(found.next_offset)
 
-    def stop(self) -> None:
-        """Flushes, writes the checkpoint and closes the queues."""
-        if not self._is_fenced and not self._is_replay and self.progress.next_offset >= 0:
-            self._save(is_clean=True)
-        self._table.close()
+    def begin(self) -> None:
+        """See FollowingBuilder."""
+        if self._is_replay and not self._is_marked:
+            save_replay_mark(self._table.fs, self._checkpoint, self._table)
+            self._is_marked = True
+        super().begin()
 
-    def _save(self, *, is_clean: bool) -> None:
-        next_offset = self.progress.next_offset
-        if next_offset != self._saved_offset or is_clean:
-            self._flush()
-            save_checkpoint(
+    @property
+    def _may_expire(self) -> bool:
+        return not self._is_replay
+
+    def _put(self, requests: Sequence[DispatchRequest]) -> None:
+        self._table.apply(requests, is_replay=self._is_replay)
+
+    def _reach_end(self, log_first_offset: int) -> bool:
+        if not self._is_replay:
+            return False
+        self._table.end_replay(log_first_offset)
+        self._is_replay = False
+        return True
+
+    def _start_over(self) -> None:
+        self._table.forget_replay()
+        save_replay_mark(self._table.fs, self._checkpoint, self._table)
+        self._table.mark_all_dirty()
+        self._is_replay = True
+
+    def _write_checkpoint(self, *, is_clean: bool) -> None:
+        self._table.flush()
+        if self._is_replay:
+            save_replay_mark(
                 self._table.fs,
                 self._checkpoint,
                 self._table,
-                next_offset,
+                self.progress.next_offset,
                 self.progress.store_time_millis,
-                is_clean=is_clean,
+                self._last_record,
             )
-            self._saved_offset = next_offset
-        self._saved_at = self._clock()
-        if self._on_flushed is not None:
-            self._on_flushed(next_offset, self.progress.store_time_millis or None)
+            return
+        save_checkpoint(
+            self._table.fs,
+            self._checkpoint,
+            self._table,
+            self.progress.next_offset,
+            self.progress.store_time_millis,
+            last_record=self._last_record,
+            is_clean=is_clean,
+        )
 
-    def _flush(self) -> None:
-        try:
-            self._table.flush()
-        except FlushFailedError:
-            # A second flush would say OK without having written anything: only a restart knows what the disk holds.
-            self._is_fenced = True
-            raise
+    def _hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
+        self._hidden = self._table.hide_expired(log_first_offset, file_count_max)
+        return [path for _, paths in self._hidden for path in paths]
+
+    def _remove_hidden(self, paths: Sequence[Path]) -> None:
+        for queue, hidden in self._hidden:
+            queue.remove_hidden(hidden)
+        self._hidden = []
+
+    def _close(self) -> None:
+        self._table.close()

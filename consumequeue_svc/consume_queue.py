@@ -3,7 +3,8 @@
 Rules, from `ConsumeQueue` of RocketMQ 5.3.3 unless said otherwise:
 - Unit n lies at byte n * 20; a file is made when its first unit comes, in full size, sparse.
 - A queue whose first message is not number 0 begins with the file that holds it; the places before are filled.
-- A gap is filled in the same way (RocketMQ would put the unit in the wrong place).
+- A gap is filled in the same way (RocketMQ would put the unit in the wrong place). A gap wider than the log has room for
+  records is no gap but a damaged position (`_can_be`): that record is left out.
 - A message whose position is taken is dropped, except number 0: then the topic was deleted and made again, and the
   queue starts anew.
 
@@ -12,24 +13,36 @@ are compared and kept; whatever differs is written; what is left behind the last
 takes away what was right.
 """
 
-from itertools import pairwise
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, encode_queue_unit
+from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, decode_queue_unit, encode_queue_unit
+from store.format.record import FRAME_SIZE_BYTES_MIN
 from store.readers.open_files import OpenFile, OpenFiles
 from store.readers.queue_reader import QueueUnits, file_offsets
 
 FILLER_BYTES = encode_queue_unit(FILLER)
 FILL_UNIT_COUNT = 16_384
 SCAN_BYTES = 65_536
+# RocketMQ uses up a position for a message that it refuses (#6570), so that a gap needs no record. More than so many
+# in a row have not been seen; their fillers take 80 kB.
+BURNT_POSITION_COUNT_MAX = 4096
 
 
 class Applied(NamedTuple):
-    """What became of units: how many were dropped because their place was taken, and how many places were filled."""
+    """What became of units.
+
+    Attributes:
+        dropped_count: left out because their place was taken.
+        filled_count: places that were filled.
+        refused: position and commit-log offset of records whose position cannot be.
+    """
 
     dropped_count: int
     filled_count: int
+    refused: tuple[tuple[int, int], ...] = ()
 
 
 class ConsumeQueue:
@@ -44,6 +57,7 @@ class ConsumeQueue:
         units: the queue as readers see it.
         dirty: files written since they were last flushed.
         dirty_directories: folders whose entries changed since.
+        replayed: next position of the replay; None when none runs or it has not come here.
     """
 
     def __init__(self, files: OpenFiles, directory: Path, file_size_bytes: int) -> None:
@@ -52,26 +66,38 @@ class ConsumeQueue:
         self.dirty_directories: set[Path] = set()
         self._files = files
         self._file_offsets: set[int] = set()
-        self._replayed: int | None = None  # next position of the replay; None when none runs or it has not come here
+        self._damaged_offsets: set[int] = set()
+        self._tail_crc: tuple[int, int] | None = None  # (end, CRC up to there)
+        self.replayed: int | None = None
 
     def load(self) -> None:
         """Finds out what the files hold; a file of a wrong length gets its full one."""
-        offsets = file_offsets(self._files.fs, self.units.directory)
-        for offset in offsets:
-            path = self.units.path_of(offset)
-            if self._files.fs.stat_size(path) != self.units.file_size_bytes:
-                self._files.create(path, self.units.file_size_bytes)
+        size = self.units.file_size_bytes
+        paths = self.files_on_disk()
+        offsets = [int(path.name) for path in paths]
+        for offset, path in zip(offsets, paths, strict=True):
+            if self._files.fs.stat_size(path) != size:
+                self._files.create(path, size)
                 self.dirty.add(path)
+                self._damaged_offsets.add(offset)
         self._file_offsets = set(offsets)
         self.units.load()
 
-    @property
-    def has_all_files(self) -> bool:
-        """Whether no file is missing between the first and the last."""
+    def files_on_disk(self) -> list[Path]:
+        """The files of its folder, in order; a name that no file of this size can have is somebody else's."""
         size = self.units.file_size_bytes
-        return all(b - a == size for a, b in pairwise(sorted(self._file_offsets))) and all(
-            offset % size == 0 for offset in self._file_offsets
-        )
+        offsets = file_offsets(self._files.fs, self.units.directory)
+        return [self.units.path_of(offset) for offset in offsets if offset % size == 0]
+
+    def paths(self) -> list[Path]:
+        """The files, in order."""
+        return [self.units.path_of(offset) for offset in sorted(self._file_offsets)]
+
+    def is_whole(self, first_byte: int, end: int) -> bool:
+        """Whether there is every file from that byte to that unit, none of which had a wrong length."""
+        size, end_byte = self.units.file_size_bytes, end * UNIT_SIZE_BYTES
+        needed = range(first_byte, max(end_byte, first_byte + 1), size)
+        return all(offset in self._file_offsets and offset not in self._damaged_offsets for offset in needed)
 
     @property
     def first_file_offset(self) -> int:
@@ -86,11 +112,16 @@ class ConsumeQueue:
             is_replay: compare with what is there, see the top of this file.
         """
         dropped = filled = 0
+        refused: list[tuple[int, int]] = []
         run: list[bytes] = []
         run_at = expected = self._expected(is_replay=is_replay)
         for position, unit in placed:
             if expected is None or position > expected or (position == 0 and expected > 0):
                 self._write(run_at, run)
+                if not self._can_be(position, unit, expected):
+                    refused.append((position, decode_queue_unit(unit).commit_log_offset))
+                    run, run_at = [], expected
+                    continue
                 if expected is not None and position == 0:
                     if not is_replay and self.units.begin == 0 and self.units.read_bytes(0, 1) == unit:
                         dropped += 1  # the same record once more
@@ -107,12 +138,60 @@ class ConsumeQueue:
             expected += 1
         self._write(run_at, run)
         if is_replay:
-            self._replayed = expected
-        return Applied(dropped, filled)
+            self.replayed = expected
+        return Applied(dropped, filled, tuple(refused))
+
+    def tail_crc(self) -> int:
+        """CRC-32 over the last units, see `QueueUnits.tail_crc`; read again only when the end has moved."""
+        end = self.units.end
+        if self._tail_crc is None or self._tail_crc[0] != end:
+            self._tail_crc = end, self.units.tail_crc(end)
+        return self._tail_crc[1]
+
+    def mark_all_dirty(self) -> None:
+        """The next flush takes every file and folder: what is known of them was only read, perhaps from memory."""
+        self.dirty.update(self.paths())
+        directory = self.units.directory
+        self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
+
+    def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
+        """Takes files all of whose units point before the log's first record out of the queue, never the last file.
+
+        Returns:
+            at most so many paths; to be removed once a checkpoint without them is written.
+        """
+        if len(self._file_offsets) < 2:
+            return []
+        offsets = sorted(self._file_offsets)
+        first_byte = self.units.min_offset(log_first_offset) * UNIT_SIZE_BYTES
+        expired = [n for n in offsets[:-1] if n + self.units.file_size_bytes <= first_byte][:file_count_max]
+        self._hide(expired)
+        return [self.units.path_of(offset) for offset in expired]
+
+    def drop_before(self, first_byte: int) -> None:
+        """Removes files before that byte: a crash kept them from going after they had expired."""
+        expired = [offset for offset in self._file_offsets if offset < first_byte]
+        self._hide(expired)
+        self.remove_hidden(self.units.path_of(offset) for offset in expired)
+
+    def remove_hidden(self, paths: Iterable[Path]) -> None:
+        """Removes files that `hide_expired` gave."""
+        for path in paths:
+            self._files.forget(path)
+            with suppress(FileNotFoundError):
+                self._files.fs.unlink(path)
+            self.dirty_directories.add(path.parent)
+
+    def _hide(self, offsets: list[int]) -> None:
+        if offsets:
+            self._file_offsets.difference_update(offsets)
+            self.dirty.difference_update(map(self.units.path_of, offsets))
+            self.units.begin = min(self._file_offsets) // UNIT_SIZE_BYTES
+            self.units.forget_front()
 
     def forget_replay(self) -> None:
         """A replay begins, or begins anew."""
-        self._replayed = None
+        self.replayed = None
 
     def end_replay(self, log_first_offset: int) -> bool:
         """Cuts off what the replay did not confirm; whether anything was cut.
@@ -120,10 +199,10 @@ class ConsumeQueue:
         Args:
             log_first_offset: units that point before it cannot be confirmed and stay.
         """
-        end = self._replayed
+        end = self.replayed
         if end is None:
             end = self.units.end_before(log_first_offset)
-        self._replayed = None
+        self.replayed = None
         return self.cut(end)
 
     def cut(self, end: int) -> bool:
@@ -132,6 +211,7 @@ class ConsumeQueue:
         end_byte = end * UNIT_SIZE_BYTES
         was = self.units.end
         self.units.end = min(end, was)
+        self._tail_crc = None
         for offset in sorted(self._file_offsets, reverse=True):
             path = self.units.path_of(offset)
             if offset >= end_byte:
@@ -150,8 +230,20 @@ class ConsumeQueue:
 
     def _expected(self, *, is_replay: bool) -> int | None:
         if is_replay:
-            return self._replayed
+            return self.replayed
         return self.units.end if self._file_offsets else None
+
+    def _can_be(self, position: int, unit: bytes, expected: int | None) -> bool:
+        """Whether the log has room for the records that a gap before this one would stand for.
+
+        A record without a `__CRC32#` may say anything; a high bit that rotted would have gigabytes of fillers written.
+        """
+        known = 0, 0  # a position, and where the log goes on behind it; the log of a new queue is all before the record
+        if expected is not None:
+            known = expected, self.units.next_log_offset_before(expected)
+        log_bytes = decode_queue_unit(unit).commit_log_offset - known[1]
+        record_count_max = max(log_bytes, 0) // FRAME_SIZE_BYTES_MIN + BURNT_POSITION_COUNT_MAX
+        return 0 <= position <= known[0] + record_count_max
 
     def _fill_before(self, position: int, expected: int | None) -> int:
         """Fills the places between the queue's end and `position`, or in a new queue those of its first file."""
@@ -175,6 +267,7 @@ class ConsumeQueue:
     def _write(self, position: int | None, run: list[bytes]) -> None:
         if not run or position is None:
             return
+        self._tail_crc = None
         data = b"".join(run)
         if position < self.units.end:
             present = self.units.read_bytes(position, min(position + len(run), self.units.end))
@@ -224,6 +317,7 @@ class ConsumeQueue:
         self.dirty_directories.add(path.parent)
 
     def _clear(self) -> None:
+        self._tail_crc = None
         self.units.begin = self.units.end = 0
         for first_byte in sorted(self._file_offsets):
             self._remove(first_byte)

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Lock
 
 from consumequeue_svc.consume_queue import ConsumeQueue
+from store.builders.cached_pages import drop_cached_pages
 from store.builders.queue_units import place_unit
 from store.dispatch import DispatchRequest
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError
@@ -25,26 +26,37 @@ class ConsumeQueueTable:
     Args:
         root: the store root.
         fs: the door to the disk.
-        file_size_bytes: size of queue files.
+        file_size_bytes: size of queue files (bytes).
     """
 
     def __init__(self, root: Path, fs: FileSystem, file_size_bytes: int) -> None:
         self.fs = fs
         self._root = root
-        self._file_size_bytes = file_size_bytes
+        self.file_size_bytes = file_size_bytes
         self._files = OpenFiles(fs)
         self._lock = Lock()
         self._queues: dict[QueueId, ConsumeQueue] = {}
         self._refused: set[QueueId] = set()
         self._emptied: set[ConsumeQueue] = set()  # out of the table, their last changes not yet flushed
 
-    def load(self) -> None:
-        """Opens every queue that has files."""
+    def load(self, *, drop_cache: bool = False) -> None:
+        """Opens every queue that has files.
+
+        Args:
+            drop_cache: read from the disk, not from memory: a flush was refused before.
+        """
         for topic, queue_id in list_queue_ids(self.fs, self._root):
             queue = self._make(topic, queue_id)
+            if drop_cache:
+                drop_cached_pages(self.fs, queue.files_on_disk())
             queue.load()
             with self._lock:
                 self._queues[topic, queue_id] = queue
+
+    def drop_cache(self) -> None:
+        """Makes the files read as the disk holds them: a replay keeps what it finds there."""
+        for queue in self._all():
+            drop_cached_pages(self.fs, queue.paths())
 
     def items(self) -> list[tuple[QueueId, ConsumeQueue]]:
         """All queues, by topic and number."""
@@ -93,8 +105,18 @@ class ConsumeQueueTable:
             applied = queue.apply(units, is_replay=is_replay)
             if applied.dropped_count and not is_replay:
                 _log.warning("%s: %d messages whose position was taken were left out", queue_id, applied.dropped_count)
-            with self._lock:
-                self._queues[queue_id] = queue
+            for position, commit_log_offset in applied.refused:
+                _log.error(
+                    "the record at %d says that it is message %d of queue %d of %r, for which the log has no room: "
+                    "its queue offset is damaged, it is left out of the queue (reput fsck checks the log)",
+                    commit_log_offset,
+                    position,
+                    queue_id[1],
+                    queue_id[0],
+                )
+            if queue.units.end > queue.units.begin:
+                with self._lock:
+                    self._queues[queue_id] = queue
 
     def end_replay(self, log_first_offset: int) -> int:
         """Cuts off what a replay did not confirm; how many queues were cut."""
@@ -103,22 +125,43 @@ class ConsumeQueueTable:
         return count
 
     def cut(self, log_end_offset: int) -> None:
-        """Cuts off all units whose record does not begin before that offset."""
+        """Cuts off all units whose record does not end at or before that offset."""
         for queue in self._all():
-            queue.cut(queue.units.end_before(log_end_offset))
+            if queue.units.next_log_offset() > log_end_offset:
+                queue.cut(queue.units.end_within(log_end_offset))
         self.drop_empty()
+
+    def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[tuple[ConsumeQueue, list[Path]]]:
+        """At most so many files that lie before the log's first record, taken out of their queues but not yet removed.
+
+        To be removed (`ConsumeQueue.remove_hidden`) once a checkpoint without them is written.
+        """
+        hidden = []
+        for queue in self._all():
+            paths = queue.hide_expired(log_first_offset, file_count_max)
+            if paths:
+                hidden.append((queue, paths))
+                file_count_max -= len(paths)
+            if file_count_max <= 0:
+                break
+        return hidden
 
     def forget_replay(self) -> None:
         """A replay begins, or begins anew."""
         for queue in self._all():
             queue.forget_replay()
 
+    def mark_all_dirty(self) -> None:
+        """The next flush takes everything there is."""
+        for queue in self._all():
+            queue.mark_all_dirty()
+
     def flush(self) -> None:
         """Everything written is on the disk afterwards, or FlushFailedError."""
         directories: set[Path] = set()
         for queue in [*self._all(), *self._emptied]:
             for path in sorted(queue.dirty):
-                self._files.get(path, writing=True).flush()
+                self._files.get(path).flush()
             queue.dirty.clear()
             directories |= queue.dirty_directories
             queue.dirty_directories.clear()
@@ -141,7 +184,7 @@ class ConsumeQueueTable:
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = Path(queue_dir(str(self._root), topic, queue_id))
-        return ConsumeQueue(self._files, directory, self._file_size_bytes)
+        return ConsumeQueue(self._files, directory, self.file_size_bytes)
 
     def drop_empty(self) -> None:
         """Forgets queues without units."""

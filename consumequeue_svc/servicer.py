@@ -8,14 +8,22 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.time_search import Boundary, search_offset
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
+from services.builder_process import BuilderState
 from services.convert import timestamp_to_millis
 from services.deadline import remaining_seconds
 from store.builders.progress import BuilderProgress
-from store.errors import InvalidArgumentError, InvalidPageTokenError, StoreRecoveringError
+from store.errors import (
+    InvalidArgumentError,
+    InvalidPageTokenError,
+    OffsetOutOfRangeError,
+    StoreRecoveringError,
+)
 from store.format.queue_unit import QueueUnit
 
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000
+# Each further search needs retention to have removed a log file during the one before.
+SEARCH_COUNT_MAX = 4
 QUEUE_OFFSET_MAX = (1 << 63) - 1
 
 # Store times (ms) of the records of units, within so many seconds.
@@ -28,18 +36,24 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
     Args:
         progress: of the builder.
         read_times: reads store times from the log.
-        last_error: what the tail is retrying.
+
+    Attributes:
+        state: of the builder.
     """
 
-    def __init__(self, progress: BuilderProgress, read_times: StoreTimes, last_error: Callable[[], str]) -> None:
+    def __init__(self, progress: BuilderProgress, read_times: StoreTimes) -> None:
+        self.state: Callable[[], BuilderState] = lambda: BuilderState("waiting", 0, "")
         self._progress = progress
         self._read_times = read_times
-        self._last_error = last_error
         self._table: ConsumeQueueTable | None = None
 
     def open(self, table: ConsumeQueueTable) -> None:
         """Serves these queues from now on."""
         self._table = table
+
+    def shut(self) -> None:
+        """Serves no queues for now: they are being recovered."""
+        self._table = None
 
     def ListQueues(  # the name is the proto's
         self, request: pb.ListQueuesRequest, context: grpc.ServicerContext
@@ -103,14 +117,27 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         queue = self._queues().queue(request.topic, request.queue_id)
         if request.boundary not in (pb.BOUNDARY_UNSPECIFIED, pb.BOUNDARY_LOWER, pb.BOUNDARY_UPPER):
             raise InvalidArgumentError(f"boundary {request.boundary} is unknown", field="boundary")
+        time_millis = timestamp_to_millis(request.time, "time")
+        boundary = Boundary.UPPER if request.boundary == pb.BOUNDARY_UPPER else Boundary.LOWER
         first = self._progress.log_first_offset
-        found = search_offset(
-            queue.units,
-            first,
-            timestamp_to_millis(request.time, "time"),
-            Boundary.UPPER if request.boundary == pb.BOUNDARY_UPPER else Boundary.LOWER,
-            lambda units: self._read_times(units, remaining_seconds(context)),
-        )
+        for _ in range(SEARCH_COUNT_MAX):
+            try:
+                found = search_offset(
+                    queue.units,
+                    first,
+                    time_millis,
+                    boundary,
+                    lambda units: self._read_times(units, remaining_seconds(context)),
+                )
+                break
+            except OffsetOutOfRangeError as error:
+                # Retention moved the log's front since the last heartbeat; anything else is for the caller.
+                new_first = int(error.metadata.get("firstOffset", "0"))
+                if new_first <= first:
+                    raise
+                first = new_first
+        else:
+            raise StoreRecoveringError("the log's front moves faster than it can be searched: try again soon")
         return pb.SearchOffsetResponse(
             queue_offset=found,
             min_offset=queue.units.min_offset(first),
@@ -120,20 +147,24 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """See the proto."""
-        queue_ids = [queue_id for queue_id, _ in self._table.items()] if self._table is not None else []
+        table, state = self._table, self.state()
+        queue_ids = [queue_id for queue_id, _ in table.items()] if table is not None else []
         return pb.GetStatusResponse(
             next_offset=max(self._progress.next_offset, 0),
             log_end_offset=self._progress.log_end_offset,
             catching_up=self._progress.catching_up,
             queue_count=len(queue_ids),
             topic_count=len({topic for topic, _ in queue_ids}),
-            last_error=self._progress.last_error or self._last_error(),
+            last_error=state.last_error,
+            state=state.state,
+            failure_count=state.failure_count,
         )
 
     def _queues(self) -> ConsumeQueueTable:
-        if self._table is None:
+        table = self._table
+        if table is None:
             raise StoreRecoveringError("the queues are being opened: try again soon")
-        return self._table
+        return table
 
 
 def _page_size(value: int, field: str) -> int:

@@ -112,7 +112,11 @@ class FoundOffset:
 
 @dataclass(frozen=True, slots=True)
 class ServiceStatus:
-    """The state of one service of a shard; the numbers are 0 when `error` says why it did not answer."""
+    """The state of one service of a shard; the numbers are 0 when `error` says why it did not answer.
+
+    `problem` says what is wrong and what to do, empty when all is well. While a log is being recovered, everything from
+    `recovery_begin_offset` to `recovery_next_offset` is checked and `recovery_end_offset` is where its files end.
+    """
 
     service: str
     address: str
@@ -122,6 +126,10 @@ class ServiceStatus:
     next_offset: int = 0
     catching_up: bool = False
     state: str = ""
+    problem: str = ""
+    recovery_begin_offset: int = 0
+    recovery_next_offset: int = 0
+    recovery_end_offset: int = 0
 
 
 class RecordReader(Protocol):

@@ -1,8 +1,7 @@
-"""IndexBuilder: applies the log's tail to the index files and knows how far it is.
+"""IndexBuilder: a `FollowingBuilder` of index files; after a crash the newest is cut back (`recovery.py`).
 
-Theory of operation: one thread calls `apply` with batches in log order (at least once: what was applied is passed over,
-down to the single key). Entries are written at once; slots, header and checkpoint follow at most every second and at
-the end. The checkpoint never says more than the disk holds; after a crash the newest file is cut back to it.
+Entries are written at once, slots and header with each checkpoint. A record's keys are passed over one by one, so that
+a record may be applied again after half of its keys went into a full file.
 """
 
 import time
@@ -10,15 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from index_svc.index_file_set import IndexFileSet
-from index_svc.recovery import FirstIndexed, resume, save_checkpoint
+from index_svc.recovery import FirstIndexed, resume, save_checkpoint, save_rebuild_mark
+from store.builders.following_builder import FollowingBuilder
 from store.builders.progress import BuilderProgress
 from store.dispatch import DispatchRequest
-from store.errors import FlushFailedError
-
-CHECKPOINT_INTERVAL_SECONDS = 1.0
 
 
-class IndexBuilder:
+class IndexBuilder(FollowingBuilder):
     """Keeps the index files of one root equal to its log.
 
     Args:
@@ -38,96 +35,53 @@ class IndexBuilder:
         on_flushed: Callable[[int, int | None], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.progress = progress or BuilderProgress()
+        super().__init__(progress=progress, on_flushed=on_flushed, clock=clock)
         self._files = files
         self._checkpoint = checkpoint
-        self._on_flushed = on_flushed
-        self._clock = clock
-        self._saved_at = clock()
-        self._saved_offset = -1
-        self._is_fenced = False
 
     def recover(
         self, *, is_clean_store: bool, log_first_offset: int, log_end_offset: int, first_indexed: FirstIndexed
     ) -> None:
-        """Finds out where to go on; the log's range is in bytes."""
+        """Finds out where to go on and cuts the newest file back to there; the log's range is in bytes."""
         found = resume(
             self._files.fs, self._checkpoint, self._files, is_clean_store=is_clean_store, first_indexed=first_indexed
         )
-        self.progress.see_log(log_first_offset, log_end_offset)
-        if found.next_offset > log_end_offset or self._files.applied_offset >= log_end_offset:
+        if found.next_offset > log_end_offset or (
+            self._files.applied_offset >= log_end_offset and self._files.live is not None
+        ):
             self.rebuild()
             self.progress.see_log(log_first_offset, log_end_offset)
             return
-        self.progress.advance(found.next_offset, found.store_time_millis)
-        if found.next_offset >= 0:
-            # From here on the files may be ahead of the checkpoint.
-            self._save(is_clean=False)
+        self._last_record = found.last_record
+        self._is_marked = found.is_marked
+        self.progress.retreat(found.next_offset, found.store_time_millis)
+        self.progress.see_log(log_first_offset, log_end_offset)
+        self.progress.advance(found.next_offset)
 
-    def start_offset(self) -> int:
-        """Where the tail shall begin (bytes; -1 = the log's first record)."""
-        return self.progress.next_offset
+    def _put(self, requests: Sequence[DispatchRequest]) -> None:
+        self._files.apply(requests)
 
-    def rebuild(self) -> None:
-        """Builds everything again from the log's first record."""
-        self.progress.restart()
+    def _start_over(self) -> None:
+        save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout)
         self._files.clear()
 
-    def resume_inside(self, log_first_offset: int, log_end_offset: int) -> None:
-        """The log has no record at `start_offset`: its front was retired, or it is another log."""
-        if 0 <= self.progress.next_offset < log_first_offset:
-            self.progress.advance(log_first_offset)
-        else:
-            self.rebuild()
+    def _write_checkpoint(self, *, is_clean: bool) -> None:
+        self._files.flush()
+        save_checkpoint(
+            self._files.fs,
+            self._checkpoint,
+            self._files,
+            self.progress.next_offset,
+            self.progress.store_time_millis,
+            last_record=self._last_record,
+            is_clean=is_clean,
+        )
 
-    def apply(
-        self, requests: Sequence[DispatchRequest], next_offset: int, log_first_offset: int, log_end_offset: int
-    ) -> None:
-        """Applies a batch; a batch without requests only moves the clock.
+    def _hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
+        return self._files.hide_expired(log_first_offset, file_count_max)
 
-        Args:
-            requests: records in log order.
-            next_offset: the log position behind the batch (bytes).
-            log_first_offset: the log's first record (bytes).
-            log_end_offset: end of the flushed log (bytes).
-        """
-        self.progress.see_log(log_first_offset, log_end_offset)
-        applied = self.progress.next_offset
-        if requests and requests[0].commit_log_offset < applied:
-            requests = [request for request in requests if request.commit_log_offset >= applied]
-        if requests:
-            self._files.apply(requests)
-        self.progress.advance(max(next_offset, applied), requests[-1].store_time_millis if requests else None)
-        if self._clock() - self._saved_at >= CHECKPOINT_INTERVAL_SECONDS:
-            self._save(is_clean=False)
+    def _remove_hidden(self, paths: Sequence[Path]) -> None:
+        self._files.remove(paths)
 
-    def stop(self) -> None:
-        """Flushes, writes the checkpoint and closes the files."""
-        if not self._is_fenced and self.progress.next_offset >= 0:
-            self._save(is_clean=True)
+    def _close(self) -> None:
         self._files.close()
-
-    def _save(self, *, is_clean: bool) -> None:
-        next_offset = self.progress.next_offset
-        if next_offset != self._saved_offset or is_clean:
-            self._flush()
-            save_checkpoint(
-                self._files.fs,
-                self._checkpoint,
-                self._files,
-                next_offset,
-                self.progress.store_time_millis,
-                is_clean=is_clean,
-            )
-            self._saved_offset = next_offset
-        self._saved_at = self._clock()
-        if self._on_flushed is not None:
-            self._on_flushed(next_offset, self.progress.store_time_millis or None)
-
-    def _flush(self) -> None:
-        try:
-            self._files.flush()
-        except FlushFailedError:
-            # A second flush would say OK without having written anything: only a restart knows what the disk holds.
-            self._is_fenced = True
-            raise

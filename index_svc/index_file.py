@@ -5,6 +5,7 @@ memory (`IndexFileState`) and only its changed pages are written; until then the
 left, which `recovery.py` cuts back to the checkpoint.
 """
 
+import zlib
 from pathlib import Path
 from threading import Lock
 
@@ -24,6 +25,8 @@ from store.readers.open_files import OpenFiles
 
 PAGE_SLOT_COUNT = 1024
 ENTRY_CHUNK_COUNT = 1 << 18
+# What a checkpoint remembers of the file's end: enough to see another file of the same length, cheap to read.
+TAIL_ENTRY_COUNT = 16
 
 
 class IndexFile:
@@ -120,6 +123,13 @@ class IndexFile:
                 break
             number, count = number - 1, count + 1
         return count
+
+    def tail_crc(self) -> int:
+        """CRC-32 over the last TAIL_ENTRY_COUNT entries, or as many as there are."""
+        count = self.state.header.entry_count
+        first = max(1, count - TAIL_ENTRY_COUNT)
+        position = entry_position(first, self.layout.slot_count)
+        return zlib.crc32(self._files.get(self.path).read(position, (count - first) * ENTRY_SIZE))
 
     def view(self) -> IndexFileView:
         """To search in, while it is being filled."""

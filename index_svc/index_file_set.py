@@ -6,17 +6,21 @@ Rules, from `IndexService` of RocketMQ 5.3.3:
 - Names are wall-clock times, yyyyMMddHHmmssSSS; a name that would not be the newest is moved up by milliseconds.
 """
 
+import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
 from index_svc.index_file import IndexFile
+from store.builders.cached_pages import drop_cached_pages
 from store.builders.index_keys import index_keys
 from store.dispatch import DispatchRequest
+from store.errors import StoreCorruptedError, StoreError
 from store.files.file_system import FileSystem
-from store.format.index_layout import IndexHeader, key_hash
+from store.format.index_layout import HEADER_SIZE, IndexHeader, key_hash
 from store.format.paths import index_dir, index_file_name
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 from store.readers.open_files import OpenFiles
@@ -51,10 +55,19 @@ class IndexFileSet:
         self._clock_millis = clock_millis
         self._sealed: list[IndexFileView] = []
         self._sealed_key_count = 0
+        self._header_crcs: dict[Path, int] = {}
 
     def paths(self) -> list[Path]:
         """The files on the disk, oldest first."""
         return list_index_files(self.fs, self._root)
+
+    def has_full_length(self, path: Path) -> bool:
+        """Whether a file is as long as the layout says."""
+        return self.fs.stat_size(path) == self.layout.file_size_bytes
+
+    def drop_cache(self) -> None:
+        """Makes the files read as the disk holds them: a flush was refused before."""
+        drop_cached_pages(self.fs, self.paths())
 
     def views(self) -> list[IndexFileView]:
         """All files to search in, oldest first."""
@@ -82,9 +95,37 @@ class IndexFileSet:
         """Removes files that are to be built again."""
         for path in paths:
             self.files.forget(path)
+            self._header_crcs.pop(path, None)
             self.fs.unlink(path)
         if paths:
             self.fs.fsync_dir(self._directory)
+
+    def marks(self) -> list[tuple[str, int]]:
+        """Name and CRC-32 of the header of each file, oldest first; 0 for the newest, whose header still changes."""
+        live = self.live
+        sealed = [(view.path.name, self.header_crc(view.path)) for view in self._sealed]
+        return sealed if live is None else [*sealed, (live.path.name, 0)]
+
+    def header_crc(self, path: Path) -> int:
+        """Of a file that is not written any more, as it was when first asked for."""
+        if path not in self._header_crcs:
+            self._header_crcs[path] = zlib.crc32(self.files.get(path).read(0, HEADER_SIZE))
+        return self._header_crcs[path]
+
+    def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
+        """Takes at most so many files that end before the log's first record out of the set, never the newest.
+
+        To be removed once a checkpoint without them is written.
+        """
+        expired = []
+        for view in self._sealed[:file_count_max]:
+            header = view.header()
+            if header.end_commit_log_offset >= log_first_offset:
+                break
+            expired.append(view.path)
+            self._sealed_key_count -= max(header.entry_count - 1, 0)
+        self._sealed = self._sealed[len(expired) :]
+        return expired
 
     def clear(self) -> None:
         """Removes all files."""
@@ -162,8 +203,9 @@ class IndexFileSet:
             self.fs.fsync_dir(self._directory)
         except BaseException:
             # Tried again under a new name: a half-made file must not stay each time.
-            if self.fs.exists(path):
-                self.remove([path])
+            with suppress(OSError, StoreError):
+                if self.fs.exists(path):
+                    self.remove([path])
             raise
         if full is not None:
             self._sealed.append(IndexFileView(self.files, full.path, self.layout))
@@ -175,7 +217,18 @@ class IndexFileSet:
         name = index_file_name(self._clock_millis())
         paths = self.paths()
         if paths and name <= paths[-1].name:
-            last = paths[-1].name
-            moment = datetime.strptime(last[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(last[14:]) + 1)
-            name = f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+            name = _name_behind(paths[-1].name)
         return self._directory / name
+
+
+def _name_behind(last: str) -> str:
+    """The next name that sorts behind `last`; digits that are no date are counted up."""
+    try:
+        moment = datetime.strptime(last[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(last[14:]) + 1)
+    except (ValueError, OverflowError):
+        if not last.strip("9"):
+            raise StoreCorruptedError(
+                f"no name sorts behind {last}: rename that index file to the time it was made", file=last, offset=0
+            ) from None
+        return f"{int(last) + 1:0{len(last)}d}"
+    return f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"

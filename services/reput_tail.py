@@ -1,12 +1,11 @@
-"""Follow a commit log for ever, from a checkpoint, at least once.
+"""Follow a commit log for ever, at least once.
 
-Theory of operation: `run` asks the builder where to start, opens Reput there and hands over each batch. After a batch
-is applied, the next stream would start at its `next_offset`. A stream that breaks is opened again after a growing pause
-(0.1 s to 5 s). A batch that could not be applied for lack of space is asked for again: then the builder is asked anew
-where to start, because only it knows how much of the batch it kept. So a builder sees a record once or more, never not
-at all, and must be idempotent by commit-log offset.
+Theory of operation: `run` asks the builder where to start, opens Reput there and hands over each batch. A stream that
+breaks is opened again after a growing pause (0.1 s to 5 s); the builder is asked anew where to start, because only it
+knows how much it kept. So a builder sees a record once or more, never not at all, and must be idempotent by commit-log
+offset. What the builder itself raises ends `run`: whoever owns the builder knows what to do (`builder_process.py`).
 
-    tail = ReputTail(client, start_offset=checkpoint.next_offset, apply=builder.apply, stop_event=stopping)
+    tail = ReputTail(client, builder.start_offset, builder.apply, on_lost=builder.find_place, stop_event=stopping)
     threading.Thread(target=tail.run, name="reput-tail").start()
     ...
     tail.stop()         # from any thread; `run` returns after the batch in hand
@@ -15,20 +14,19 @@ at all, and must be idempotent by commit-log offset.
 see `log_end_offset`.
 """
 
-import random
 import threading
 import time
 from collections.abc import Callable
 
 import structlog
 
+from services.backoff import Backoff
 from services.clients.commitlog import CommitLogClient, ReputBatch, ReputStream
-from store.errors import DiskFullError, OffsetOutOfRangeError, StoreError
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 
-PAUSE_SECONDS_FIRST = 0.1
-PAUSE_SECONDS_MAX = 5.0
 # Heartbeats come every second; a stream silent for so long hangs and is opened anew.
 SILENCE_SECONDS_MAX = 15.0
+WATCH_SECONDS = 1.0
 
 _log = structlog.get_logger("reput.tail")
 
@@ -38,41 +36,50 @@ class ReputTail:
 
     Args:
         client: of the commitlog service.
-        start_offset: says where the builder wants to start (bytes; -1 = the log's first record); asked at the start,
-            and again after a batch that failed to apply and after `on_out_of_range`.
-        apply: takes a batch; may raise DiskFullError, which is tried again; other errors end `run`.
-        on_progress: told of each batch after it was applied.
-        on_out_of_range: told that the log has no such offset (retention took it, or a power cut took the log's end);
-            must bring the builder to where it can start again, or raise. Without it the error ends `run`.
+        start_offset: says where the builder wants to start (bytes; -1 = the log's first record); asked for each stream.
+        apply: takes a batch; False asks for a new stream from `start_offset` at once; what it raises ends `run`.
+        on_lost: told that the log has no record at that offset (retention took it, a power cut took the log's end, or
+            it is another log); must bring the builder to where it can start again, or raise. Without it the error ends
+            `run`.
+        on_broken: told why a stream broke, or was refused.
         stop_event: ends `run` when set, within a second; `stop` is faster.
+        backoff: pauses between streams.
         batch_bytes_max: of log a batch; 0 = the server's 4 MiB.
+        clock: seconds, rising.
 
     Attributes:
-        last_error: what is being retried, in words; empty when all is well.
+        last_error: why the stream is broken, in words; empty when all is well.
+        failure_count: streams that broke since the last batch that led further.
     """
 
     def __init__(
         self,
         client: CommitLogClient,
         start_offset: Callable[[], int],
-        apply: Callable[[ReputBatch], None],
-        on_progress: Callable[[ReputBatch], None] | None = None,
-        stop_event: threading.Event | None = None,
+        apply: Callable[[ReputBatch], bool],
         *,
-        on_out_of_range: Callable[[OffsetOutOfRangeError], None] | None = None,
+        on_lost: Callable[[StoreError], None] | None = None,
+        on_broken: Callable[[StoreError], None] | None = None,
+        stop_event: threading.Event | None = None,
+        backoff: Backoff | None = None,
         batch_bytes_max: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._start_offset = start_offset
         self._apply = apply
-        self._on_progress = on_progress
-        self._on_out_of_range = on_out_of_range
+        self._on_lost = on_lost
+        self._on_broken = on_broken
         self._stop_event = stop_event or threading.Event()
+        self._backoff = backoff or Backoff()
         self._batch_bytes_max = batch_bytes_max
+        self._clock = clock
         self._stream: ReputStream | None = None
-        self._silent_since = 0.0  # 0 = not waiting for the stream
-        self._next_offset: int | None = None  # None = ask the builder
+        self._silent_since: float | None = None  # None = not waiting for the stream
+        self._reached_offset = -1
+        self._ended = threading.Event()
         self.last_error = ""
+        self.failure_count = 0
 
     def stop(self) -> None:
         """End `run` after the batch in hand; returns at once."""
@@ -85,70 +92,71 @@ class ReputTail:
         """Follow until stopped.
 
         Raises:
-            OffsetOutOfRangeError: the log has no such offset and there is no `on_out_of_range`.
-            Exception: what `apply` or a callback raised, except DiskFullError.
+            OffsetOutOfRangeError, RecordNotFoundError: the log has no such record and there is no `on_lost`.
+            Exception: what `apply` or a callback raised.
         """
-        threading.Thread(target=self._watch, name="reput-tail-watch", daemon=True).start()
-        pause_seconds = PAUSE_SECONDS_FIRST
-        while not self._stop_event.is_set():
-            offset_before = self._next_offset
-            try:
-                self._follow()
-            except OffsetOutOfRangeError as error:
-                self.last_error = error.message
-                if self._on_out_of_range is None:
-                    raise
-                _log.warning("reput.tail.out_of_range", error=error.message, **error.metadata)
-                self._on_out_of_range(error)
-                self._next_offset = None
-            except _StreamBrokenError as broken:
-                if self._stop_event.is_set():
-                    return
-                self.last_error = broken.error.message
-                _log.warning("reput.tail.broken", error=broken.error.message, reason=broken.error.reason())
-            except DiskFullError as error:
-                self.last_error = error.message
-                self._next_offset = None
-                _log.error("reput.tail.disk_full", error=error.message)
-            if self._next_offset is not None and self._next_offset != offset_before:
-                pause_seconds = PAUSE_SECONDS_FIRST  # it had worked for a while
-            self._stop_event.wait(pause_seconds * random.uniform(0.5, 1.0))  # noqa: S311  # jitter is no secret
-            pause_seconds = min(PAUSE_SECONDS_MAX, pause_seconds * 2)
+        watch = threading.Thread(target=self._watch, name="reput-tail-watch", daemon=True)
+        watch.start()
+        try:
+            while not self._stop_event.is_set():
+                try:
+                    self._follow()
+                except _StreamBrokenError as broken:
+                    if self._stop_event.is_set():
+                        return
+                    self._broken(broken.error)
+                    self._stop_event.wait(self._backoff.next_seconds())
+        finally:
+            self._ended.set()
 
     def _follow(self) -> None:
-        if self._next_offset is None:
-            self._next_offset = self._start_offset()
-        self._stream = self._client.reput(self._next_offset, self._batch_bytes_max)
+        stream = self._client.reput(self._start_offset(), self._batch_bytes_max)
+        self._stream = stream
         try:
-            batches = iter(self._stream)
+            batches = iter(stream)
             while not self._stop_event.is_set():
-                self._silent_since = time.monotonic()
+                self._silent_since = self._clock()
                 try:
                     batch = next(batches)
-                except OffsetOutOfRangeError:
-                    raise
                 except StoreError as error:
                     raise _StreamBrokenError(error) from error
                 finally:
-                    self._silent_since = 0.0
-                self._apply(batch)
-                self._next_offset = batch.next_offset
-                self.last_error = ""
-                if self._on_progress is not None:
-                    self._on_progress(batch)
+                    self._silent_since = None
+                if not self._apply(batch):
+                    return
+                if batch.next_offset > self._reached_offset or batch.next_offset == batch.log_end_offset:
+                    # Not for any batch: a stream that always breaks at the same record is no success.
+                    self._reached_offset = batch.next_offset
+                    self.failure_count, self.last_error = 0, ""
+                    self._backoff.reset()
         finally:
-            self._stream.cancel()
+            self._stream = None
+            stream.cancel()
+
+    def _broken(self, error: StoreError) -> None:
+        self.failure_count += 1
+        if error.message != self.last_error:
+            _log.warning("reput.tail.broken", error=error.message, reason=error.reason(), **error.metadata)
+        self.last_error = error.message
+        if self._on_broken is not None:
+            self._on_broken(error)
+        if isinstance(error, OffsetOutOfRangeError | RecordNotFoundError):
+            if self._on_lost is None:
+                raise error
+            self._on_lost(error)
+            self._reached_offset = -1
 
     def _watch(self) -> None:
         """Cancel the stream when it hangs or when the tail shall stop."""
-        while not self._stop_event.wait(1.0):
-            since = self._silent_since
-            if since and time.monotonic() - since > SILENCE_SECONDS_MAX and self._stream is not None:
+        while not self._ended.is_set() and not self._stop_event.wait(WATCH_SECONDS):
+            since, stream = self._silent_since, self._stream
+            if since is not None and self._clock() - since > SILENCE_SECONDS_MAX and stream is not None:
                 _log.warning("reput.tail.silent", seconds=SILENCE_SECONDS_MAX)
-                self._silent_since = 0.0
-                self._stream.cancel()
-        if self._stream is not None:
-            self._stream.cancel()
+                self._silent_since = None
+                stream.cancel()
+        stream = self._stream
+        if stream is not None and not self._ended.is_set():
+            stream.cancel()
 
 
 class _StreamBrokenError(Exception):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from gateway.completeness import Completeness, ShardOutcome, judge
 from gateway.deadline import Deadline
+from gateway.dropped import was_dropped
 from gateway.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
 from gateway.page import Page, PageEntry
 from gateway.ports import FoundRecord, QueueStretch, Shard, Unit
@@ -11,6 +12,7 @@ from gateway.shards import Shards, has_unwritten_queue
 from store.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
+    RecordNotFoundError,
     StoreCorruptedError,
     StoreError,
     TopicNotFoundError,
@@ -93,8 +95,10 @@ def _read_units(
         batch = _batch(units, page)
         outcomes = shard.records.get_many([unit.commit_log_offset for unit in batch], max(page.free_bytes, 1), deadline)
         for index, (unit, outcome) in enumerate(zip(batch, outcomes, strict=False)):
-            if isinstance(outcome, OffsetOutOfRangeError):
-                continue  # dropped by retention since the queue was read
+            if isinstance(outcome, StoreError) and was_dropped(outcome, unit.commit_log_offset):
+                continue
+            if isinstance(outcome, OffsetOutOfRangeError | RecordNotFoundError):
+                raise _points_astray(topic, queue_id, unit, "no record starts there") from outcome
             if isinstance(outcome, StoreError):
                 raise outcome
             _check_unit(topic, queue_id, unit, outcome)
@@ -122,11 +126,15 @@ def _batch(units: list[Unit], page: Page) -> list[Unit]:
 
 def _check_unit(topic: str, queue_id: int, unit: Unit, record: FoundRecord) -> None:
     if (record.topic, record.queue_id, record.queue_offset) != (topic, queue_id, unit.queue_offset):
-        raise StoreCorruptedError(
-            f"Queue {queue_id} of {topic!r} says that its message {unit.queue_offset} is at byte "
-            f"{unit.commit_log_offset} of the log, but there is message {record.queue_offset} of queue "
-            f"{record.queue_id} of {record.topic!r}: rebuild the queues from the log.",
-            file=f"consumequeue/{topic}/{queue_id}",
-            offset=unit.queue_offset,
-            commitLogOffset=unit.commit_log_offset,
-        )
+        what = f"there is message {record.queue_offset} of queue {record.queue_id} of {record.topic!r}"
+        raise _points_astray(topic, queue_id, unit, what)
+
+
+def _points_astray(topic: str, queue_id: int, unit: Unit, what: str) -> StoreCorruptedError:
+    return StoreCorruptedError(
+        f"Queue {queue_id} of {topic!r} says that its message {unit.queue_offset} is at byte "
+        f"{unit.commit_log_offset} of the log, but {what}: rebuild the queues from the log.",
+        file=f"consumequeue/{topic}/{queue_id}",
+        offset=unit.queue_offset,
+        commitLogOffset=unit.commit_log_offset,
+    )

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.deadline import Deadline
+from gateway.dropped import was_dropped
 from gateway.limits import CANDIDATE_ROUND_COUNT, CANDIDATE_ROUNDS_MAX, PAGE_SIZE_MAX
 from gateway.page import Page, PageEntry
 from gateway.ports import BuildProgress, FoundRecord, Shard
 from gateway.shards import Shards
 from gateway.time_window import TimeWindow
-from store.errors import OffsetOutOfRangeError, StoreError
+from store.errors import StoreError
 
 EXHAUSTED_CURSOR = 0
 
@@ -112,7 +113,7 @@ class MatchStream:
             offset, record = self._loaded[0]
             if isinstance(record, StoreError):
                 # A record that retention has dropped since is no loss; any other may have been a match.
-                if not isinstance(record, OffsetOutOfRangeError):
+                if not was_dropped(record, offset):
                     self._lossy = True
                     self._error = record
             elif self._matches(record):

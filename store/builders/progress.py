@@ -12,7 +12,6 @@ class BuilderProgress:
         log_end_offset: end of the flushed log as last seen (bytes).
         store_time_millis: of the newest record applied; 0 for none.
         caught_up: set once the log as it was at the start is applied.
-        last_error: the last thing that went wrong and is being retried, in words.
     """
 
     def __init__(self) -> None:
@@ -21,14 +20,18 @@ class BuilderProgress:
         self.log_end_offset = 0
         self.store_time_millis = 0
         self.caught_up = Event()
-        self.last_error = ""
+        self._is_stalled = False
         self._target: int | None = None
         self._lock = Lock()
 
     @property
     def catching_up(self) -> bool:
-        """True until the log as it was at the start is applied."""
-        return not self.caught_up.is_set()
+        """True until the log as it was at the start is applied, and whenever the log's end is not known."""
+        return self._is_stalled or not self.caught_up.is_set()
+
+    def stall(self) -> None:
+        """The log is not followed for now: what is applied may no longer be all."""
+        self._is_stalled = True
 
     def see_log(self, first_offset: int, end_offset: int) -> None:
         """Notes the log's range; the first call sets what has to be caught up with."""
@@ -39,17 +42,23 @@ class BuilderProgress:
                 self._target = end_offset
 
     def advance(self, next_offset: int, store_time_millis: int | None = None) -> None:
-        """Notes that everything before an offset is applied."""
+        """Notes that everything before an offset is applied, and that the log is followed."""
         with self._lock:
             self.next_offset = next_offset
             if store_time_millis is not None:
                 self.store_time_millis = store_time_millis
             if self._target is not None and next_offset >= self._target:
                 self.caught_up.set()
+            self._is_stalled = False
 
-    def restart(self) -> None:
-        """Begins anew: nothing is known of the log, and there is catching up to do."""
+    def retreat(self, next_offset: int, store_time_millis: int) -> None:
+        """Begins anew at an offset that is surely applied: there is catching up to do."""
         with self._lock:
-            self.next_offset = -1
+            self.next_offset = next_offset
+            self.store_time_millis = store_time_millis
             self._target = None
             self.caught_up.clear()
+
+    def restart(self) -> None:
+        """Begins anew: nothing of the log is applied."""
+        self.retreat(-1, 0)

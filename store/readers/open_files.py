@@ -19,16 +19,23 @@ class OpenFile:
 
     def __init__(self, fs: FileSystem, path: Path, *, is_writable: bool) -> None:
         self._fs = fs
+        self._path = path
         self.is_writable = is_writable
         self.fd = fs.open(path, os.O_RDWR if is_writable else os.O_RDONLY)
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Up to that many bytes; fewer only at the file's end."""
-        return self._fs.pread(self.fd, size_bytes, position)
+        try:
+            return self._fs.pread(self.fd, size_bytes, position)
+        except OSError as error:
+            raise self._named(error)  # noqa: B904  # it is the same error
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """All of `data`, or an error."""
-        self._fs.pwrite(self.fd, data, position)
+        try:
+            self._fs.pwrite(self.fd, data, position)
+        except OSError as error:
+            raise self._named(error)  # noqa: B904  # it is the same error
 
     def zero_from(self, position: int, size_bytes: int) -> None:
         """Makes the file `size_bytes` long with zeros from `position` on."""
@@ -38,6 +45,12 @@ class OpenFile:
     def flush(self) -> None:
         """On the disk afterwards, or FlushFailedError."""
         self._fs.fdatasync(self.fd)
+
+    def _named(self, error: OSError) -> OSError:
+        """An error of a descriptor does not say by itself which file."""
+        if error.filename is None:
+            error.filename = str(self._path)
+        return error
 
     def __del__(self) -> None:
         fd = getattr(self, "fd", None)

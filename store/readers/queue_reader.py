@@ -6,6 +6,7 @@ point to records that the log no longer has, or be fillers; the queue's min offs
 neither. Nothing here keeps units in memory.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -18,6 +19,8 @@ from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, QueueUnit, decode_q
 from store.readers.open_files import OpenFiles
 
 READ_UNIT_COUNT = 4096
+# What a checkpoint remembers of a queue's end: enough to see another queue of the same length, cheap to read.
+TAIL_UNIT_COUNT = 16
 
 
 def first_true(begin: int, end: int, predicate: Callable[[int], bool]) -> int:
@@ -31,12 +34,19 @@ def first_true(begin: int, end: int, predicate: Callable[[int], bool]) -> int:
     return begin
 
 
-def detect_queue_file_size(fs: FileSystem, root: Path) -> int | None:
-    """The size that most queue files of a root have, in bytes; None when there are no files.
+def detect_queue_file_size(fs: FileSystem, root: Path, preferred: int | None = None) -> int | None:
+    """The size that most queue files of a root have, in bytes; None when no file tells.
 
-    A file cut short by damage is outvoted by the others; it is repaired by the owner.
+    A file cut short by damage is outvoted by the others; it is repaired by the owner. A file of one unit or less has no
+    vote: nobody makes such files, a crash does.
+
+    Args:
+        fs: the door to the disk.
+        root: the store root.
+        preferred: wins a tie, and against any vote when a file has just this size.
     """
     sizes: Counter[int] = Counter()
+    lengths: set[int] = set()
     queues = Path(consume_queue_dir(str(root)))
     for topic in fs.listdir(queues):
         for queue_name in _listdir(fs, queues / topic):
@@ -44,11 +54,14 @@ def detect_queue_file_size(fs: FileSystem, root: Path) -> int | None:
             firsts = file_offsets(fs, directory)
             for first in firsts:
                 size = fs.stat_size(directory / log_file_name(first))
-                if size > 0 and size % UNIT_SIZE_BYTES == 0 and first % size == 0:
+                if size > UNIT_SIZE_BYTES and size % UNIT_SIZE_BYTES == 0 and first % size == 0:
                     sizes[size] += 1
+                    lengths.add(size)
             # Two neighbouring names say it too, whatever became of the files' lengths.
             sizes.update(b - a for a, b in pairwise(firsts) if (b - a) % UNIT_SIZE_BYTES == 0)
-    return max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
+    if preferred in lengths:
+        return preferred
+    return max(sizes, key=lambda size: (sizes[size], size in lengths, size)) if sizes else None
 
 
 def _listdir(fs: FileSystem, directory: Path) -> list[str]:
@@ -100,7 +113,8 @@ class QueueUnits:
 
     def load(self) -> None:
         """Finds `begin` and `end` from the files."""
-        offsets = file_offsets(self.files.fs, self.directory)
+        # A name that no file of this size can have is somebody else's.
+        offsets = [n for n in file_offsets(self.files.fs, self.directory) if n % self.file_size_bytes == 0]
         self._first_real = self._min_of = None
         self.begin = self.end = offsets[0] // UNIT_SIZE_BYTES if offsets else 0
         per_file = self.file_size_bytes // UNIT_SIZE_BYTES
@@ -147,6 +161,8 @@ class QueueUnits:
             stop = min(end, position + count - len(found))
             for number, unit in enumerate(decode_queue_units(self.read_bytes(position, stop)), position):
                 if unit.is_empty:
+                    if number < self.begin:
+                        continue  # expired since: its file is gone
                     byte = number * UNIT_SIZE_BYTES
                     path = self.path_of(byte - byte % self.file_size_bytes)
                     raise StoreCorruptedError(
@@ -166,19 +182,31 @@ class QueueUnits:
         if known is not None and known[0] == log_first_offset and self.begin <= known[1] < self.end:
             return known[1]
         first = self._skip_fillers()
-        end = self.end
-        found = first_true(first, end, lambda n: self._log_offset_from(n) >= log_first_offset)
+
+        def is_kept(number: int) -> bool:
+            # A negative offset is damage, not a retired record: it must hide nobody.
+            return not 0 <= self._log_offset_from(number) < log_first_offset
+
+        found = first_true(first, self.end, is_kept)
+        while found - 2 >= first and is_kept(found - 2):
+            # The unit between points astray and misled the search: a queue's records lie in log order.
+            found = first_true(first, found - 1, is_kept)
         self._min_of = (log_first_offset, found)
         return found
 
     def end_before(self, log_end_offset: int) -> int:
         """The first unit, from the front, whose record does not begin before that offset, or that is empty."""
+        return self._first_real_unit(lambda unit: unit.commit_log_offset >= log_end_offset)
 
-        def is_behind(number: int) -> bool:
-            unit = self.unit(number)
-            return unit.is_empty or unit.commit_log_offset >= log_end_offset
+    def end_within(self, log_end_offset: int) -> int:
+        """The first unit, from the front, whose record does not end at or before that offset, or that is empty."""
+        return self._first_real_unit(lambda unit: unit.next_offset > log_end_offset)
 
-        return first_true(self._skip_fillers(), self.end, is_behind)
+    def tail_crc(self, end: int) -> int:
+        """CRC-32 over the last TAIL_UNIT_COUNT units before `end`, or as many as their file has: it stays the last."""
+        per_file = self.file_size_bytes // UNIT_SIZE_BYTES
+        begin = max((end - 1) // per_file * per_file, end - TAIL_UNIT_COUNT)
+        return zlib.crc32(self.read_bytes(begin, end)) if end > 0 else 0
 
     def next_log_offset(self) -> int:
         """The first byte of the log behind the queue's last record; 0 for an empty queue."""
@@ -194,6 +222,20 @@ class QueueUnits:
     def forget_front(self) -> None:
         """Drops what is remembered of the front, after the files there changed."""
         self._first_real = self._min_of = None
+
+    def _first_real_unit(self, predicate: Callable[[QueueUnit], bool]) -> int:
+        """The first unit that is empty or for which the predicate holds; places that are filled go with the next."""
+
+        def holds(number: int) -> bool:
+            unit = self.unit(number)
+            if unit.is_filler:
+                number = self.real_from(number)
+                if number >= self.end:
+                    return True
+                unit = self.unit(number)
+            return unit.is_empty or predicate(unit)
+
+        return first_true(self._skip_fillers(), self.end, holds)
 
     def _is_empty(self, number: int) -> bool:
         return self.unit(number).is_empty

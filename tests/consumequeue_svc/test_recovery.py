@@ -63,7 +63,7 @@ def test_a_clean_stop_goes_on_where_it_was(tmp_path, requests, expected):
     builder.stop()
 
     builder = open_builder(tmp_path, end)
-    assert builder.start_offset() == requests[1499].next_offset
+    assert builder.progress.next_offset == requests[1499].next_offset
     follow(builder, requests)
     builder.stop()
 
@@ -91,7 +91,7 @@ def test_a_kill_at_any_time_leaves_no_hole(tmp_path, requests, expected, seed):
                 tail[at : at + 20] = bytes(20)
         path.write_bytes(path.read_bytes()[:kept] + tail)
     builder = open_builder(tmp_path, end)
-    assert builder.start_offset() == requests[799].next_offset
+    assert builder.progress.next_offset == requests[799].next_offset
     follow(builder, requests)
     builder.stop()
 

@@ -6,6 +6,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
+from services.builder_process import BuilderState
 from store.builders.progress import BuilderProgress
 from store.errors import (
     InvalidArgumentError,
@@ -32,7 +33,7 @@ def servicer(tmp_path):
     table.apply([make_request(n, topic=f"t{n % 3}", queue_id=n % 2, queue_offset=n // 6) for n in range(60)])
     progress.see_log(0, 6000)
     progress.advance(6000)
-    servicer = ConsumeQueueServicer(progress, lambda units, _: [u.commit_log_offset for u in units], lambda: "")
+    servicer = ConsumeQueueServicer(progress, lambda units, _: [u.commit_log_offset for u in units])
     servicer.open(table)
     return servicer
 
@@ -93,9 +94,11 @@ def test_bad_arguments_are_refused(servicer):
 
 
 def test_before_the_queues_are_open_everything_but_status_asks_to_come_again():
-    servicer = ConsumeQueueServicer(BuilderProgress(), lambda units, _: [], lambda: "waiting")
+    servicer = ConsumeQueueServicer(BuilderProgress(), lambda units, _: [])
 
     with pytest.raises(StoreRecoveringError):
         servicer.ListQueues(pb.ListQueuesRequest(), Context())
+    servicer.state = lambda: BuilderState("retrying", 3, "no space left")
     status = servicer.GetStatus(pb.GetStatusRequest(), Context())
-    assert (status.catching_up, status.last_error) == (True, "waiting")
+    assert status.catching_up
+    assert (status.state, status.failure_count, status.last_error) == ("retrying", 3, "no space left")

@@ -145,3 +145,16 @@ def test_a_negative_page_size_is_refused_and_a_huge_one_clamped(files):
     assert len(search_key(files, "orders", "k").commit_log_offsets) == 64
     with pytest.raises(InvalidArgumentError):
         search_key(files, "orders", "k", page_size=-1)
+
+
+def test_a_file_whose_name_is_no_date_does_not_stop_the_next_from_being_made(files, tmp_path):
+    files.apply([make_request(0, keys="abcd", time_millis=T0)])
+    files.flush()
+    path = files.paths()[0]
+    path.rename(path.with_name("20261171105931892"))  # a month 17 that sorts behind now
+
+    again = IndexFileSet(tmp_path, RealFileSystem(), LAYOUT, lambda: T0)
+    again.adopt_sealed(again.paths())
+    again.apply([make_request(1, keys="e", time_millis=T0)])
+
+    assert [path.name for path in again.paths()] == ["20261171105931892", "20261171105931893"]

@@ -67,7 +67,7 @@ def test_a_clean_stop_goes_on_where_it_was(tmp_path, requests, expected, count):
     builder.stop()
 
     builder = open_builder(tmp_path, requests)
-    assert builder.start_offset() == requests[count - 1].next_offset
+    assert builder.progress.next_offset == requests[count - 1].next_offset
     follow(builder, requests)
     builder.stop()
 
@@ -93,7 +93,7 @@ def test_a_kill_at_any_time_leaves_no_hole(tmp_path, requests, expected, seed):
     scrambled[trusted] = data[trusted]
     path.write_bytes(scrambled)
     builder = open_builder(tmp_path, requests)
-    assert builder.start_offset() == requests[saved - 1].next_offset
+    assert builder.progress.next_offset == requests[saved - 1].next_offset
     follow(builder, requests)
     builder.stop()
 
@@ -155,7 +155,7 @@ def test_our_own_damaged_index_becomes_right(tmp_path, requests, expected, damag
 def test_a_clean_foreign_store_is_taken_over_as_it_is(copy_of_broker_store, requests):
     before = {path: path.stat().st_mtime_ns for path in list_index_files(FS, copy_of_broker_store)[:-1]}
     builder = open_builder(copy_of_broker_store, requests)
-    assert builder.start_offset() == 2490708
+    assert builder.progress.next_offset == 2490708
 
     follow(builder, requests)
     builder.stop()

@@ -5,6 +5,7 @@ import pytest
 from index_svc.index_file_set import IndexFileSet
 from index_svc.servicer import IndexServicer
 from reput.index.v1 import index_service_pb2 as pb
+from services.builder_process import BuilderState
 from store.builders.progress import BuilderProgress
 from store.errors import StoreRecoveringError
 from store.files.file_system import RealFileSystem
@@ -17,7 +18,7 @@ def test_candidates_come_with_how_far_the_index_is(tmp_path):
     files.apply([make_request(n, keys=["k"]) for n in range(20)])
     progress.see_log(0, 2500)
     progress.advance(2000, 1_700_000_000_123)
-    servicer = IndexServicer(progress, lambda: "")
+    servicer = IndexServicer(progress)
     servicer.open(files)
 
     response = servicer.SearchKey(pb.SearchKeyRequest(topic="orders", key="k", page_size=3), None)
@@ -30,8 +31,10 @@ def test_candidates_come_with_how_far_the_index_is(tmp_path):
 
 
 def test_before_the_index_is_open_searches_are_asked_to_come_again():
-    servicer = IndexServicer(BuilderProgress(), lambda: "waiting")
+    servicer = IndexServicer(BuilderProgress())
 
     with pytest.raises(StoreRecoveringError):
         servicer.SearchKey(pb.SearchKeyRequest(topic="t", key="k"), None)
-    assert servicer.GetStatus(pb.GetStatusRequest(), None).last_error == "waiting"
+    servicer.state = lambda: BuilderState("retrying", 3, "no space left")
+    status = servicer.GetStatus(pb.GetStatusRequest(), None)
+    assert (status.state, status.failure_count, status.last_error) == ("retrying", 3, "no space left")

@@ -1,13 +1,14 @@
-"""The tail: every record at least once, in order, over broken streams, restarts, full disks and lost offsets."""
+"""The tail: every record at least once, in order, over broken streams, restarts, damaged records and lost offsets."""
 
 import threading
 
 import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.backoff import Backoff
 from services.clients.commitlog import CommitLogClient
 from services.reput_tail import ReputTail
-from store.errors import DiskFullError, OffsetOutOfRangeError, StoreRecoveringError
+from store.errors import OffsetOutOfRangeError, RecordCorruptedError, StoreRecoveringError
 from tests.services.loopback import commit_log_server
 
 LOG_END = 1_000
@@ -44,10 +45,11 @@ class Builder:
     def start_offset(self) -> int:
         return self.applied[-1] + RECORD_SIZE_BYTES if self.applied else -1
 
-    def apply(self, batch) -> None:
+    def apply(self, batch) -> bool:
         self.applied += [request.commit_log_offset for request in batch.requests]
         if batch.next_offset == LOG_END:
             self.tail.stop()
+        return True
 
 
 ALL_OFFSETS = list(range(0, LOG_END, RECORD_SIZE_BYTES))
@@ -93,23 +95,55 @@ def test_a_tail_waits_for_a_service_that_is_not_there_yet(tmp_path):
     assert builder.tail.last_error == ""
 
 
-def test_a_full_disk_is_waited_out_and_the_builder_says_where_to_resume():
+def test_a_builder_that_takes_no_batch_is_asked_anew_where_to_start():
     with commit_log_server(reput=follow_log) as server:
         builder = Builder(CommitLogClient(server.address))
-        refused = []
         apply = builder.apply
 
-        def full_once(batch):
-            if batch.requests and batch.requests[0].commit_log_offset == 400 and not refused:
-                refused.append(batch)
-                raise DiskFullError("no space left")
-            apply(batch)
+        refused = []
 
-        builder.tail = ReputTail(CommitLogClient(server.address), builder.start_offset, full_once)
+        def start_over_once(batch):
+            if len(builder.applied) == 4 and not refused:
+                refused.append(batch)
+                builder.applied.clear()
+                return False
+            return apply(batch)
+
+        builder.tail = ReputTail(CommitLogClient(server.address), builder.start_offset, start_over_once)
         builder.tail.run()
 
     assert builder.applied == ALL_OFFSETS
-    assert len(refused) == 1
+
+
+def test_a_damaged_record_is_asked_for_again_after_growing_pauses():
+    """Good batches before it do not shorten them: the builder is shown its last record each time."""
+    pauses, starts, answers = [], [], []
+
+    def damaged_at_400(request, context):
+        starts.append(request.start_offset)
+        for response in follow_log(request, context):
+            if response.next_offset == 500 and len(starts) < 6:
+                raise RecordCorruptedError("record at 400 is damaged", commitLogOffset=400)
+            yield response
+
+    class NoPause(Backoff):
+        def next_seconds(self, max_seconds=None):
+            pauses.append(super().next_seconds(max_seconds))
+            return 0.0
+
+    with commit_log_server(reput=damaged_at_400) as server:
+        builder = Builder(
+            CommitLogClient(server.address),
+            on_broken=lambda error: answers.append(error.message),
+            backoff=NoPause(uniform=lambda low, high: high),
+        )
+        builder.tail._start_offset = lambda: builder.applied[-1] if builder.applied else -1
+        builder.tail.run()
+
+    assert starts == [-1, *[300] * 5]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert answers == ["record at 400 is damaged"] * 5
+    assert sorted(set(builder.applied)) == ALL_OFFSETS
 
 
 def test_an_offset_that_the_log_lost_ends_the_tail_unless_somebody_cuts_back():
@@ -121,10 +155,10 @@ def test_an_offset_that_the_log_lost_ends_the_tail_unless_somebody_cuts_back():
     with commit_log_server(reput=out_of_range_beyond_end) as server:
         client = CommitLogClient(server.address)
         with pytest.raises(OffsetOutOfRangeError):
-            ReputTail(client, lambda: 5_000, lambda batch: None).run()
+            ReputTail(client, lambda: 5_000, lambda batch: True).run()
 
         told = []
-        builder = Builder(client, on_out_of_range=told.append)
+        builder = Builder(client, on_lost=told.append)
         builder.tail._start_offset = lambda: -1 if told else 5_000
         builder.tail.run()
 
@@ -140,18 +174,6 @@ def test_a_bug_in_the_builder_ends_the_tail():
         ReputTail(CommitLogClient(server.address), lambda: -1, broken).run()
 
 
-def test_progress_is_told_after_the_batch_was_applied():
-    seen = []
-    with commit_log_server(reput=follow_log) as server:
-        builder = Builder(
-            CommitLogClient(server.address),
-            on_progress=lambda batch: seen.append((batch.next_offset, builder.applied[-1])),
-        )
-        builder.tail.run()
-
-    assert seen == [(offset + RECORD_SIZE_BYTES, offset) for offset in ALL_OFFSETS]
-
-
 def test_a_waiting_tail_stops_when_its_event_is_set():
     stop_event, waiting = threading.Event(), threading.Event()
 
@@ -162,7 +184,7 @@ def test_a_waiting_tail_stops_when_its_event_is_set():
             stop_event.wait(0.05)
 
     with commit_log_server(reput=silent) as server:
-        tail = ReputTail(CommitLogClient(server.address), lambda: -1, lambda batch: None, None, stop_event)
+        tail = ReputTail(CommitLogClient(server.address), lambda: -1, lambda batch: True, stop_event=stop_event)
         follower = threading.Thread(target=tail.run)
         follower.start()
         assert waiting.wait(10)

@@ -50,10 +50,11 @@ def feed(
     log_first_offset: int = 0,
     batch: int = 97,
 ) -> None:
-    """Hands records to a builder in batches, as a tail would."""
+    """Hands records to a builder in batches, as a tail would; ends at a batch that is not taken."""
     for at in range(0, len(requests), batch):
         part = requests[at : at + batch]
-        builder.apply(part, part[-1].next_offset, log_first_offset, log_end_offset)
+        if not builder.apply(part, part[-1].next_offset, log_first_offset, log_end_offset):
+            return
 
 
 def file_bytes(directory: Path) -> dict[str, bytes]:

@@ -15,6 +15,7 @@ from store.errors import (
     DeadlineExceededError,
     InvalidArgumentError,
     InvalidPageTokenError,
+    OffsetOutOfRangeError,
     RecordCorruptedError,
     ServiceUnavailableError,
     TopicNotFoundError,
@@ -207,6 +208,17 @@ def test_a_damaged_candidate_makes_the_answer_partial(ask, records):
     assert offsets(answer) == [expected[0], *expected[2:]]
     assert answer.completeness is Completeness.PARTIAL
     assert answer.outcomes[0].error is damage
+
+
+def test_candidates_that_expired_are_no_loss_and_those_behind_the_log_are(ask, records):
+    found = matches(records, "AaAa")
+    gone = found[-1]
+    for first_offset, completeness in ((gone + 1, Completeness.COMPLETE), (gone, Completeness.PARTIAL)):
+        error = OffsetOutOfRangeError("outside", offset=gone, firstOffset=first_offset, lastOffset=1 << 50)
+        answers = all_pages(ask, MemoryShard(records, damaged={gone: error}))
+
+        assert [offset for answer in answers for offset in offsets(answer)] == found[:-1]
+        assert answers[-1].completeness is completeness
 
 
 def test_an_index_that_is_still_being_built_makes_the_answer_partial(ask, records):

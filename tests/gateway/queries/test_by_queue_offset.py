@@ -13,6 +13,7 @@ from gateway.shards import Shards
 from store.errors import (
     BrokerNotFoundError,
     InvalidArgumentError,
+    OffsetOutOfRangeError,
     QueueNotFoundError,
     StoreCorruptedError,
     TopicNotFoundError,
@@ -122,6 +123,31 @@ def test_a_unit_that_points_to_another_message_is_damage(ask, records):
 
     with pytest.raises(StoreCorruptedError):
         ask(Swapped(records))
+
+
+def retired(offset, first):
+    return OffsetOutOfRangeError("gone", offset=offset, firstOffset=first, lastOffset=1 << 50)
+
+
+def test_records_that_retention_took_since_are_passed_over_in_silence(ask, records):
+    """The queue follows the log's front with a delay."""
+    rows = queue(records)
+    first = rows[7].commit_log_offset
+    gone = {row.commit_log_offset: retired(row.commit_log_offset, first) for row in rows[:7]}
+
+    answer = ask(MemoryShard(records, damaged=gone), max_messages=10)
+
+    assert [entry.record.payload for entry in answer.entries] == rows[7:10]
+    assert (answer.next_queue_offset, answer.completeness) == (10, Completeness.COMPLETE)
+
+
+def test_records_behind_the_end_of_the_log_are_damage_and_never_silence(ask, records):
+    rows = queue(records)
+    last = rows[3].commit_log_offset
+    beyond = OffsetOutOfRangeError("outside", offset=last, firstOffset=0, lastOffset=last)
+
+    with pytest.raises(StoreCorruptedError):
+        ask(MemoryShard(records, damaged={last: beyond}), max_messages=10)
 
 
 def test_a_time_is_found_from_both_sides(fan_out, deadline, records):

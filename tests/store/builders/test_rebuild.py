@@ -33,7 +33,7 @@ def test_queues_equal_rocketmqs(store, batch, request, tmp_path):
 
 @pytest.mark.parametrize("batch", [1, 100, 100_000])
 @pytest.mark.parametrize("store", STORES)
-def test_index_files_equal_rocketmqs(store, batch, request, tmp_path):
+def test_rmq_1987_1807_index_files_equal_rocketmqs_slot_for_slot(store, batch, request, tmp_path):
     root, fs = request.getfixturevalue(store), RealFileSystem()
     requests = requests_of(root)
     files = IndexFileSet(tmp_path, fs, detect_index_layout(fs, root, DEFAULT_LAYOUT), lambda: 1_795_256_952_255)

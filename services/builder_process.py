@@ -1,0 +1,345 @@
+"""BuilderProcess: the life of a service that builds files from the log and answers from them.
+
+Theory of operation: `run` waits for the commit log, takes the part's lock, and then lives life after life: open the
+files (recovery), follow the log, until something fails. A life that fails is closed whole: no descriptor is used again,
+because a second flush of one that refused says OK without having written anything. Health turns NOT_SERVING, the
+failure is logged once with file and offset, and after a growing pause the next life opens the files from their
+checkpoint. It never gives up and never dies of it. What was served stays served, marked as catching up, until the next
+life closes it to recover.
+
+    state         meaning                                                    health
+    waiting       for the commit log, or for its stream                      as before
+    recovering    the files are being opened                                 NOT_SERVING
+    catching-up   the log as it was at the start is not yet applied          NOT_SERVING
+    serving       all is well                                                SERVING
+    retrying      something failed, `last_error` says what                   NOT_SERVING
+    off           this builder is switched off; what there is, is served     SERVING
+
+A failure counts until a checkpoint behind the place where it happened is on the disk: a life that works up to the same
+place each time is no success. A damaged record in the log stops the builder at its byte, with the same pauses.
+"""
+
+import contextlib
+import errno
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from services.backoff import Backoff
+from services.clients.commitlog import CommitLogClient, ReputBatch
+from services.reput_tail import ReputTail
+from store.builders.following_builder import FollowingBuilder
+from store.builders.progress import BuilderProgress
+from store.errors import (
+    DiskFullError,
+    FlushFailedError,
+    RecordCorruptedError,
+    StoreCorruptedError,
+    StoreError,
+    StoreLockedError,
+    UnsupportedStoreError,
+)
+from store.files.locks import OwnerLock, refuse_foreign_broker
+from store.format.paths import own_state_dir
+
+REPORT_SECONDS = 1.0
+WAIT_SECONDS = 0.1
+# Writing resumes within 5 s of space coming back: at most this pause, and the time that opening the files takes.
+DISK_FULL_PAUSE_SECONDS_MAX = 2.0
+NO_ROOM_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+# Switched off: it needs nothing of the log, and retention need not wait for it.
+OFF_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The flushed log (bytes)."""
+
+    first_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BuilderState:
+    """For GetStatus: the state in words, failures since the last success, and the last one in words."""
+
+    state: str
+    failure_count: int
+    last_error: str
+
+
+class BuilderPart(Protocol):
+    """The files that one builder makes, and who answers from them."""
+
+    def check(self) -> None:
+        """UnsupportedStoreError when the store is one that cannot be served."""
+
+    def open(self, log: LogRange, *, drop_cache: bool) -> FollowingBuilder:
+        """Opens and recovers the files and answers from them; after an error nothing stays open.
+
+        Args:
+            log: its range now.
+            drop_cache: a flush was refused before: read from the disk, not from memory.
+        """
+
+    def open_unbuilt(self) -> None:
+        """Answers from what is there, without building anything."""
+
+    def shut(self) -> None:
+        """Answers StoreRecoveringError until the next `open`."""
+
+
+class BuilderProcess:
+    """See the top of this file.
+
+    Args:
+        name: of the builder and of its part of the root, `consumequeue` or `index`.
+        root: the store root.
+        part: opens the files.
+        client: of the commitlog service.
+        progress: of the builder; shared with the part.
+        set_serving: tells health checks.
+        stopping: ends `run` when set; `stop` sets it.
+        read_only: take no lock and report nothing.
+        is_off: build nothing.
+        backoff: pauses between lives.
+        wait: pauses, for so many seconds or until `stopping`; None for `stopping.wait`.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        part: BuilderPart,
+        client: CommitLogClient,
+        progress: BuilderProgress,
+        set_serving: Callable[[bool], None],
+        stopping: threading.Event,
+        *,
+        read_only: bool = False,
+        is_off: bool = False,
+        backoff: Backoff | None = None,
+        wait: Callable[[float], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.progress = progress
+        self._name = name
+        self._root = root
+        self._part = part
+        self._client = client
+        self._set_serving = set_serving
+        self._stopping = stopping
+        self._read_only = read_only
+        self._is_off = is_off
+        self._backoff = backoff or Backoff()
+        self._wait = wait or stopping.wait
+        self._clock = clock
+        self._log = structlog.get_logger(f"reput.{name}")
+        self._lock: OwnerLock | None = None
+        self._builder: FollowingBuilder | None = None
+        self._tail: ReputTail | None = None
+        self._phase = "waiting"
+        self._waiting_for = ""
+        self._failure_count = 0
+        self._failed_at = -1
+        self._last_error = ""
+        self._log_is_damaged = False
+        self._is_cache_doubtful = False
+        self._was_open = False
+        self._is_serving = False
+        self._done = threading.Event()
+        self._done.set()
+
+    def state(self) -> BuilderState:
+        """How it is now."""
+        tail = self._tail
+        tail_error, tail_count = (tail.last_error, tail.failure_count) if tail is not None else ("", 0)
+        word = self._phase
+        if self._failure_count or self._log_is_damaged:
+            word = "retrying"
+        elif word == "following":
+            word = "waiting" if tail_error else ("catching-up" if self.progress.catching_up else "serving")
+        last_error = self._last_error or self._waiting_for or tail_error
+        return BuilderState(word, self._failure_count + tail_count, last_error)
+
+    def run(self) -> None:
+        """Builds until stopped.
+
+        Raises:
+            StoreLockedError, UnsupportedStoreError: at the start, this store is not for us.
+        """
+        self._done.clear()
+        try:
+            while not self._stopping.is_set():
+                try:
+                    self._live()
+                except (StoreLockedError, UnsupportedStoreError) as error:
+                    if not self._was_open:
+                        raise
+                    self._fail(error)
+                except Exception as error:
+                    self._fail(error)
+        finally:
+            self._done.set()
+
+    def stop(self) -> None:
+        """Ends `run`, writes the checkpoint and lets the part go."""
+        self._stopping.set()
+        if self._tail is not None:
+            self._tail.stop()
+        self._done.wait()
+        builder, self._builder = self._builder, None
+        if builder is not None:
+            try:
+                builder.stop()
+            except (StoreError, OSError) as error:
+                # The checkpoint before is as good: the next start goes on from there.
+                self._log.warning("builder.not_stopped_cleanly", error=str(error))
+        self._client.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    # -- one life
+
+    def _live(self) -> None:
+        log = self._wait_for_log()
+        if log is None:
+            return
+        self._part.check()
+        self._take_lock()
+        self._phase = "recovering"
+        if self._is_off:
+            self._live_switched_off()
+            return
+        self._part.shut()
+        builder = self._part.open(log, drop_cache=self._is_cache_doubtful)
+        self._was_open = True
+        self._builder = builder
+        try:
+            builder.begin()
+            self._phase = "following"
+            self._tail = ReputTail(
+                self._client,
+                builder.start_offset,
+                self._apply,
+                on_lost=self._find_place,
+                on_broken=self._stream_broke,
+                stop_event=self._stopping,
+                clock=self._clock,
+            )
+            self._tail.run()
+        except BaseException:
+            self._builder = self._tail = None
+            with contextlib.suppress(StoreError, OSError):
+                builder.abandon()
+            raise
+
+    def _live_switched_off(self) -> None:
+        self._part.open_unbuilt()
+        self._was_open = True
+        self._phase = "off"
+        self._failure_count, self._last_error = 0, ""
+        self._serve(True)
+        while not self._stopping.is_set():
+            # Again and again, because a commit log that restarts knows nothing of it.
+            self._report(OFF_OFFSET, None)
+            self._wait(REPORT_SECONDS)
+
+    def _wait_for_log(self) -> LogRange | None:
+        """The log's range once it can be followed; None when stopped before."""
+        self._phase = "waiting"
+        while not self._stopping.is_set():
+            try:
+                status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
+            except StoreError as error:
+                self._waiting_for = error.message
+            else:
+                if status.state != "recovering":
+                    self._waiting_for = ""
+                    return LogRange(status.log_first_offset, status.log_flushed_offset)
+                self._waiting_for = "the commit log is recovering"
+            self._wait(WAIT_SECONDS)
+        return None
+
+    def _take_lock(self) -> None:
+        if self._lock is None and not self._read_only:
+            refuse_foreign_broker(self._root)
+            lock = OwnerLock(Path(own_state_dir(str(self._root), self._name)) / "lock")
+            lock.acquire()
+            self._lock = lock
+
+    def _apply(self, batch: ReputBatch) -> bool:
+        assert self._builder is not None
+        taken = self._builder.apply(batch.requests, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
+        self._log_is_damaged = False
+        self._serve(not self._failure_count and not self.progress.catching_up)
+        return taken
+
+    def flushed(self, next_offset: int, store_time_millis: int | None) -> None:
+        """The builder's `on_flushed`: everything before that offset (bytes) is applied and on the disk."""
+        if self._failure_count and (next_offset > self._failed_at or next_offset >= self.progress.log_end_offset):
+            self._log.info("builder.resumed", next_offset=next_offset, failure_count=self._failure_count)
+            self._failure_count, self._failed_at, self._last_error = 0, -1, ""
+            self._is_cache_doubtful = False
+            self._backoff.reset()
+        self._report(next_offset, store_time_millis)
+
+    # -- what goes wrong
+
+    def _fail(self, error: Exception) -> None:
+        """A life ended by an error: says so, and waits before the next."""
+        self._failure_count += 1
+        self._failed_at = max(self._failed_at, self.progress.next_offset)
+        self._is_cache_doubtful = self._is_cache_doubtful or isinstance(error, FlushFailedError)
+        self.progress.stall()
+        self._serve(False)
+        words = error.message if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+        if words != self._last_error:
+            metadata = error.metadata if isinstance(error, StoreError) else {}
+            if isinstance(error, OSError) and error.filename is not None:
+                metadata = {"file": str(error.filename)}
+            is_known = isinstance(error, StoreError | OSError)
+            self._log.error(
+                "builder.failed", error=words, offset=self._failed_at, exc_info=None if is_known else error, **metadata
+            )
+        self._last_error = words
+        self._wait(self._backoff.next_seconds(DISK_FULL_PAUSE_SECONDS_MAX if _is_no_room(error) else None))
+
+    def _stream_broke(self, error: StoreError) -> None:
+        self.progress.stall()
+        if isinstance(error, RecordCorruptedError | StoreCorruptedError):
+            assert self._builder is not None
+            # It may be the last record applied, which was good when it was: then the rest can still be built.
+            if not self._builder.pass_last_record():
+                self._log_is_damaged = True
+                self._serve(False)
+
+    def _find_place(self, error: StoreError) -> None:
+        assert self._builder is not None
+        status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
+        self._builder.find_place(status.log_first_offset, status.log_flushed_offset)
+
+    # -- who is told
+
+    def _serve(self, is_serving: bool) -> None:
+        if is_serving != self._is_serving:
+            self._is_serving = is_serving
+            self._set_serving(is_serving)
+
+    def _report(self, next_offset: int, store_time_millis: int | None) -> None:
+        if not self._read_only:
+            with contextlib.suppress(StoreError):
+                self._client.report_progress(self._name, next_offset, store_time_millis, timeout_seconds=REPORT_SECONDS)
+
+
+def _is_no_room(error: Exception) -> bool:
+    """Whether space may come back: also a flush can be the first to find out that there is none."""
+    if isinstance(error, FlushFailedError):
+        return error.metadata.get("errno") in map(str, NO_ROOM_ERRNOS)
+    return isinstance(error, DiskFullError) or (isinstance(error, OSError) and error.errno in NO_ROOM_ERRNOS)
