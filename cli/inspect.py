@@ -1,6 +1,7 @@
 """`reput topics`, `reput status`, `reput config`: what is there, how it does, and which settings rule."""
 
 import os
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -79,28 +80,49 @@ def status(
 
     with gateway(address) as stub:
         answer = stub.GetStatus(pb.GetStatusRequest(), timeout=timeout)
-    rows = []
-    for service in answer.services:
-        failed = service.HasField("error") and service.error.code != 0
-        rows.append(
-            {
-                "broker_name": service.broker_name,
-                "service": service.service,
-                "address": service.address,
-                "state": service.error.message if failed else service.state,
-                "log_first_offset": service.log_first_offset,
-                "log_end_offset": service.log_end_offset,
-                "next_offset": service.next_offset,
-                "catching_up": service.catching_up,
-                "answers": not failed,
-            }
-        )
+    rows = status_rows(answer.services)
     columns = list(rows[0]) if rows else ["service"]
     _print_rows("services", rows, output, {"version": answer.version}, columns=columns)
     if all(row["answers"] for row in rows):
         return Exit.FOUND
     warn("partial: " + ", ".join(str(row["service"]) for row in rows if not row["answers"]) + " did not answer")
     return Exit.PARTIAL
+
+
+def status_rows(services: Iterable[Any]) -> list[dict[str, Any]]:
+    """A row for each service: what people ask first comes first."""
+    services = list(services)
+    flushed = {service.broker_name: service.next_offset for service in services if service.service == "commitlog"}
+    rows = []
+    for service in services:
+        failed = service.HasField("error") and service.error.code != 0
+        is_builder = service.service != "commitlog"
+        log_end_offset = max(service.log_end_offset, flushed.get(service.broker_name, 0))
+        rows.append(
+            {
+                "broker_name": service.broker_name,
+                "service": service.service,
+                "state": "no answer" if failed else service.state,
+                "problem": service.error.message if failed else service.problem,
+                "recovered": _recovered(service),
+                "lag_bytes": max(0, log_end_offset - service.next_offset) if is_builder and not failed else None,
+                "log_first_offset": service.log_first_offset,
+                "log_end_offset": service.log_end_offset,
+                "next_offset": service.next_offset,
+                "catching_up": service.catching_up,
+                "answers": not failed,
+                "address": service.address,
+            }
+        )
+    return rows
+
+
+def _recovered(service: Any) -> str | None:
+    """How much of a recovery is done, as `42 %`; None when none is running."""
+    whole = service.recovery_end_offset - service.recovery_begin_offset
+    if service.state != "recovering" or whole <= 0:
+        return None
+    return f"{(service.recovery_next_offset - service.recovery_begin_offset) * 100 // whole} %"
 
 
 def config(

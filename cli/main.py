@@ -28,7 +28,7 @@ def version() -> str:
 def _build_app() -> Any:
     import typer
 
-    from cli import demo, inspect, query, send, serve
+    from cli import demo, fsck, inspect, query, send, serve
 
     app = typer.Typer(
         name="reput",
@@ -59,6 +59,7 @@ def _build_app() -> Any:
         "topics": inspect.topics,
         "status": inspect.status,
         "config": inspect.config,
+        "fsck": fsck.fsck,
         "demo": demo.demo,
     }
     for name, function in verbs.items():

@@ -1,0 +1,1 @@
+"""Auditing a store root: every file against the log, nothing changed."""

@@ -1,0 +1,109 @@
+"""Findings: what an audit has found, in bounded memory.
+
+Every finding counts; of each code only the first few are kept in full.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.audit.codes import CODES, Kind, Severity
+
+KEPT_PER_CODE_MAX = 200  # more of one kind say nothing new to a person, and a ruined store has millions
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found.
+
+    Attributes:
+        code: a name of `codes.CODES`.
+        severity: how bad it is here.
+        file: the path inside the root.
+        byte: position in the file.
+        commit_log_offset: position in the log that it concerns; None when it concerns none.
+        what: what is wrong, in words.
+        what_to_do: in words; empty for nothing.
+        count: how many of its kind lie side by side there (units, entries, records).
+    """
+
+    code: str
+    severity: Severity
+    file: str
+    byte: int
+    commit_log_offset: int | None
+    what: str
+    what_to_do: str
+    count: int = 1
+
+
+class Findings:
+    """Collects findings of one root.
+
+    Args:
+        root: paths are told relative to it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._kept: list[Finding] = []
+        self._kept_of: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.finding_counts: Counter[str] = Counter()
+        self._severities: Counter[Severity] = Counter()
+        self._kinds: Counter[Kind] = Counter()  # of errors and warnings
+
+    def add(
+        self,
+        code: str,
+        file: Path | str,
+        byte: int,
+        what: str,
+        *,
+        commit_log_offset: int | None = None,
+        severity: Severity | None = None,
+        count: int = 1,
+    ) -> None:
+        """Notes one finding; `count` of a kind may be told as one."""
+        known = CODES[code]
+        weight = severity or known.severity
+        self.counts[code] += count
+        self.finding_counts[code] += 1
+        self._severities[weight] += 1
+        if weight is not Severity.INFO:
+            self._kinds[known.kind] += 1
+        if self._kept_of[code] >= KEPT_PER_CODE_MAX:
+            return
+        self._kept_of[code] += 1
+        path = Path(file)
+        name = str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+        self._kept.append(Finding(code, weight, name, byte, commit_log_offset, what, known.what_to_do, count))
+
+    @property
+    def kept(self) -> list[Finding]:
+        """The findings kept in full, worst first, then as they were found."""
+        order = list(Severity)
+        return sorted(self._kept, key=lambda finding: order.index(finding.severity))
+
+    @property
+    def left_out_count(self) -> int:
+        """Findings that are counted and not kept."""
+        return sum(self.finding_counts.values()) - len(self._kept)
+
+    def severity_count(self, severity: Severity) -> int:
+        """Findings of that weight."""
+        return self._severities[severity]
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is no error and no warning."""
+        return not (self._severities[Severity.ERROR] or self._severities[Severity.WARNING])
+
+    def has(self, codes: Iterable[str]) -> bool:
+        """Whether any of these was found."""
+        return any(self.finding_counts[code] for code in codes)
+
+    def concerns(self, kind: Kind) -> bool:
+        """Whether an error or warning of that kind was found."""
+        return self._kinds[kind] > 0

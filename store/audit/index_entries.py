@@ -1,0 +1,145 @@
+"""The entries of all index files of a root as one stream, for an audit.
+
+What a file holds is told by its bytes, not by its header: entries go up to the last one that is not all zeros. The
+stream reads a piece at a time; each entry knows its file and number.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from store.builders.index_state import ENTRY_DTYPE, Ints
+from store.files.file_system import FileSystem
+from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, IndexHeader, decode_index_header, entry_position
+from store.readers.index_reader import IndexLayout
+from store.readers.open_files import OpenFile, OpenFiles
+
+PIECE_ENTRY_COUNT = 65_536
+
+Rows = npt.NDArray[np.void]
+
+
+@dataclass(slots=True)
+class IndexFileOnDisk:
+    """One index file as it lies there.
+
+    Attributes:
+        path: the file.
+        size_bytes: its length.
+        header: as it stands there; zeros where the file is too short.
+        entry_count: entries there by their bytes, plus 1, as the header counts.
+    """
+
+    path: Path
+    size_bytes: int
+    header: IndexHeader
+    entry_count: int
+    file: OpenFile
+
+    def read_entries(self, first: int, count: int, layout: IndexLayout) -> Rows:
+        """Entries `first` and following; zeros where the file is short."""
+        data = self.file.read(entry_position(first, layout.slot_count), count * ENTRY_SIZE)
+        return np.frombuffer(data.ljust(count * ENTRY_SIZE, b"\0"), dtype=ENTRY_DTYPE)
+
+
+def look_at(fs: FileSystem, files: OpenFiles, path: Path, layout: IndexLayout) -> IndexFileOnDisk:
+    """Opens one file."""
+    file = files.get(path)
+    header = decode_index_header(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+    return IndexFileOnDisk(path, fs.stat_size(path), header, _entry_count(fs, file, layout, header), file)
+
+
+def _entry_count(fs: FileSystem, file: OpenFile, layout: IndexLayout, header: IndexHeader) -> int:
+    """One more than the number of the last entry with a byte that is not zero."""
+    hinted = min(max(header.entry_count, 1), layout.entry_count_max)
+    last = hinted - 1  # an entry is never all zeros unless it is the first key of a log, which hashes to 0
+    position: int | None = entry_position(hinted, layout.slot_count)
+    end = layout.file_size_bytes
+    while position is not None and position < end:
+        position = fs.next_data(file.fd, position)
+        if position is None or position >= end:
+            break
+        stop = min(fs.next_hole(file.fd, position), end)
+        while position < stop:
+            data = file.read(position, min(PIECE_ENTRY_COUNT * ENTRY_SIZE, stop - position))
+            if not data:
+                break
+            stripped = data.rstrip(b"\0")
+            if stripped:
+                last = (position + len(stripped) - 1 - entry_position(0, layout.slot_count)) // ENTRY_SIZE
+            position += len(data)
+        position = stop
+    if last != hinted - 1:
+        return last + 1
+    # The header may count more than there is.
+    while last > 0:
+        first = max(1, last + 1 - PIECE_ENTRY_COUNT)
+        data = file.read(entry_position(first, layout.slot_count), (last + 1 - first) * ENTRY_SIZE)
+        stripped = data.rstrip(b"\0")
+        if stripped:
+            return first + (len(stripped) - 1) // ENTRY_SIZE + 1
+        last = first - 1
+    return 1
+
+
+class EntryStream:
+    """Entries of all files, oldest file first, in a window that slides.
+
+    Args:
+        files: the files, oldest first.
+        layout: how they are divided.
+
+    Attributes:
+        hashes, offsets: of the entries in the window.
+        file_numbers, numbers: where each stands: position in `files`, number in its file.
+        rows: as they lie there.
+    """
+
+    def __init__(self, files: list[IndexFileOnDisk], layout: IndexLayout) -> None:
+        self._files = files
+        self._layout = layout
+        self._file_number = 0
+        self._next = 1
+        none = np.empty(0, dtype=np.int64)
+        self.hashes: Ints = none
+        self.offsets: Ints = none
+        self.file_numbers: Ints = none
+        self.numbers: Ints = none
+        self.rows: Rows = np.empty(0, dtype=ENTRY_DTYPE)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the window goes up to the very last entry."""
+        self._skip_ended()
+        return self._file_number >= len(self._files)
+
+    def fill(self, count: int) -> None:
+        """Makes the window at least so long, if there are so many."""
+        while len(self) < count and not self.is_at_end:
+            file = self._files[self._file_number]
+            taken = min(PIECE_ENTRY_COUNT, file.entry_count - self._next)
+            rows = file.read_entries(self._next, taken, self._layout)
+            self.rows = np.concatenate((self.rows, rows))
+            self.hashes = np.concatenate((self.hashes, rows["key_hash"].astype(np.int64)))
+            self.offsets = np.concatenate((self.offsets, rows["offset"].astype(np.int64)))
+            self.file_numbers = np.concatenate((self.file_numbers, np.full(taken, self._file_number, dtype=np.int64)))
+            self.numbers = np.concatenate((self.numbers, np.arange(self._next, self._next + taken, dtype=np.int64)))
+            self._next += taken
+
+    def drop(self, count: int) -> None:
+        """Takes entries off the window's front."""
+        self.rows = self.rows[count:]
+        self.hashes = self.hashes[count:]
+        self.offsets = self.offsets[count:]
+        self.file_numbers = self.file_numbers[count:]
+        self.numbers = self.numbers[count:]
+
+    def _skip_ended(self) -> None:
+        while self._file_number < len(self._files) and self._next >= self._files[self._file_number].entry_count:
+            self._file_number += 1
+            self._next = 1

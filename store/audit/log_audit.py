@@ -1,0 +1,321 @@
+"""Auditing the log: every record, what lies between records, and where it ends.
+
+Theory of operation: the walk of `store/readers/log_walk.py` is begun at the log's first byte, and again behind each place
+that it cannot pass, at the next record that knows its place. So the sound part before the first such place is judged as
+recovery would judge it, and what is still good behind it is counted. Every good record goes to the observers, in log
+order; so does every stretch that is lost.
+"""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from store.audit.findings import Findings
+from store.audit.log_files import LogFileRun, LogFiles
+from store.dispatch import DispatchRequest
+from store.format.java_hash import tags_code
+from store.format.record import Record
+from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
+from store.format.sys_flag import TransactionType, transaction_type
+from store.readers.log_walk import WalkEnd, find_record_behind, walk_log
+
+SCAN_BYTES = 1 << 20
+# 32 MB of hashes; what comes behind is not compared, since repeats of one key lie close together.
+UNIQUE_KEY_COUNT_MAX = 4_000_000
+
+QueueId = tuple[str, int]
+
+
+class Observer(Protocol):
+    """Who compares something with the log."""
+
+    def see(self, request: DispatchRequest) -> None:
+        """The next good record."""
+
+    def lose(self, begin_offset: int, end_offset: int) -> None:
+        """The log has no good record in these bytes, though there should be some."""
+
+
+@dataclass(slots=True)
+class LogSummary:
+    """The log as it was found.
+
+    Attributes:
+        first_offset: its first byte.
+        end_offset: the byte behind the last record of the sound part, where recovery would end.
+        file_size_bytes: of each file; 0 without files.
+        file_count: files on the grid.
+        total_bytes: length of all files.
+        record_count: good records.
+        records_behind_damage: how many of them recovery cannot reach.
+        unguarded_count: records without `__CRC32#`.
+        last_store_time_millis: the greatest store time of a good record.
+        lost: stretches with damage, `[begin, end)`.
+        has_tail: the sound end is followed by bytes that a start would cut.
+        queue_offsets: the next offset of each queue, from the sound part.
+    """
+
+    first_offset: int = 0
+    end_offset: int = 0
+    file_size_bytes: int = 0
+    file_count: int = 0
+    total_bytes: int = 0
+    record_count: int = 0
+    records_behind_damage: int = 0
+    unguarded_count: int = 0
+    last_store_time_millis: int = 0
+    lost: list[tuple[int, int]] = field(default_factory=list)
+    has_tail: bool = False
+    queue_offsets: dict[QueueId, int] = field(default_factory=dict)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether good records lie behind a place that recovery cannot pass, or flushed ones are gone."""
+        return bool(self.lost)
+
+
+def dispatch_of(record: Record) -> DispatchRequest:
+    """What builders need of a record that was decoded in full."""
+    properties = record.properties
+    return DispatchRequest(
+        record.topic,
+        record.queue_id,
+        record.queue_offset,
+        record.commit_log_offset,
+        record.store_size_bytes,
+        tags_code(record.topic, properties, record.store_time_millis),
+        record.store_time_millis,
+        record.keys,
+        record.unique_key,
+        record.sys_flag,
+        record.prepared_transaction_offset,
+    )
+
+
+def walk_sound_part(
+    files: LogFiles, end_offset: int, see: Callable[[DispatchRequest], None], pulse: Callable[[int], None]
+) -> None:
+    """Shows the records before the sound end once more, as builders need them; `pulse` is told the offset reached."""
+    for run in files.runs[:1]:
+        walk_log(
+            run,
+            run.first_offset,
+            lambda record: see(dispatch_of(record)) if record.commit_log_offset < end_offset else None,
+            lambda end: pulse(end.end_offset),
+        )
+
+
+class LogAudit:
+    """One pass over the log.
+
+    Args:
+        files: the log's files.
+        findings: takes what is wrong.
+        observers: shown every record.
+        durable_offset: what the commit log last said to be on the disk (bytes); None when it says nothing.
+        watched: offsets that somebody remembers; see `boundaries`.
+        pulse: told how many bytes of log are read.
+
+    Attributes:
+        summary: filled by `run`.
+        boundaries: of the watched offsets, those at which a record of the sound part ends, each with the next offsets
+            of all queues there and the record before it (offset, size).
+    """
+
+    def __init__(
+        self,
+        files: LogFiles,
+        findings: Findings,
+        observers: list[Observer],
+        *,
+        durable_offset: int | None,
+        watched: set[int],
+        pulse: Callable[[int], None],
+    ) -> None:
+        self.summary = LogSummary(
+            files.first_offset, files.first_offset, files.file_size_bytes, len(files.sizes), files.total_bytes
+        )
+        self.boundaries: dict[int, tuple[dict[QueueId, int], tuple[int, int]]] = {}
+        self._files = files
+        self._findings = findings
+        self._observers = observers
+        self._durable_offset = durable_offset
+        self._watched = watched
+        self._pulse = pulse
+        self._next: dict[QueueId, int] = {}
+        self._after_loss: set[QueueId] | None = None  # queues seen since the last loss; None: nothing was lost yet
+        self._is_sound = True
+        self._unique_keys = array("q")
+        self._first_unguarded: int | None = None
+
+    def run(self) -> LogSummary:
+        """Reads the whole log."""
+        summary = self.summary
+        end_offset, tail_why, tail_run = summary.first_offset, "", None
+        for number, run in enumerate(self._files.runs):
+            if number:
+                self._lose(end_offset, run.first_offset, tail_why, tail_run)
+            end_offset, tail_why = self._run(run)
+            tail_run = run
+        self._judge_tail(end_offset, tail_why, tail_run)
+        if self._is_sound:
+            summary.end_offset = end_offset
+            summary.queue_offsets = self._next
+        self._say_counts()
+        return summary
+
+    def _run(self, run: LogFileRun) -> tuple[int, str]:
+        """Walks one stretch of files; where its last good record ends, and what is wrong there (empty: zeros)."""
+        offset = run.first_offset
+        while True:
+            end = walk_log(run, offset, self._see, self._pulsed)
+            summary = self.summary
+            summary.last_store_time_millis = max(summary.last_store_time_millis, end.last_store_time_millis)
+            why = end.why.message if end.why is not None else ""
+            behind = find_record_behind(run, end.end_offset) if end.end_offset < run.last_offset else None
+            if behind is None:
+                return end.end_offset, why
+            self._lose(end.end_offset, behind, why, run)
+            offset = behind
+
+    def _pulsed(self, end: WalkEnd) -> None:
+        self._pulse(end.end_offset - self.summary.first_offset)
+
+    def _see(self, record: Record) -> None:
+        summary = self.summary
+        summary.record_count += 1
+        if not self._is_sound:
+            summary.records_behind_damage += 1
+        request = dispatch_of(record)
+        tail = record.properties_bytes[-CRC_PROPERTY_SIZE_BYTES:]
+        if not tail.startswith(CRC_MARKER):
+            summary.unguarded_count += 1
+            if self._first_unguarded is None:
+                self._first_unguarded = request.commit_log_offset
+        if request.unique_key and len(self._unique_keys) < UNIQUE_KEY_COUNT_MAX:
+            self._unique_keys.append(hash((request.topic, request.unique_key)))
+        if transaction_type(request.sys_flag) not in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+            self._follow_queue(request)
+        for observer in self._observers:
+            observer.see(request)
+        if self._is_sound and request.next_offset in self._watched:
+            self.boundaries[request.next_offset] = (
+                dict(self._next),
+                (request.commit_log_offset, request.record_size_bytes),
+            )
+
+    def _follow_queue(self, request: DispatchRequest) -> None:
+        """Each queue's offsets must be without gap: a gap is a message that was acknowledged and is not there."""
+        queue_id, position = (request.topic, request.queue_id), request.queue_offset
+        expected = self._next.get(queue_id)
+        if self._after_loss is not None and queue_id not in self._after_loss:
+            self._after_loss.add(queue_id)
+            if expected is not None and position >= expected:
+                expected = position  # the gap is that of the lost bytes
+        if expected is not None and position != expected:
+            where, byte = self._files.path_of(request.commit_log_offset)
+            name = f"{request.topic}/{request.queue_id}"
+            offset = request.commit_log_offset
+            if position == 0:
+                self._findings.add(
+                    "LOG_QUEUE_RESTARTED", where, byte, f"queue {name} begins again at 0 (it was at {expected})",
+                    commit_log_offset=offset,
+                )  # fmt: skip
+            elif position > expected:
+                self._findings.add(
+                    "LOG_QUEUE_OFFSET_GAP", where, byte,
+                    f"queue {name}: the record has queue offset {position}, the one before had {expected - 1}",
+                    commit_log_offset=offset, count=position - expected,
+                )  # fmt: skip
+            else:
+                self._findings.add(
+                    "LOG_QUEUE_OFFSET_TAKEN", where, byte,
+                    f"queue {name}: the record has queue offset {position}, which an earlier one has too",
+                    commit_log_offset=offset,
+                )  # fmt: skip
+                return
+        self._next[queue_id] = position + 1
+
+    def _lose(self, begin: int, end: int, why: str, run: LogFileRun | None) -> None:
+        """Notes a place that recovery cannot pass and goes on behind it."""
+        summary = self.summary
+        if self._is_sound:
+            self._is_sound = False
+            summary.end_offset = begin
+            summary.queue_offsets = dict(self._next)
+        summary.lost.append((begin, end))
+        self._after_loss = set()
+        where, byte = self._files.path_of(begin)
+        if run is not None and begin >= run.last_offset:
+            code, what = "LOG_FILE_MISSING", f"{end - begin} bytes of the log are missing here"
+            where, byte = self._files.directory / f"{begin:020d}", 0
+        elif why:
+            code, what = "LOG_DAMAGED", f"{why}; the next whole record is at {end}"
+        else:
+            code, what = "LOG_HOLE", f"zeros where a record should be; the next whole record is at {end}"
+        self._findings.add(code, where, byte, what, commit_log_offset=begin)
+        for observer in self._observers:
+            observer.lose(begin, end)
+
+    def _judge_tail(self, end_offset: int, why: str, run: LogFileRun | None) -> None:
+        where, byte = self._files.path_of(end_offset)
+        durable = self._durable_offset
+        if self._is_sound and durable is not None and end_offset < durable:
+            self._findings.add(
+                "LOG_SHORTER_THAN_FLUSHED", where, byte,
+                f"{why or 'the log ends here'}; it was flushed up to {durable}", commit_log_offset=end_offset,
+            )  # fmt: skip
+            self.summary.has_tail = True
+            self.summary.lost.append((end_offset, durable))
+            self.summary.end_offset = end_offset
+            self.summary.queue_offsets = dict(self._next)
+            for observer in self._observers:
+                observer.lose(end_offset, durable)
+            return
+        stale = _first_byte_behind(run, end_offset) if run is not None else None
+        if why:
+            self._findings.add("LOG_TORN_TAIL", where, byte, f"{why}; no record follows", commit_log_offset=end_offset)
+        elif stale is not None:
+            where, byte = self._files.path_of(stale)
+            self._findings.add(
+                "LOG_STALE_BYTES", where, byte,
+                f"bytes that are no record, behind the end of the log at {end_offset}", commit_log_offset=stale,
+            )  # fmt: skip
+        self.summary.has_tail = bool(why) or stale is not None
+
+    def _say_counts(self) -> None:
+        summary = self.summary
+        if self._first_unguarded is not None:
+            where, byte = self._files.path_of(self._first_unguarded)
+            self._findings.add(
+                "LOG_RECORD_UNGUARDED", where, byte,
+                f"{summary.unguarded_count} of {summary.record_count} records have no __CRC32#, this is the first",
+                commit_log_offset=self._first_unguarded, count=summary.unguarded_count,
+            )  # fmt: skip
+        hashes = np.frombuffer(self._unique_keys, dtype=np.int64) if self._unique_keys else np.empty(0, dtype=np.int64)
+        if len(hashes):
+            hashes.sort()
+            repeated = int(np.count_nonzero(hashes[1:] == hashes[:-1]))
+            if repeated:
+                self._findings.add(
+                    "LOG_UNIQUE_KEY_REPEATED", self._files.directory, 0,
+                    f"{repeated} records have the topic and unique key of another one (retries and batches do)",
+                    count=repeated,
+                )  # fmt: skip
+
+
+def _first_byte_behind(run: LogFileRun, offset: int) -> int | None:
+    """The first byte from `offset` on that is not zero."""
+    file = run.find(offset)
+    while file is not None:
+        for begin, end in file.data_ranges(max(offset, file.first_offset)):
+            for position in range(begin, end, SCAN_BYTES):
+                data = file.read(position, min(SCAN_BYTES, end - position))
+                stripped = data.lstrip(b"\0")
+                if stripped:
+                    return position + len(data) - len(stripped)
+        file = run.find(file.last_offset)
+    return None

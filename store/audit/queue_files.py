@@ -1,0 +1,63 @@
+"""Auditing the names and lengths of queue files, and who else lies between them."""
+
+from itertools import pairwise
+from pathlib import Path
+
+from store.audit.findings import Findings
+from store.files.file_system import FileSystem
+from store.format.paths import log_file_name, parse_log_file_name
+from store.readers.queue_reader import file_offsets
+
+
+def check_queue_files(
+    fs: FileSystem, directory: Path, name: str, file_size_bytes: int, findings: Findings
+) -> tuple[int, bool]:
+    """Checks one queue's folder.
+
+    Args:
+        fs: the door to the disk.
+        directory: the folder.
+        name: the queue's name in findings.
+        file_size_bytes: what a queue file has.
+        findings: takes what is wrong.
+
+    Returns:
+        length of all files (bytes), and whether all is right.
+    """
+    offsets = file_offsets(fs, directory)
+    total, is_sound = 0, True
+    for offset in offsets:
+        path = directory / log_file_name(offset)
+        length = fs.stat_size(path)
+        total += length
+        if offset % file_size_bytes:
+            what = f"queue {name}: no file of {file_size_bytes} bytes begins at {offset}"
+            findings.add("QUEUE_FILE_NAME", path, 0, what)
+            is_sound = False
+        elif length != file_size_bytes:
+            what = f"queue {name}: it has {length} bytes, others {file_size_bytes}"
+            findings.add("QUEUE_FILE_SIZE", path, min(length, file_size_bytes), what)
+            is_sound = False
+    on_grid = [offset for offset in offsets if offset % file_size_bytes == 0]
+    for before, behind in pairwise(on_grid):
+        if behind - before > file_size_bytes:
+            path = directory / log_file_name(before + file_size_bytes)
+            findings.add("QUEUE_FILE_MISSING", path, 0, f"queue {name}: it is missing between two others")
+            is_sound = False
+    return total, is_sound
+
+
+def tell_strangers(fs: FileSystem, base: Path, queues: set[tuple[str, int]], findings: Findings) -> None:
+    """Names everything in `consumequeue/` that is no queue's; harmless."""
+    for topic in fs.listdir(base):
+        if not fs.is_dir(base / topic):
+            findings.add("QUEUE_FOREIGN_FILE", base / topic, 0, "no topic's folder")
+            continue
+        for name in fs.listdir(base / topic):
+            directory = base / topic / name
+            if (topic, int(name) if name.isascii() and name.isdecimal() else -1) not in queues:
+                findings.add("QUEUE_FOREIGN_FILE", directory, 0, "no queue's folder, or one without files")
+                continue
+            for file in fs.listdir(directory):
+                if parse_log_file_name(file) is None:
+                    findings.add("QUEUE_FOREIGN_FILE", directory / file, 0, "this name is none of a queue file")

@@ -1,0 +1,121 @@
+"""The audit of a whole store root: log, queues, indexes and state against each other. Reads only.
+
+Memory does not grow with the store: the log is read in order, queues and indexes are compared as it passes. What stays
+is the slot table of one index file (4 bytes a slot, 20 MB by default), the next offset of each queue, and at most
+64 MB of buffers and hashes.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.audit.findings import Findings
+from store.audit.index_audit import IndexAudit
+from store.audit.index_layout import find_index_layout
+from store.audit.log_audit import LogAudit, LogSummary, QueueId
+from store.audit.log_files import LogFiles
+from store.audit.queue_audit import QueueAudit
+from store.audit.state_audit import StateAudit
+from store.files.file_system import FileSystem
+from store.readers.index_reader import IndexLayout
+from store.readers.queue_reader import list_queue_ids
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAudit:
+    """What an audit found.
+
+    Attributes:
+        findings: all of it.
+        log: the log.
+        queue_count: queues on the disk.
+        unit_count: queue units compared.
+        wrong_queues: queues with an error.
+        queues_with_records: queues that the log still has a record of.
+        queue_file_size_bytes: size of queue files.
+        index_layout: how index files are divided; None when there is none or it cannot be found out.
+        index_file_count: index files on the disk.
+        key_count: keys of the log.
+        entry_count: index entries compared.
+        total_bytes: length of all files read.
+        seconds: how long it took.
+    """
+
+    findings: Findings
+    log: LogSummary
+    queue_count: int
+    unit_count: int
+    wrong_queues: frozenset[QueueId]
+    queues_with_records: frozenset[QueueId]
+    queue_file_size_bytes: int
+    index_layout: IndexLayout | None
+    index_file_count: int
+    key_count: int
+    entry_count: int
+    total_bytes: int
+    seconds: float
+
+
+def audit_store(
+    fs: FileSystem,
+    root: Path,
+    *,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> StoreAudit:
+    """Audits a root that nobody writes to; changes nothing.
+
+    Args:
+        fs: the door to the disk.
+        root: the store root.
+        on_progress: told bytes of log read, and bytes of log there are.
+        clock: seconds, rising.
+
+    Raises:
+        OSError, StoreError: the disk cannot be read.
+    """
+    began = clock()
+    findings = Findings(root)
+    state = StateAudit(fs, root, findings)
+    files = LogFiles(fs, root, findings)
+    try:
+        queues = QueueAudit(
+            fs, root, files.first_offset, findings,
+            resumes_at=state.queues.next_offset if state.queues is not None else None,
+        )  # fmt: skip
+        layout = find_index_layout(fs, root, state.index.layout if state.index is not None else None)
+        index = IndexAudit(
+            fs, root, layout, files.first_offset, findings,
+            resumes_at=state.index.next_offset if state.index is not None else None,
+            unflushed_from=state.index_unflushed_from,
+        )  # fmt: skip
+        log = LogAudit(
+            files, findings, [queues, index],
+            durable_offset=state.durable_offset,
+            watched=state.watched,
+            pulse=lambda done: on_progress(done, files.total_bytes),
+        )  # fmt: skip
+        summary = log.run()
+        on_progress(files.total_bytes, files.total_bytes)
+        queues.finish(summary.end_offset)
+        index.finish(summary.end_offset)
+        queue_ids = list_queue_ids(fs, root)
+        state.finish(log, files, {topic for topic, _ in queues.queue_ids} | {topic for topic, _ in queue_ids})
+    finally:
+        files.close()
+    return StoreAudit(
+        findings=findings,
+        log=summary,
+        queue_count=len(queue_ids),
+        unit_count=queues.unit_count,
+        wrong_queues=frozenset(queues.wrong_queues),
+        queues_with_records=frozenset(queues.queue_ids),
+        queue_file_size_bytes=queues.file_size_bytes,
+        index_layout=layout,
+        index_file_count=index.file_count,
+        key_count=index.key_count,
+        entry_count=index.entry_count,
+        total_bytes=files.total_bytes + queues.total_bytes + index.total_bytes,
+        seconds=clock() - began,
+    )
