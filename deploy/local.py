@@ -23,6 +23,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from deploy.progress import RecoveryDisplay
+
+if TYPE_CHECKING:
+    import grpc
 
 STOP_ORDER = (("gateway",), ("consumequeue", "index"), ("commitlog",))
 MODULES = {
@@ -219,14 +225,24 @@ class LocalStack:
         from grpc_health.v1 import health_pb2, health_pb2_grpc
 
         for name, address in self.addresses.items():
-            with grpc.insecure_channel(address) as channel:
+            with grpc.insecure_channel(address) as channel, RecoveryDisplay(say) as display:
                 health = health_pb2_grpc.HealthStub(channel)
                 while True:
                     with contextlib.suppress(grpc.RpcError):
                         answer = health.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_SECONDS_MAX)
                         if name != "commitlog" or answer.status == health_pb2.HealthCheckResponse.SERVING:
                             break
+                        if display.wants_update():
+                            self._show_recovery(channel, display)
                     self._check(timeout_seconds=POLL_SECONDS)
+
+    @staticmethod
+    def _show_recovery(channel: "grpc.Channel", display: RecoveryDisplay) -> None:
+        from reput.commitlog.v1 import commitlog_service_pb2 as pb
+        from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+
+        status = pb_grpc.CommitLogServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=PROBE_SECONDS_MAX)
+        display.update(status.recovery)
 
     def _check(self, timeout_seconds: float | None) -> None:
         ready, _, _ = select.select([self._wakeups], [], [], timeout_seconds)

@@ -183,6 +183,10 @@ class RemoteServices:
             next_offset=answer.log_flushed_offset,
             catching_up=answer.state == "recovering",
             state=answer.state,
+            problem=answer.problem,
+            recovery_begin_offset=answer.recovery.begin_offset,
+            recovery_next_offset=answer.recovery.next_offset,
+            recovery_end_offset=answer.recovery.end_offset,
         )
 
     def _consumequeue_status(self, seconds: float) -> ServiceStatus:
@@ -203,14 +207,9 @@ def _builder_status(
         log_end_offset=answer.log_end_offset,
         next_offset=answer.next_offset,
         catching_up=answer.catching_up,
-        state=_builder_state(answer.catching_up, answer.last_error),
+        state=answer.state or ("catching-up" if answer.catching_up else "serving"),
+        problem=answer.last_error,
     )
-
-
-def _builder_state(catching_up: bool, last_error: str) -> str:
-    if last_error:
-        return f"retrying: {last_error}"
-    return "catching up" if catching_up else "serving"
 
 
 def open_shard(targets: ShardTargets) -> tuple[Shard, CommitLogClient]:

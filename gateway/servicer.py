@@ -9,6 +9,7 @@ import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_status import rpc_status
 
+from gateway.answer_gate import AnswerGate
 from gateway.completeness import Completeness, ShardOutcome
 from gateway.deadline import Deadline
 from gateway.limits import BODY_CHUNK_BYTES
@@ -137,9 +138,12 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
     ) -> Iterator[pb.DownloadBodyResponse]:
         """See the proto. An empty body is one empty chunk."""
         found = find_record(self._shards, request.offset_msg_id, request.broker_name, _deadline(context))
-        body = _payload(found.record.payload).body
-        for begin in range(0, max(len(body), 1), BODY_CHUNK_BYTES):
-            yield pb.DownloadBodyResponse(chunk=body[begin : begin + BODY_CHUNK_BYTES], body_size_bytes=len(body))
+        body = _payload(found.record.payload).body  # all that stays while the reader takes its time
+
+        def chunk(begin: int) -> pb.DownloadBodyResponse:
+            return pb.DownloadBodyResponse(chunk=body[begin : begin + BODY_CHUNK_BYTES], body_size_bytes=len(body))
+
+        return map(chunk, range(0, max(len(body), 1), BODY_CHUNK_BYTES))
 
     def SearchOffset(self, request: pb.SearchOffsetRequest, context: grpc.ServicerContext) -> pb.SearchOffsetResponse:
         """See the proto."""
@@ -237,20 +241,29 @@ class AppendForwarder:
         """A stream for a stream.
 
         gRPC takes a request from the caller only when the one before was sent on, and a response only when the one
-        before was taken, so nothing piles up here. The end of the requests is passed on; when either side gives up, so
-        does the other.
+        before was taken; and no request is taken while many of its forerunners' responses were not. So for a caller who
+        does not read, no request is held here. The end of the requests is passed on; when either side gives up, so does
+        the other.
         """
         remaining = context.time_remaining()
         timeout = remaining if remaining is not None and remaining < STREAM_SECONDS_MAX else None
-        call = next(self._two_way)(_until_closed(requests), timeout=timeout)
-        if not context.add_callback(call.cancel):
+        gate = AnswerGate(requests)
+        call = next(self._two_way)(gate, timeout=timeout)
+
+        def end() -> None:
+            gate.close()
             call.cancel()
+
+        if not context.add_callback(end):
+            end()
         try:
-            yield from call
+            for response in call:
+                yield response
+                gate.answered()
         except grpc.RpcError as rpc_error:
             _pass_on(rpc_error, context)
         finally:
-            call.cancel()
+            end()
 
 
 def add_to_server(servicer: GatewayServicer, forwarder: AppendForwarder, server: grpc.Server) -> None:
@@ -278,14 +291,6 @@ class _HandlerCollector:
     def add_registered_method_handlers(self, service_name: str, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
         """Keep them."""
         self.handlers_by_service[service_name] = handlers
-
-
-def _until_closed(requests: Iterator[bytes]) -> Iterator[bytes]:
-    """The requests; a caller who goes away ends them like one who is done (the call itself is cancelled then)."""
-    try:
-        yield from requests
-    except Exception:  # what grpc raises here has no class of its own
-        return
 
 
 def _pass_on(rpc_error: grpc.RpcError, context: grpc.ServicerContext) -> NoReturn:
@@ -359,6 +364,10 @@ def _service_status(broker_name: str, status: ServiceStatus) -> pb.GetStatusResp
         next_offset=status.next_offset,
         catching_up=status.catching_up,
         state=status.state,
+        problem=status.problem,
+        recovery_begin_offset=status.recovery_begin_offset,
+        recovery_next_offset=status.recovery_next_offset,
+        recovery_end_offset=status.recovery_end_offset,
     )
 
 

@@ -1,8 +1,13 @@
-"""What happens around every RPC of ours: errors become rich statuses, open work is counted, calls are logged.
+"""What happens around every RPC: it gets a thread of its lane or a refusal, errors become rich statuses, calls are logged.
 
 A handler just raises: a `StoreError` becomes its status (services/status.py), also in the middle of a stream; an
 RpcError from a call to another service is passed on as what it meant; anything else is a bug, logged with its traceback
-and answered INTERNAL. Health and reflection (everything outside `reput.`) pass through untouched.
+and answered INTERNAL. Health and reflection get their lanes and are otherwise left alone.
+
+Nobody may hold a thread by doing nothing. Every handler is registered as one that takes a stream of requests, which is
+the same on the wire: so it starts before the request is there, waits for it under the eye of the watch, and a refusal
+needs no request at all. Answers are serialized before they wait for their reader, so that what waits is bytes and no
+objects; nothing here keeps a request or an answer beyond its turn.
 
 Open work is what a clean stop waits for: a unary call, a stream that ends by itself, and on a two-way stream the
 requests not answered yet. Tails never end by themselves: they are ended.
@@ -17,9 +22,12 @@ import grpc
 import structlog
 
 from services import status
-from store.errors import ResourceBusyError, ServiceUnavailableError, StoreError
+from services.lanes import Lane, Lanes
+from services.stall_watch import REQUEST_SECONDS_MAX, Wait
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
 OWN_PREFIX = "/reput."
+HEALTH_PREFIX = "/grpc.health."
 # Streams that go on for ever.
 TAIL_METHODS = frozenset({"/reput.commitlog.v1.CommitLogService/Reput"})
 
@@ -27,16 +35,14 @@ _log = structlog.get_logger("reput.rpc")
 
 
 class OpenWork:
-    """Counts what a clean stop waits for, and the streams that hold a thread each.
+    """Counts what a clean stop waits for.
 
     Attributes:
         stopping: set once the service drains; tails end when they see it.
     """
 
-    def __init__(self, stream_count_max: int) -> None:
+    def __init__(self) -> None:
         self.stopping = threading.Event()
-        self._stream_count_max = stream_count_max
-        self._stream_count = 0
         self._count = 0
         self._changed = threading.Condition()
 
@@ -52,88 +58,72 @@ class OpenWork:
         with self._changed:
             return self._changed.wait_for(lambda: self._count <= 0, timeout_seconds)
 
-    def open_stream(self) -> None:
-        """Note a stream that holds a thread.
-
-        Raises:
-            ResourceBusyError: so many are open that unary calls would find no thread.
-        """
-        with self._changed:
-            if self._stream_count >= self._stream_count_max:
-                raise ResourceBusyError(
-                    f"{self._stream_count} streams are open, the most that this service takes (worker_count)",
-                    streamCountMax=self._stream_count_max,
-                )
-            self._stream_count += 1
-
-    def close_stream(self) -> None:
-        """Note that such a stream ended."""
-        with self._changed:
-            self._stream_count -= 1
-
 
 class StatusInterceptor(grpc.ServerInterceptor):
-    """Wraps the handlers of our own services.
+    """Wraps all handlers.
 
     Args:
         work: where open work is counted.
+        lanes: where calls run.
     """
 
-    def __init__(self, work: OpenWork) -> None:
+    def __init__(self, work: OpenWork, lanes: Lanes) -> None:
         self._work = work
+        self._lanes = lanes
+        self._wrapped: dict[str, tuple[Lane, Any, Any]] = {}
 
     def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], grpc.RpcMethodHandler | None],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler | None:
-        """The wrapped handler, or none for an unknown method."""
-        handler: Any = continuation(handler_call_details)
+        """The wrapped handler or a refusal; none for an unknown method. gRPC calls this from one thread."""
         method: str = handler_call_details.method
-        if handler is None or not method.startswith(OWN_PREFIX):
-            return handler
-        codec = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
-        if handler.request_streaming and handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._two_way(method, handler.stream_stream), **codec)
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._server_stream(method, handler.unary_stream), **codec)
+        known = self._wrapped.get(method)
+        if known is None:
+            handler: Any = continuation(handler_call_details)
+            if handler is None:
+                return None
+            lane = self._lane_of(method, handler)
+            known = self._wrapped[method] = lane, self._wrap(method, handler, lane), self._refuse(lane)
+        lane, wrapped, refusal = known
+        chosen: grpc.RpcMethodHandler = wrapped if lane.admits() else refusal
+        return chosen
+
+    def _lane_of(self, method: str, handler: Any) -> Lane:
+        if not method.startswith(OWN_PREFIX):
+            return self._lanes.health if method.startswith(HEALTH_PREFIX) else self._lanes.reflection
         if handler.request_streaming:
-            return grpc.stream_unary_rpc_method_handler(self._single_answer(method, handler.stream_unary), **codec)
-        return grpc.unary_unary_rpc_method_handler(self._single_answer(method, handler.unary_unary), **codec)
+            return self._lanes.streams
+        if handler.response_streaming:
+            return self._lanes.tails if method in TAIL_METHODS else self._lanes.downloads
+        return self._lanes.calls
 
-    def _single_answer(self, method: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
-        def handle(request: Any, context: grpc.ServicerContext) -> Any:
+    def _refuse(self, lane: Lane) -> grpc.RpcMethodHandler:
+        def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> None:
+            status.raise_status(context, lane.refusal())
+
+        return _stream_unary(handle, self._lanes.refusals)
+
+    def _wrap(self, method: str, handler: Any, lane: Lane) -> grpc.RpcMethodHandler:
+        if getattr(handler.unary_stream, "experimental_non_blocking", False):
+            return self._watch_of_health(method, handler, lane)
+        if handler.request_streaming and handler.response_streaming:
+            return _stream_stream(self._two_way(method, handler, lane), lane, handler.request_deserializer)
+        if handler.response_streaming:
+            return _stream_stream(self._server_stream(method, handler, lane), lane)
+        assert not handler.request_streaming, f"{method}: there is no stream with one answer in the contract"
+        return _stream_unary(self._single_answer(method, handler, lane), lane, handler.response_serializer)
+
+    def _single_answer(self, method: str, handler: Any, lane: Lane) -> Callable[..., Any]:
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
             started = time.perf_counter()
-            self._work.add(1)
+            open_work = 0
             try:
-                return behaviour(request, context)
-            except Exception as error:
-                end_with(error, context, method)
-            finally:
-                self._work.add(-1)
-                _log_call(method, started)
-
-        return handle
-
-    def _server_stream(self, method: str, behaviour: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        is_tail = method in TAIL_METHODS
-        open_work = 0 if is_tail else 1
-
-        def handle(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            started = time.perf_counter()
-            self._work.add(open_work)
-            try:
-                self._work.open_stream()
-                try:
-                    for response in behaviour(request, context):
-                        yield response
-                        if is_tail and self._work.stopping.is_set():
-                            raise ServiceUnavailableError("the service is stopping")
-                finally:
-                    self._work.close_stream()
+                request = self._only_request(requests, context, method, handler, lane)
+                open_work = 1
+                self._work.add(open_work)
+                return handler.unary_unary(request, context)
             except Exception as error:
                 end_with(error, context, method)
             finally:
@@ -142,25 +132,126 @@ class StatusInterceptor(grpc.ServerInterceptor):
 
         return handle
 
-    def _two_way(self, method: str, behaviour: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+    def _server_stream(self, method: str, handler: Any, lane: Lane) -> Callable[..., Iterator[bytes]]:
+        is_tail = method in TAIL_METHODS
+        serialize = handler.response_serializer or _as_it_is
+
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
             started = time.perf_counter()
-            unanswered = _Unanswered(self._work)
+            open_work = 0
+            wait = self._lanes.watch.add(lane.name, method, context)
             try:
-                self._work.open_stream()
-                try:
-                    for response in behaviour(unanswered.count(requests), context):
-                        yield response
-                        unanswered.answered()
-                finally:
-                    self._work.close_stream()
+                request = self._only_request(requests, context, method, handler, lane)
+                open_work = 0 if is_tail else 1
+                self._work.add(open_work)
+                for answer in map(serialize, handler.unary_stream(request, context)):
+                    wait.begin()
+                    yield answer
+                    wait.end()
+                    if is_tail and self._work.stopping.is_set():
+                        raise ServiceUnavailableError("the service is stopping")
             except Exception as error:
                 end_with(error, context, method)
             finally:
+                self._lanes.watch.remove(wait)
+                self._work.add(-open_work)
+                _log_call(method, started)
+
+        return handle
+
+    def _two_way(self, method: str, handler: Any, lane: Lane) -> Callable[..., Iterator[bytes]]:
+        serialize = handler.response_serializer or _as_it_is
+        is_ours = method.startswith(OWN_PREFIX)
+
+        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[bytes]:
+            started = time.perf_counter()
+            unanswered = _Unanswered(self._work)
+            wait = self._lanes.watch.add(lane.name, method, context)
+            taken = unanswered.count(requests) if is_ours else _watched(requests, wait)
+            try:
+                for answer in map(serialize, handler.stream_stream(taken, context)):
+                    wait.begin()
+                    yield answer
+                    wait.end()
+                    unanswered.answered()
+            except Exception as error:
+                if not is_ours:
+                    raise
+                end_with(error, context, method)
+            finally:
+                self._lanes.watch.remove(wait)
                 unanswered.close()
                 _log_call(method, started)
 
         return handle
+
+    def _watch_of_health(self, method: str, handler: Any, lane: Lane) -> grpc.RpcMethodHandler:
+        """Health's Watch holds no thread once its request is there."""
+
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[Any], None]) -> Any:
+            request = self._only_request(requests, context, method, handler, lane)
+            return handler.unary_stream(request, context, send)
+
+        handle.experimental_non_blocking = True  # type: ignore[attr-defined]
+        return _stream_stream(handle, lane, None, handler.response_serializer)
+
+    def _only_request(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext, method: str, handler: Any, lane: Lane
+    ) -> Any:
+        wait = self._lanes.watch.add(lane.name, method, context)
+        wait.begin(REQUEST_SECONDS_MAX)
+        try:
+            data = next(requests, None)
+        finally:
+            self._lanes.watch.remove(wait)
+        if data is None:
+            raise InvalidArgumentError(f"{method} takes one request, and none came", field="request")
+        if handler.request_deserializer is None:
+            return data
+        try:
+            return handler.request_deserializer(data)
+        except Exception as error:  # protobuf's DecodeError, whichever implementation's
+            raise InvalidArgumentError(
+                f"the request is no message of {method}'s kind: {error}", field="request"
+            ) from error
+
+
+def _stream_unary(
+    behaviour: Any, lane: Any, response_serializer: Callable[[Any], bytes] | None = None
+) -> grpc.RpcMethodHandler:
+    behaviour.experimental_thread_pool = lane
+    handler: grpc.RpcMethodHandler = grpc.stream_unary_rpc_method_handler(
+        behaviour, response_serializer=response_serializer
+    )
+    return handler
+
+
+def _stream_stream(
+    behaviour: Any,
+    lane: Any,
+    request_deserializer: Callable[[bytes], Any] | None = None,
+    response_serializer: Callable[[Any], bytes] | None = None,
+) -> grpc.RpcMethodHandler:
+    behaviour.experimental_thread_pool = lane
+    handler: grpc.RpcMethodHandler = grpc.stream_stream_rpc_method_handler(
+        behaviour, request_deserializer, response_serializer
+    )
+    return handler
+
+
+def _as_it_is(answer: bytes) -> bytes:
+    return answer
+
+
+def _watched(requests: Iterator[Any], wait: Wait) -> Iterator[Any]:
+    """The requests, each of which has to come soon."""
+    while True:
+        wait.begin(REQUEST_SECONDS_MAX)
+        request = next(requests, None)
+        wait.end()
+        if request is None:
+            return
+        yield request
 
 
 class _Unanswered:
@@ -173,9 +264,11 @@ class _Unanswered:
         self._lock = threading.Lock()
 
     def count(self, requests: Iterator[Any]) -> Iterator[Any]:
-        for request in requests:
-            self._add(1)
-            yield request
+        return map(self._counted, requests)  # a generator would keep each request until the next
+
+    def _counted(self, request: Any) -> Any:
+        self._add(1)
+        return request
 
     def answered(self) -> None:
         self._add(-1)

@@ -43,7 +43,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent import futures
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -53,24 +52,45 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from services import parent_watch
 from services.interceptors import OpenWork, StatusInterceptor
+from services.lanes import Lanes
 from services.reflection import add_reflection
 from services.settings import Origins, ServiceSettings, load_from_process, print_and_exit
 from services.telemetry import configure_logging
 from store.errors import InvalidSettingError, StoreError
 
 RECEIVE_BYTES_MAX = 4 * 1024 * 1024 + 128 * 1024
-METADATA_BYTES_MAX = 32 * 1024
+# Our calls need no metadata; a proxy's tracing and a bearer token stay below 8 KiB.
+METADATA_BYTES_MAX = 16 * 1024
+# Calls of one connection at the same time; the others wait in the caller. A gateway has one connection to each service,
+# which must carry all its threads' calls.
+CONNECTION_CALL_COUNT_FACTOR = 4
+# A caller that vanished without a word gives back its threads and places within half a minute.
+KEEPALIVE_MILLIS = 20_000
+KEEPALIVE_TIMEOUT_MILLIS = 10_000
+# What a caller may send ahead of us on a stream; gRPC's own guess grows to many MiB, for each stream that sends faster than
+# we read. A message that is being read may always come as a whole.
+WINDOW_BYTES = 128 * 1024
+# A forgotten connection costs a descriptor and some memory; whoever comes back connects anew without noticing.
+CONNECTION_IDLE_MILLIS = 15 * 60_000
 GRACE_SECONDS = 5.0
 # The last answers of finished handlers still have to be written.
 LAST_ANSWERS_SECONDS = 0.25
-# Threads that streams leave free for unary calls.
-UNARY_WORKER_COUNT_MIN = 2
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}  # noqa: S104  # to be replaced, not bound
 
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    # Otherwise gRPC refuses between the two at random.
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.keepalive_time_ms", KEEPALIVE_MILLIS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MILLIS),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_connection_idle_ms", CONNECTION_IDLE_MILLIS),
+    # A caller opens the next call as soon as one has ended for it; counted more strictly, that next one is refused.
+    ("grpc.http.max_concurrent_streams_overload_protection", 0),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     # Two processes on one port would share its connections in silence.
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -86,11 +106,13 @@ class ServiceServer:
 
     Args:
         name: the component, such as `commitlog`; stands in logs.
-        settings: address, address_file and worker_count are used.
+        settings: address, address_file, worker_count and metrics_address are used.
 
     Attributes:
         stopping: set when the end begins; tails and background loops watch it.
+        lanes: the threads, by kind of call.
         address: the bound address, after `start`: `HOST:PORT` or `unix:/path`.
+        metrics_address: where the page for Prometheus is, after `start`; empty when there is none.
     """
 
     def __init__(self, name: str, settings: ServiceSettings) -> None:
@@ -98,7 +120,10 @@ class ServiceServer:
         self.address = ""
         self._settings = settings
         self._log = structlog.get_logger(f"reput.{name}")
-        self._work = OpenWork(stream_count_max=settings.worker_count - UNARY_WORKER_COUNT_MIN)
+        self._work = OpenWork()
+        self.lanes = Lanes(settings.worker_count)
+        self.metrics_address = ""
+        self._servicers: list[tuple[str, object]] = []
         self.stopping = self._work.stopping
         self._exit_code = 0
         # Whoever asks for the end writes a byte here. Not an Event: a Python signal handler runs only when the main
@@ -110,9 +135,12 @@ class ServiceServer:
         self._lock = threading.Lock()
         self._health = health.HealthServicer(experimental_non_blocking=True)
         self._server = grpc.server(
-            futures.ThreadPoolExecutor(settings.worker_count, thread_name_prefix=f"{name}-rpc"),
-            interceptors=[StatusInterceptor(self._work)],
-            options=SERVER_OPTIONS,
+            self.lanes.health,  # every handler names its own lane: services/interceptors.py
+            interceptors=[StatusInterceptor(self._work, self.lanes)],
+            options=(
+                *SERVER_OPTIONS,
+                ("grpc.max_concurrent_streams", settings.worker_count * CONNECTION_CALL_COUNT_FACTOR),
+            ),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._health.set(health.OVERALL_HEALTH, health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -120,17 +148,21 @@ class ServiceServer:
     def add(self, service_name: str, add_to_server: Callable[[Any, grpc.Server], None], servicer: object) -> None:
         """Serve a servicer: its full service name, the generated `add_...Servicer_to_server`, and itself."""
         add_to_server(servicer, self._server)
+        self._servicers.append((service_name, servicer))
         self._declare(service_name)
 
     def start(self) -> str:
         """Open the port and serve, health NOT_SERVING; the bound address, also written to `address_file`.
 
         Raises:
-            InvalidSettingError: the address cannot be bound.
+            InvalidSettingError: an address cannot be bound.
         """
         add_reflection(self._server, [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, *self._service_names])
         self.address = self._bind(self._settings.address)
         self._server.start()
+        self.lanes.start()
+        if self._settings.metrics_address:
+            self.metrics_address = self._serve_metrics(self._settings.metrics_address)
         if self._settings.address_file is not None:
             write_atomically(self._settings.address_file, self.address + "\n")
         self._log.info("server.listening", address=self.address)
@@ -235,6 +267,16 @@ class ServiceServer:
         host = address.rpartition(":")[0]
         return f"{WILDCARD_HOSTS.get(host, host)}:{port}"
 
+    def _serve_metrics(self, address: str) -> str:
+        from services.metrics import Metrics  # 20 ms that only those pay who ask for it
+
+        metrics = Metrics(self.lanes)
+        for service_name, servicer in self._servicers:
+            metrics.add_service(service_name, servicer)
+        bound = metrics.serve(address)
+        self.on_stop(metrics.close)
+        return bound
+
     def _drain(self) -> None:
         with self._lock:
             self.stopping.set()
@@ -245,6 +287,7 @@ class ServiceServer:
         # A shorter grace takes the place of the longer one: idle streams need not be waited for.
         self._server.stop(LAST_ANSWERS_SECONDS)
         stopped.wait(GRACE_SECONDS)
+        self.lanes.watch.stop()
 
 
 def main(

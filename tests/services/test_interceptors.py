@@ -1,6 +1,8 @@
 """Around every RPC: typed errors on all kinds of calls, bugs answered INTERNAL, streams counted."""
 
 import threading
+import weakref
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -8,8 +10,12 @@ import pytest
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services import status
 from services.deadline import remaining_seconds
-from store.errors import InvalidMessageError, OffsetOutOfRangeError, ResourceBusyError, StoreError
+from services.interceptors import OpenWork, StatusInterceptor
+from services.lanes import Lanes
+from store.errors import InvalidArgumentError, InvalidMessageError, OffsetOutOfRangeError, StoreError
 from tests.services.loopback import commit_log_server, get_request, stub
+
+GET_MESSAGE = "/reput.commitlog.v1.CommitLogService/GetMessage"
 
 
 def fail_out_of_range(*_):
@@ -85,27 +91,48 @@ def test_an_unknown_method_is_unimplemented():
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_streams_never_take_the_threads_that_unary_calls_need():
-    """With 8 workers 6 streams are served, the seventh is told to come back, and a unary call still gets its answer."""
-    release = threading.Event()
+def test_a_request_that_is_no_message_of_its_kind_is_the_callers_fault():
+    with commit_log_server(get_message=fail_out_of_range) as server, pytest.raises(grpc.RpcError) as caught:
+        grpc.insecure_channel(server.address).unary_unary(GET_MESSAGE)(b"\xff\xff", timeout=10)
 
-    def hold(requests, context):
-        for _ in requests:
-            yield pb.AppendMessageStreamResponse()
-            release.wait(30)
+    assert type(status.from_rpc_error(caught.value)) is InvalidArgumentError
 
-    behaviours = {"append_message_stream": hold, "get_message": lambda *_: pb.GetMessageResponse()}
-    with commit_log_server(**behaviours) as server:
-        calls = [stub(server).AppendMessageStream(iter([pb.AppendMessageStreamRequest()])) for _ in range(6)]
-        for call in calls:
-            next(call)
-        with pytest.raises(grpc.RpcError) as caught:
-            list(stub(server).AppendMessageStream(iter([pb.AppendMessageStreamRequest()]), timeout=10))
-        answer = stub(server).GetMessage(get_request(), timeout=10)
-        release.set()
 
-    assert type(status.from_rpc_error(caught.value)) is ResourceBusyError
-    assert answer == pb.GetMessageResponse()
+def test_a_call_without_a_request_is_refused():
+    with commit_log_server(get_message=fail_out_of_range) as server, pytest.raises(grpc.RpcError) as caught:
+        grpc.insecure_channel(server.address).stream_unary(GET_MESSAGE)(iter([]), timeout=10)
+
+    assert type(status.from_rpc_error(caught.value)) is InvalidArgumentError
+
+
+def test_what_waits_for_a_reader_is_bytes_and_not_the_answers_objects():
+    """A message that stays until its slow reader takes it would cost several times its bytes."""
+    alive = weakref.WeakSet()
+    second_asked_for = threading.Event()
+
+    class Answer:
+        def __init__(self, number):
+            self.number = number
+            alive.add(self)
+
+    def numbered(number):
+        second_asked_for.set()
+        return Answer(number)
+
+    handler = grpc.unary_stream_rpc_method_handler(
+        lambda request, context: map(numbered, range(1)),
+        response_serializer=lambda answer: bytes([answer.number]) * 200_000,  # more than fits into a caller's window
+    )
+    lanes = Lanes(worker_count=4)
+    wrapped = StatusInterceptor(OpenWork(), lanes).intercept_service(
+        lambda _: handler, SimpleNamespace(method="/reput.gateway.v1.GatewayService/DownloadBody")
+    )
+    context = SimpleNamespace(cancel=lambda: None, peer=lambda: "")
+    waiting = wrapped.stream_stream(iter([b""]), context)
+
+    assert next(waiting) == bytes(200_000)
+    assert second_asked_for.is_set()
+    assert not alive
 
 
 @pytest.mark.parametrize(("timeout", "low", "high"), [(5.0, 3.0, 5.5), (None, 7.0, 7.0)])

@@ -1,0 +1,145 @@
+"""Lanes: each kind of call has threads of its own, so that none can starve another.
+
+    lane        calls                                threads        waiting  why
+    health      grpc.health.v1                       4              256      answers when all others are full
+    reflection  grpc.reflection                      4              0        a stream holds a thread; only tools ask
+    calls       one request, one answer              worker_count   1,024    short; a burst may wait for its turn
+    streams     append streams                       worker_count   0        a stream holds a thread as long as it likes
+    downloads   streams that end by themselves       4              64       each holds one body, at most 4 MiB
+    tails       Reput                                16             0        each holds one batch, at most 256 KiB
+
+A lane with a thread for nobody and no room to wait refuses at once with ResourceBusyError (RESOURCE_EXHAUSTED with
+RetryInfo). Before that, and before anybody has to wait longer, the call that has kept its thread waiting for its own
+caller for longest makes room, if that is more than 5 s (services/stall_watch.py): a builder that comes back never
+stands behind readers that sleep.
+
+gRPC's own `maximum_concurrent_rpcs` is not used: it would refuse health checks as well, without our ErrorInfo. A lane
+is an executor, which gRPC takes for a method from an attribute of its handler; it submits from one thread, right after
+the interceptor has asked `admits`.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any, TypeVar
+
+from services.stall_watch import StallWatch
+from store.errors import ResourceBusyError
+
+HEALTH_COUNT_MAX = 4
+HEALTH_WAITING_COUNT_MAX = 256
+REFLECTION_COUNT_MAX = 4
+CALL_WAITING_COUNT_MAX = 1_024
+DOWNLOAD_COUNT_MAX = 4  # times a body of 4 MiB, of which there are three copies while it is fetched
+DOWNLOAD_WAITING_COUNT_MAX = 64
+TAIL_COUNT_MAX = 16  # times 1.5 MiB, measured with sleeping readers and the widest batches
+# Whoever has not taken an answer for so long gives up its place to one who wants to work.
+EVICT_SECONDS = 5.0
+# Threads for those who got the place of a call that is still ending, where nobody may wait.
+SPARE_COUNT = 4
+REFUSAL_THREAD_COUNT = 2
+
+Result = TypeVar("Result")
+
+
+class Lane(futures.ThreadPoolExecutor):
+    """The threads of one kind of call.
+
+    Args:
+        name: stands in errors, logs and metrics.
+        place_count: calls worked on at the same time.
+        waiting_count_max: calls that may wait for a place.
+        watch: who waits for whom.
+
+    Attributes:
+        refused_count: calls refused so far.
+    """
+
+    def __init__(self, name: str, place_count: int, waiting_count_max: int, watch: StallWatch) -> None:
+        spare_count = 0 if waiting_count_max else SPARE_COUNT
+        super().__init__(place_count + spare_count, thread_name_prefix=f"rpc-{name}")
+        self.name = name
+        self.refused_count = 0
+        self._spare_count = spare_count
+        self._place_count = place_count
+        self._call_count_max = place_count + waiting_count_max
+        self._watch = watch
+        self._count = 0
+        self._count_lock = threading.Lock()
+
+    @property
+    def call_count(self) -> int:
+        """Calls worked on and waiting now."""
+        return self._count
+
+    def admits(self) -> bool:
+        """Whether one more call may be submitted; counts a refusal."""
+        if self._count < self._place_count:
+            return True
+        has_room = self._count < self._call_count_max
+        has_thread = self._count < self._call_count_max + self._spare_count
+        if has_thread and self._watch.end_longest(self.name, EVICT_SECONDS):
+            has_room = True
+        if not has_room:
+            self.refused_count += 1
+        return has_room
+
+    def make_room(self) -> None:
+        """End sleepers, one for each call that waits for a place."""
+        for _ in range(self._count - self._place_count):
+            if not self._watch.end_longest(self.name, EVICT_SECONDS):
+                return
+
+    def refusal(self) -> ResourceBusyError:
+        """What a refused call is told."""
+        return ResourceBusyError(
+            f"{self._call_count_max} {self.name} are being served or wait, the most that this service takes: try again",
+            lane=self.name,
+            countMax=self._call_count_max,
+        )
+
+    def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> futures.Future[Result]:
+        """As every executor's; the call is counted until it is done."""
+        with self._count_lock:
+            self._count += 1
+        future = super().submit(fn, *args, **kwargs)
+        future.add_done_callback(self._leave)
+        return future
+
+    def _leave(self, _future: futures.Future[Any]) -> None:
+        with self._count_lock:
+            self._count -= 1
+
+
+class Lanes:
+    """The lanes of one server.
+
+    Args:
+        worker_count: see the table above.
+
+    Attributes:
+        watch: ends calls whose callers sleep.
+        refusals: the threads that say no.
+    """
+
+    def __init__(self, worker_count: int) -> None:
+        self.watch = StallWatch()
+        self.health = Lane("health", HEALTH_COUNT_MAX, HEALTH_WAITING_COUNT_MAX, self.watch)
+        self.reflection = Lane("reflection", REFLECTION_COUNT_MAX, 0, self.watch)
+        self.calls = Lane("calls", worker_count, CALL_WAITING_COUNT_MAX, self.watch)
+        self.streams = Lane("streams", worker_count, 0, self.watch)
+        self.downloads = Lane("downloads", DOWNLOAD_COUNT_MAX, DOWNLOAD_WAITING_COUNT_MAX, self.watch)
+        self.tails = Lane("tails", TAIL_COUNT_MAX, 0, self.watch)
+        self.refusals = futures.ThreadPoolExecutor(REFUSAL_THREAD_COUNT, thread_name_prefix="rpc-refusals")
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self.watch.start(self._make_room)
+
+    def all(self) -> tuple[Lane, ...]:
+        """Every lane, for metrics."""
+        return self.health, self.reflection, self.calls, self.streams, self.downloads, self.tails
+
+    def _make_room(self) -> None:
+        for lane in self.all():
+            lane.make_room()

@@ -1,0 +1,192 @@
+"""One service process of ours for tests: `python -m commitlog_svc` and its like, on a free port, ended with the test.
+
+It dies with the test process (`REPUT_PARENT_PID`), also when that is killed. A `command_prefix` puts a tool in front:
+`("strace", "-f", "-e", "inject=...", "-o", "/dev/null")`, `("faketime", "-f", "-2h")`.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from reput.commitlog.v1 import commitlog_service_pb2_grpc as commitlog_grpc
+from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as consumequeue_grpc
+from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
+from reput.index.v1 import index_service_pb2_grpc as index_grpc
+
+ROOT = pathlib.Path(__file__).parents[2]
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 30.0
+POLL_SECONDS = 0.02
+MODULES = {"commitlog": "commitlog_svc", "consumequeue": "consumequeue_svc", "index": "index_svc", "gateway": "gateway"}
+STUBS: dict[str, Any] = {
+    "commitlog": commitlog_grpc.CommitLogServiceStub,
+    "consumequeue": consumequeue_grpc.ConsumeQueueServiceStub,
+    "index": index_grpc.IndexServiceStub,
+    "gateway": gateway_grpc.GatewayServiceStub,
+}
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 16 << 20),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
+
+
+class Service:
+    """A service in a process of its own.
+
+    Args:
+        name: `commitlog`, `consumequeue`, `index` or `gateway` (or the module's name).
+        store: the store root.
+        settings: `REPUT_...` environment variables; they replace the ones made here, and other variables go too.
+        command_prefix: a tool to run it under.
+        wait: `serving` returns once health says SERVING, `answering` once the port answers (a recovering one does),
+            `""` at once: then `wait_until` is for the test to call.
+
+    Attributes:
+        address: `127.0.0.1:PORT`; empty until the port is bound.
+        process: the Popen; of the tool when there is one.
+        log_path: what it prints.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: pathlib.Path,
+        settings: Mapping[str, str] | None = None,
+        command_prefix: Sequence[str] = (),
+        *,
+        wait: str = "serving",
+        start_seconds_max: float = START_SECONDS_MAX,
+    ) -> None:
+        self.name = name.removesuffix("_svc")
+        self.store = store
+        self.address = ""
+        self._channel: grpc.Channel | None = None
+        self._has_prefix = bool(command_prefix)
+        self._scratch = tempfile.TemporaryDirectory(prefix="reput-test-")
+        self._address_file = pathlib.Path(self._scratch.name) / "address"
+        self.log_path = pathlib.Path(self._scratch.name) / "log"
+        environ = {variable: value for variable, value in os.environ.items() if not variable.startswith("REPUT_")}
+        environ |= {
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "protos"))),
+            "REPUT_STORE": str(store),
+            f"REPUT_{self.name.upper()}_ADDRESS": "127.0.0.1:0",
+            "REPUT_ADDRESS_FILE": str(self._address_file),
+            "REPUT_PARENT_PID": str(os.getpid()),
+            **(settings or {}),
+        }
+        command = [*command_prefix, sys.executable, "-P", "-m", MODULES[self.name]]
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
+        if wait:
+            try:
+                self.wait_until(wait, start_seconds_max)
+            except BaseException:
+                self.kill()
+                raise
+
+    @property
+    def pid(self) -> int:
+        """The service's own process, also behind a tool that runs it as its child."""
+        if not self._has_prefix:
+            return self.process.pid
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        listed = children.read_text().split() if children.exists() else []
+        return int(listed[0]) if listed else self.process.pid
+
+    @property
+    def channel(self) -> grpc.Channel:
+        """A channel to it, the same each time."""
+        if self._channel is None:
+            self._channel = grpc.insecure_channel(self.address, options=CHANNEL_OPTIONS)
+        return self._channel
+
+    @property
+    def stub(self) -> Any:
+        """The stub of its own service."""
+        return STUBS[self.name](self.channel)
+
+    def wait_until(self, state: str = "serving", seconds: float = START_SECONDS_MAX) -> None:
+        """Return once it is `serving`, `not-serving` or just `answering`; RuntimeError with its log otherwise."""
+        deadline = time.monotonic() + seconds
+        while True:
+            health = self.health()
+            reached = health == state or (state == "answering" and health in ("serving", "not-serving"))
+            if reached:
+                return
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} is not {state} but {health}:\n{self.log()[-4000:]}")
+            time.sleep(POLL_SECONDS)
+
+    def health(self) -> str:
+        """`serving`, `not-serving`, or `silent` when nothing answers."""
+        if not self.address:
+            if not self._address_file.exists():
+                return "silent"
+            self.address = self._address_file.read_text().strip()
+        try:
+            request = health_pb2.HealthCheckRequest()
+            answer = health_pb2_grpc.HealthStub(self.channel).Check(request, timeout=5, wait_for_ready=True)
+        except grpc.RpcError:
+            return "silent"
+        return "serving" if answer.status == health_pb2.HealthCheckResponse.SERVING else "not-serving"
+
+    def log(self) -> str:
+        """What it has printed so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def stop(self, seconds: float = STOP_SECONDS_MAX) -> int:
+        """End it cleanly (SIGTERM); the exit code. Killed when it does not end in time."""
+        self._close_channel()
+        if self.process.poll() is None:
+            _signal(self.pid, signal.SIGTERM)
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), as when its process crashed; also for one that has ended already."""
+        self._close_channel()
+        if self.process.poll() is None:
+            pid = self.pid
+            _signal(pid, signal.SIGKILL)
+            if pid != self.process.pid:
+                try:
+                    self.process.wait(2)  # the tool ends with what it ran
+                except subprocess.TimeoutExpired:
+                    self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> "Service":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        self._scratch.cleanup()
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
