@@ -1,0 +1,285 @@
+"""A whole shard in one process: the real log, the real builders, and the gateway's ports over them.
+
+What the four processes do over gRPC happens here in one thread and on any FileSystem, so that thousands of restarts fit
+into a second. Nothing is a double: only the wires are left out.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from commitlog_svc.commit_log import CommitLog, clock_millis_now
+from commitlog_svc.settings import CommitLogSettings
+from consumequeue_svc import time_search
+from consumequeue_svc.builder import ConsumeQueueBuilder
+from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.recovery import saved_file_size_bytes
+from gateway.deadline import Deadline
+from gateway.ports import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    FoundRecord,
+    QueueRange,
+    QueueStretch,
+    ServiceStatus,
+    Shard,
+    Unit,
+)
+from gateway.time_window import TimeWindow
+from index_svc.builder import IndexBuilder
+from index_svc.index_file_set import IndexFileSet
+from index_svc.key_search import search_key
+from index_svc.recovery import saved_layout
+from store.builders.index_keys import index_keys
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
+from store.files.abort import has_abort_marker
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.paths import own_state_dir
+from store.readers.index_layout_detection import detect_index_layout
+from store.readers.index_reader import IndexLayout
+from store.readers.queue_reader import detect_queue_file_size
+from tests.gateway.memory_shard import found_record
+
+QUEUE_FILE_BYTES = 400  # 20 units, so that queues roll
+INDEX_LAYOUT = IndexLayout(17, 40)
+
+
+class Seconds:
+    """A rising clock that only moves when told: builders save their checkpoints by it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class LocalShard:
+    """Log, queues and index of one root, open. Builders apply what is flushed when `catch_up` is called.
+
+    Args:
+        root: the store root.
+        fs: the door to the disk.
+        clock_millis: the log's clock.
+        queue_file_size_bytes: for new queue files; those there decide themselves.
+        index_layout: for new index files; those there decide themselves.
+        log_settings: of the commit log.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        fs: FileSystem | None = None,
+        *,
+        clock_millis: Callable[[], int] = clock_millis_now,
+        queue_file_size_bytes: int = QUEUE_FILE_BYTES,
+        index_layout: IndexLayout = INDEX_LAYOUT,
+        **log_settings: Any,
+    ) -> None:
+        self.root = root
+        self.fs = fs or RealFileSystem()
+        self.seconds = Seconds()
+        was_clean = not has_abort_marker(self.fs, root)
+        settings = CommitLogSettings(store=root, **{"file_size_bytes": 16384, **log_settings})
+        self.log = CommitLog(root, settings, self.fs, clock_millis)
+        self.log.recover()
+        self._queue_file_size_bytes = queue_file_size_bytes
+        self._index_layout = index_layout
+        self._clock_millis = clock_millis
+        try:
+            self.open_builders(is_clean_store=was_clean)
+        except BaseException:
+            self.log.close()
+            raise
+
+    def open_builders(self, *, is_clean_store: bool) -> None:
+        """Makes both builders from what the disk holds, as a start of their services does."""
+        root, first, end = self.root, self.log.first_offset, self.log.flushed_offset
+        queues_checkpoint = Path(own_state_dir(str(root), "consumequeue")) / "checkpoint.json"
+        saved_size = saved_file_size_bytes(self.fs, queues_checkpoint)
+        size = detect_queue_file_size(self.fs, root, saved_size) or self._queue_file_size_bytes
+        self.table = ConsumeQueueTable(root, self.fs, size)
+        self.table.load()
+        self.queues = ConsumeQueueBuilder(self.table, queues_checkpoint, clock=self.seconds)
+        self.queues.recover(is_clean_store=is_clean_store, log_first_offset=first, log_end_offset=end)
+        index_checkpoint = Path(own_state_dir(str(root), "index")) / "checkpoint.json"
+        wanted = saved_layout(self.fs, index_checkpoint) or self._index_layout
+        layout = detect_index_layout(self.fs, root, wanted) or wanted
+        self.index_files = IndexFileSet(root, self.fs, layout, self._clock_millis)
+        self.index = IndexBuilder(self.index_files, index_checkpoint, clock=self.seconds)
+        self.index.recover(
+            is_clean_store=is_clean_store,
+            log_first_offset=first,
+            log_end_offset=end,
+            first_indexed=lambda offset: self._first_indexed(offset, first, end),
+        )
+        self.queues.begin()
+        self.index.begin()
+
+    def restart_builders(self, *, is_clean: bool) -> None:
+        """Both builders end, cleanly or as after an error, and come back while the log goes on."""
+        for builder in (self.queues, self.index):
+            if is_clean:
+                builder.stop()
+            else:
+                builder.abandon()
+        self.open_builders(is_clean_store=False)
+
+    def _first_indexed(self, offset: int, first_offset: int, end_offset: int) -> int | None:
+        if 0 <= offset < first_offset or end_offset <= max(offset, first_offset):
+            return None
+        for batch in self.log.follow(offset, 0):
+            for request in batch.requests:
+                if request.commit_log_offset > offset and index_keys(request):
+                    return request.commit_log_offset
+            if batch.next_offset >= end_offset:
+                return None
+        return None
+
+    def catch_up(self, batch_bytes: int = 0) -> None:
+        """Both builders apply everything that is flushed."""
+        for builder in (self.queues, self.index):
+            while not self._feed(builder, batch_bytes):
+                pass
+
+    def _feed(self, builder: ConsumeQueueBuilder | IndexBuilder, batch_bytes: int) -> bool:
+        """Follows the log to its flushed end; False when it must be followed anew."""
+        end = self.log.flushed_offset
+        try:
+            batches = self.log.follow(builder.start_offset(), batch_bytes)
+            first = self.log.first_offset
+            if max(builder.start_offset(), first) >= end:
+                return builder.apply([], end, first, end)
+            for batch in batches:
+                if not builder.apply(batch.requests, batch.next_offset, batch.log_first_offset, batch.log_end_offset):
+                    return False
+                if batch.next_offset >= end:
+                    return True
+        except (OffsetOutOfRangeError, RecordNotFoundError):
+            builder.find_place(self.log.first_offset, end)
+        return False
+
+    def save(self) -> None:
+        """Both builders write their checkpoints at the next batch."""
+        self.seconds.now += 2
+        self.catch_up()
+
+    def close(self) -> None:
+        """A clean end."""
+        self.queues.stop()
+        self.index.stop()
+        self.log.close()
+
+    def shard(self, broker_name: str = "broker-a") -> Shard:
+        """The gateway's ports over all this."""
+        ports = LocalPorts(self)
+        return Shard(broker_name, ports, ports, ports, ports, ports)
+
+
+@contextmanager
+def open_shard(root: Path, fs: FileSystem | None = None, **settings: Any) -> Iterator[LocalShard]:
+    """A shard with its builders caught up, cleanly closed at the end."""
+    shard = LocalShard(root, fs, **settings)
+    try:
+        shard.catch_up()
+        yield shard
+    finally:
+        shard.close()
+
+
+class LocalPorts:
+    """Every port of `gateway.ports`, answered as the services answer them."""
+
+    def __init__(self, local: LocalShard) -> None:
+        self._local = local
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
+        return found_record(self._local.log.get(commit_log_offset))
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord | StoreError]:
+        outcomes: list[FoundRecord | StoreError] = []
+        for offset in commit_log_offsets:
+            try:
+                outcomes.append(found_record(self._local.log.get(offset)))
+            except StoreError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        first = self._local.queues.progress.log_first_offset
+        return [
+            QueueRange(name, queue_id, queue.units.min_offset(first), queue.units.end)
+            for (name, queue_id), queue in self._local.table.items()
+            if topic in (None, name)
+        ]
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        units = self._local.table.queue(topic, queue_id).units
+        first = self._local.queues.progress.log_first_offset
+        begin, end = units.min_offset(first), units.end
+        found = units.units(queue_offset, unit_count_max, first) if begin <= queue_offset < end else []
+        progress = self._local.queues.progress
+        return QueueStretch(
+            tuple(Unit(number, unit.commit_log_offset, unit.record_size_bytes) for number, unit in found),
+            begin,
+            end,
+            BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up),
+        )
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        units = self._local.table.queue(topic, queue_id).units
+        first = self._local.queues.progress.log_first_offset
+        side = time_search.Boundary.UPPER if boundary is Boundary.UPPER else time_search.Boundary.LOWER
+        found = time_search.search_offset(
+            units,
+            first,
+            time_millis,
+            side,
+            lambda asked: [self._local.log.get(unit.commit_log_offset).store_time_millis for unit in asked],
+        )
+        return FoundOffset(found, units.min_offset(first), units.end, self._local.queues.progress.catching_up)
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+    ) -> Candidates:
+        page = search_key(
+            self._local.index_files,
+            topic,
+            key,
+            begin_millis=window.begin_millis,
+            end_millis=window.end_millis,
+            page_size=count_max,
+            page_token="" if below_offset is None else str(below_offset),
+        )
+        progress = self._local.index.progress
+        return Candidates(
+            tuple(page.commit_log_offsets),
+            bool(page.next_page_token),
+            BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up),
+            page.damaged_chain_count,
+        )
+
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        return {
+            config.topic: max(config.write_queue_count, config.read_queue_count)
+            for config in self._local.log.topics.all()
+        }
+
+    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
+        return [ServiceStatus(name, "local") for name in ("commitlog", "consumequeue", "index")]
