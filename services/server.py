@@ -87,8 +87,9 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MILLIS),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_connection_idle_ms", CONNECTION_IDLE_MILLIS),
-    # A caller opens the next call as soon as one has ended for it; counted more strictly, that next one is refused.
-    ("grpc.http.max_concurrent_streams_overload_protection", 0),
+    # A caller at its limit opens the next call as soon as one has ended for it. With this on, calls that are still being
+    # tidied up count too, and that next one is refused; what it protects from (opening and resetting at once), lanes do.
+    ("grpc.http.overload_protection", 0),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     # Two processes on one port would share its connections in silence.

@@ -88,7 +88,7 @@ def hostile_names() -> list[str]:
     return [name for name in names if not allowed.fullmatch(name)]
 
 
-def test_rmq_1637_no_topic_name_makes_a_file_anywhere(tmp_path: Path) -> None:
+def test_rmq_1637_6747_no_topic_name_makes_a_file_anywhere(tmp_path: Path) -> None:
     """Over 1,000 names that climb, hide, escape or are too long: refused by name, and nothing is written (#6747)."""
     outside = tmp_path / "outside"
     root = tmp_path / "a" / "b" / "store"
