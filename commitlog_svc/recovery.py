@@ -20,6 +20,7 @@ from pathlib import Path
 from commitlog_svc.appender import QueueKey
 from commitlog_svc.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
 from store.errors import DiskFullError, StoreCorruptedError
+from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format import paths
@@ -110,9 +111,7 @@ def recover_log(
     found.walked_from_offset = begin
     if was_aborted and not read_only:
         # After a failed flush the page cache may show what the disk does not hold.
-        for file in files.files:
-            if file.last_offset > begin:
-                file.drop_cache(max(begin, file.first_offset))
+        drop_cached_pages(fs, (file.path for file in files.files if file.last_offset > begin))
 
     def see(record: Record) -> None:
         if transaction_type(record.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):

@@ -7,10 +7,10 @@ from pathlib import Path
 from threading import Lock
 
 from consumequeue_svc.consume_queue import ConsumeQueue
-from store.builders.cached_pages import drop_cached_pages
 from store.builders.queue_units import place_unit
 from store.dispatch import DispatchRequest
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError
+from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
 from store.format.paths import queue_dir
 from store.readers.open_files import OpenFiles

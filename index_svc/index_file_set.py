@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from index_svc.index_file import IndexFile
-from store.builders.cached_pages import drop_cached_pages
 from store.builders.index_keys import index_keys
 from store.dispatch import DispatchRequest
 from store.errors import StoreCorruptedError, StoreError
+from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
 from store.format.index_layout import HEADER_SIZE, IndexHeader, key_hash
 from store.format.paths import index_dir, index_file_name

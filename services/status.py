@@ -52,7 +52,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.StoreError: grpc.StatusCode.INTERNAL,
 }
 RETRY_SECONDS_BY_ERROR: dict[type[errors.StoreError], int] = {
-    errors.DiskFullError: 10,
+    errors.DiskFullError: 2,
     errors.StoreRecoveringError: 1,
     errors.ResourceBusyError: 1,
 }

@@ -68,7 +68,7 @@ class FileSystem(Protocol):
         """The first position behind `position` from which on only zeros are certain; the file's end at the latest."""
 
     def drop_cache(self, fd: int, position: int) -> None:
-        """Forgets clean cached pages from `position` on, so that reads show what the disk holds."""
+        """Forgets clean cached pages, at least those from `position` on, so that reads show what the disk holds."""
 
     def mkdirs(self, path: PathLike) -> None:
         """Makes the directory and its parents, on the disk before this returns; FlushFailedError when it refuses."""
@@ -249,7 +249,8 @@ class RealFileSystem:
 
     def drop_cache(self, fd: int, position: int) -> None:
         """See FileSystem."""
-        os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
+        # All of the file: the kernel keeps the page that a range begins in, and the large folio around it.
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def mkdirs(self, path: PathLike) -> None:
         """See FileSystem."""

@@ -81,10 +81,6 @@ class MappedFile:
                 position = end
         return ranges
 
-    def drop_cache(self, offset: int) -> None:
-        """Makes reads from address `offset` on show what the disk holds."""
-        self._fs.drop_cache(self._fd, offset - self.first_offset)
-
     def flush(self) -> None:
         """Everything written is on the disk afterwards; FlushFailedError is final."""
         self._fs.fdatasync(self._fd)

@@ -91,7 +91,7 @@ def test_a_kill_costs_no_more_than_the_work_since_the_last_checkpoint(tmp_path: 
 def test_what_a_checkpoint_says_was_walked_is_on_the_disk_first(tmp_path: Path) -> None:
     root = make_store(tmp_path / "s")
     fs = FaultyFileSystem()
-    fs.fail("fdatasync", 5, path="s/commitlog/0000")
+    fs.fail("fdatasync", 5, path="s/commitlog/0000", lasting=True)
     with pytest.raises(FlushFailedError):
         recover(root, SlowClock(), fs)
     assert not (root / "reput" / "commitlog" / "snapshot.json").exists()

@@ -86,6 +86,20 @@ class BadDisk:
         number = self._faults.add(Fault("write", errno.EIO, skip=write_count, count=1))
         return lambda: self._faults.hits(number)
 
+    def struck_nanoseconds(self) -> int:
+        """When a write was refused last; 0 for never."""
+        return self._faults.struck_nanoseconds()
+
+    def is_aborted(self) -> bool:
+        """Whether the file system has given up its journal and takes no writes any more."""
+        try:
+            fd = os.open(self.path / "probe", os.O_WRONLY | os.O_CREAT)
+            os.fsync(fd)
+            os.close(fd)
+        except OSError as error:
+            return error.errno in (errno.EROFS, errno.EIO)
+        return False
+
     def remount(self) -> None:
         """What is read from here on is what the disk has."""
         self._disk.remount()
@@ -188,8 +202,9 @@ def test_rmq_2706_a_refused_flush_is_never_acknowledged_and_the_restart_has_what
         root = bad_disk.path / f"store-{number}"
         victim = Key(number, 0, dice.randrange(1, 60))
         hits = bad_disk.refuse_once(head_of(victim))
+        writer_count = dice.choice((1, 3))
         life = nursery.begin(
-            Order("append", str(root), life=number, seed=dice.getrandbits(32), writer_count=dice.choice((1, 3)))
+            Order("append", str(root), life=number, seed=dice.getrandbits(32), writer_count=writer_count)
         )
         life.read_acks(BATCH_COUNT_MAX)  # it must not come so far
         if not life.refused:
@@ -206,7 +221,8 @@ def test_rmq_2706_a_refused_flush_is_never_acknowledged_and_the_restart_has_what
         # In place: the page cache still shows what the disk does not have.
         found = nursery.check(root, ram / "report")
         assert found.problem == ""
-        assert victim not in found.keys
+        if writer_count == 1:  # else somebody may have written into its block during the flush, and it went with that
+            assert victim not in found.keys
         last = dict.fromkeys(range(3), -1)
         for key in found.keys:
             assert key.number == last[key.writer] + 1, f"a hole before {key}"
@@ -234,7 +250,11 @@ def test_rmq_2706_a_refused_flush_is_never_acknowledged_and_the_restart_has_what
 def test_whatever_block_is_refused_no_acknowledged_message_is_lost(
     bad_disk: BadDisk, nursery: Nursery, ram: Path
 ) -> None:
-    """The refused block may be the log's, a checkpoint's, the file system's own, or its journal's."""
+    """The refused block may be the log's, a checkpoint's, the file system's own, or its journal's.
+
+    While its journal is refused ext4 may say OK to the fdatasync that is under way, of which nobody above can know: an
+    answer that came after the refusal counts only when the refused block was not the journal's, which then is aborted.
+    """
     seed = pick_seed("one refused block, any")
     dice = random.Random(seed)
     count, fenced_count, ack_count = amount(sample=3, change=20, full=200), 0, 0
@@ -249,12 +269,15 @@ def test_whatever_block_is_refused_no_acknowledged_message_is_lost(
         assert life.broken == ""
         if hits() == 1:
             fenced_count += life.exit_code != -9
+        struck_nanoseconds, is_aborted = bad_disk.struck_nanoseconds(), bad_disk.is_aborted()
         bad_disk.remount()
 
         found = nursery.check(root, ram / "report")
         assert found.problem == ""
         kept = set(found.keys)
         lost = [ack for ack in life.acks if Key(number, ack.writer, ack.number) not in kept]
+        if is_aborted:
+            lost = [ack for ack in lost if ack.nanoseconds < struck_nanoseconds]
         assert lost == []
         ack_count += len(life.acks)
         subprocess.run(["rm", "-r", str(root)], check=True)
@@ -316,8 +339,13 @@ def test_a_builder_whose_flush_was_refused_goes_on_alone_and_equals_a_rebuild(
                     f"the builder goes on; it says\n{service.log()[-1500:]}",
                 )
                 assert service.process.poll() is None, "it lives"
-                assert service.health() == "serving"
+                wait_until(lambda service=service: service.health() == "serving", "it serves again")  # type: ignore[misc]
                 append_tagged(log, 40)
+                end_offset = log.stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset
+                wait_until(
+                    lambda log=log, end=end_offset: progress_of(log, builder) >= end,  # type: ignore[misc]
+                    "the builder takes one more",
+                )
                 assert service.stop() == 0
             log.stop()
         bad_disk.remount()

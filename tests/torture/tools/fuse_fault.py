@@ -19,6 +19,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -107,6 +108,10 @@ class FaultyMount:
         """How often a fault has struck."""
         return int(self._ask({})["hits"][number])
 
+    def struck_nanoseconds(self) -> int:
+        """When a fault struck last, by `time.monotonic_ns`; 0 when none did."""
+        return int(self._ask({})["struck_nanoseconds"])
+
     def write_count(self) -> int:
         """How many writes it has seen."""
         return int(self._ask({})["write_count"])
@@ -152,6 +157,7 @@ class _Faults:
         self._faults: list[tuple[Fault, list[int]]] = []  # the fault, [matches, hits]
         self._active: list[int] = []
         self.write_count = 0
+        self._struck_nanoseconds = 0  # when a fault struck last, of the clock that never jumps
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
@@ -162,7 +168,12 @@ class _Faults:
             if "clear" in request:
                 self._active.clear()
             hits = [counts[1] for _, counts in self._faults]
-            return {"number": len(self._faults) - 1, "hits": hits, "write_count": self.write_count}
+            return {
+                "number": len(self._faults) - 1,
+                "hits": hits,
+                "write_count": self.write_count,
+                "struck_nanoseconds": self._struck_nanoseconds,
+            }
 
     def strike(self, op: str, path: str, data: bytes = b"") -> Fault | None:
         if op == "write":
@@ -178,6 +189,7 @@ class _Faults:
                 if counts[0] <= fault.skip or counts[1] == fault.count:
                     continue
                 counts[1] += 1
+                self._struck_nanoseconds = time.monotonic_ns()
                 return fault
         return None
 
