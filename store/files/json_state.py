@@ -5,6 +5,7 @@ always a shortcut that can be derived again.
 """
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,15 @@ def read_json_state(fs: FileSystem, path: Path) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        state = json.loads(data)
+        state = json.loads(data, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):  # damage may nest as deep as it likes
         return None
     return state if isinstance(state, dict) else None
+
+
+def _finite(text: str) -> float:
+    """A number that can be counted with: JSON's grammar lets damage spell infinity."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no finite number")
+    return number

@@ -28,6 +28,7 @@ from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
 
 CHUNK_BYTES = 8 << 20
 HEADER_BYTES_MAX = 128  # more than the longest frame head
+TEAR_WINDOW_BYTES = 65_536  # behind the end of a log that was not torn all of this is zeros
 MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
 MAGIC_PREFIX = MAGICS[0][:3]
 assert MAGICS[1].startswith(MAGIC_PREFIX)
@@ -69,12 +70,18 @@ def walk_log(
     if before is not None and begin_offset <= before.last_offset:
         end.is_guarded = before.read(begin_offset - CRC_PROPERTY_SIZE_BYTES, len(CRC_MARKER)) == CRC_MARKER
     while (file := files.find(end.end_offset)) is not None:
-        if not _walk_file(file, end, see, pulse):
+        if not _walk_file(files, file, end, see, pulse):
             break
     return end
 
 
-def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None], pulse: Callable[[WalkEnd], None]) -> bool:
+def _walk_file(
+    files: MappedFileQueue,
+    file: MappedFile,
+    end: WalkEnd,
+    see: Callable[[Record], None],
+    pulse: Callable[[WalkEnd], None],
+) -> bool:
     """Walks to the file's end (True) or to the end of the log (False)."""
     base, chunk, at = end.end_offset, b"", 0
     while True:
@@ -111,7 +118,7 @@ def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None], pu
                 chunk, base, at = fresh, offset, 0
                 continue
             record = decode_record(chunk, at=at, commit_log_offset=offset)
-            if not record.is_guarded and _is_torn(record, file, follows_guarded=end.is_guarded):
+            if not record.is_guarded and _is_torn(record, files, file, follows_guarded=end.is_guarded):
                 raise IncompleteRecordError(
                     f"the properties of the record at {offset}, the last one, are not whole", commitLogOffset=offset
                 )
@@ -134,7 +141,7 @@ def _walk_file(file: MappedFile, end: WalkEnd, see: Callable[[Record], None], pu
         end.end_offset = base + at
 
 
-def _is_torn(record: Record, file: MappedFile, *, follows_guarded: bool) -> bool:
+def _is_torn(record: Record, files: MappedFileQueue, file: MappedFile, *, follows_guarded: bool) -> bool:
     """Whether a record without `__CRC32#` is the log's last and its properties are not what was written.
 
     That is so when they cannot be what a writer meant, or when the record before carries a `__CRC32#` and behind this one
@@ -144,17 +151,30 @@ def _is_torn(record: Record, file: MappedFile, *, follows_guarded: bool) -> bool
     looks_torn = _looks_torn(record)
     if not looks_torn and not follows_guarded:
         return False
-    behind = file.read(record.next_offset, HEADER_BYTES_MAX)
-    return (looks_torn or any(behind[:BLANK_SIZE_BYTES])) and not _goes_on(behind, file, record.next_offset)
+    behind = file.read(record.next_offset, TEAR_WINDOW_BYTES)
+    return (looks_torn or any(behind)) and not _goes_on(behind, files, file, record.next_offset)
 
 
-def _goes_on(head: bytes, file: MappedFile, offset: int) -> bool:
-    """Whether these first bytes at `offset` are the log's: a head that knows its place, or the blank of its file."""
+def _goes_on(head: bytes, files: MappedFileQueue, file: MappedFile, offset: int) -> bool:
+    """Whether these first bytes at `offset` are the log's: a head that knows its place, or the blank of its file.
+
+    A blank knows no place: an older log may have left it. Then what it leads to is no record of this log either.
+    """
     try:
         header = decode_header(head, 0, offset)
     except RecordCorruptedError:
         return False
-    return not header.is_blank or offset + header.size_bytes == file.last_offset
+    if not header.is_blank:
+        return True
+    if offset + header.size_bytes != file.last_offset:
+        return False
+    behind = files.read(file.last_offset, HEADER_BYTES_MAX)
+    if not any(behind[:BLANK_SIZE_BYTES]):
+        return True
+    try:
+        return not decode_header(behind, 0, file.last_offset).is_blank
+    except RecordCorruptedError:
+        return False
 
 
 def _looks_torn(record: Record) -> bool:
