@@ -3,6 +3,9 @@
 Ends with code 3 when the log had to be fenced: what runs it should start it again, and the restart recovers.
 """
 
+import threading
+from collections.abc import Callable
+
 import structlog
 
 from commitlog_svc.commit_log import CommitLog
@@ -14,6 +17,20 @@ from services.settings import Origins
 from store.errors import StoreError
 
 EXIT_CODE_FENCED = 3
+PROGRESS_SECONDS = 5.0  # a long recovery shows that it moves, also to whoever reads only the log
+
+
+def say_progress(log: CommitLog, done: threading.Event, say: Callable[..., object], interval_seconds: float) -> None:
+    """Tells how far the recovery is, again and again until `done`."""
+    while not done.wait(interval_seconds):
+        progress = log.recovery_progress
+        say(
+            "log.recovering",
+            begin_offset=progress.begin_offset,
+            next_offset=progress.next_offset,
+            end_offset=progress.end_offset,
+            records_walked=progress.record_count,
+        )
 
 
 def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) -> None:
@@ -30,7 +47,13 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
     server.add("reput.commitlog.v1.CommitLogService", pb_grpc.add_CommitLogServiceServicer_to_server, servicer)
 
     def recover() -> None:
-        found = log.recover()
+        done = threading.Event()
+        arguments = (log, done, logger.info, PROGRESS_SECONDS)
+        threading.Thread(target=say_progress, args=arguments, name="commitlog-progress", daemon=True).start()
+        try:
+            found = log.recover()
+        finally:
+            done.set()
         server.on_stop(log.close)
         if log.file_size_bytes != settings.file_size_bytes and log.file_count:
             logger.warning(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from commitlog_svc.__main__ import say_progress
 from commitlog_svc.recovery import CHECKPOINT_SECONDS, RecoveredLog, RecoveryProgress, recover_log
 from store.errors import FlushFailedError
 from store.files.file_system import FileSystem, RealFileSystem
@@ -147,6 +148,15 @@ def test_progress_is_seen_while_the_log_is_recovered(tmp_path: Path) -> None:
     assert log.state == "recovering"
     assert 0 < progress.next_offset < progress.end_offset
     assert MESSAGE_COUNT // 4 < progress.record_count < MESSAGE_COUNT
+    said, done = [], threading.Event()
+
+    def say(event: str, **fields: int) -> None:
+        said.append((event, fields))
+        done.set()
+
+    say_progress(log, done, say, interval_seconds=0.001)
+    assert said[0][0] == "log.recovering"
+    assert said[0][1]["next_offset"] == progress.next_offset
     go_on.set()
     thread.join(30)
     assert log.state == "serving"
