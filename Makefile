@@ -27,7 +27,7 @@ test: .venv/.setup-dev ## Run all tests; those that need Java or Go skip themsel
 
 torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
 	TORTURE_LEVEL=$(if $(FULL),full,change) $(if $(COUNT),TORTURE_COUNT=$(COUNT)) $(if $(SEED),TORTURE_SEED=$(SEED)) \
-		$(PYTEST) -p tests.support.no_skips tests/torture
+		$(PYTEST) -p tests.support.no_skips $(if $(FULL),--timeout 43200) tests/torture
 
 check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compatible
 	$(BIN)/ruff check
