@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deploy.progress import RecoveryDisplay
 
@@ -47,6 +47,9 @@ GATEWAY_PORT_DEFAULT = 8081
 DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have a flush to finish
 POLL_SECONDS = 0.02
 PROBE_SECONDS_MAX = 1.0
+# Opening queues or index takes well under a second for each GiB of them; whoever has more of it sees it in `reput status`.
+OPEN_SECONDS_MAX = 10.0
+NOT_OPEN_STATES = ("waiting", "recovering")
 SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107 (sockaddr_un), of which we keep some for the names
 CLIENT_VARIABLES = ("REPUT_ADDRESS",)  # settings of the command, of no service
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
@@ -220,7 +223,7 @@ class LocalStack:
             self._check(timeout_seconds=POLL_SECONDS)
 
     def _wait_until_answering(self) -> None:
-        """Every port answers a health check, and the commit log's answer is SERVING: its log is recovered."""
+        """Every port answers a health check, the log is recovered, and queues and index are open: queries are answered."""
         import grpc
         from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -235,6 +238,27 @@ class LocalStack:
                         if display.wants_update():
                             self._show_recovery(channel, display)
                     self._check(timeout_seconds=POLL_SECONDS)
+                self._wait_until_open(name, channel)
+
+    def _wait_until_open(self, name: str, channel: "grpc.Channel") -> None:
+        import grpc
+
+        from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+        from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as queue_grpc
+        from reput.index.v1 import index_service_pb2 as index_pb
+        from reput.index.v1 import index_service_pb2_grpc as index_grpc
+
+        if name not in ("consumequeue", "index"):
+            return
+        is_queue = name == "consumequeue"
+        stub: Any = queue_grpc.ConsumeQueueServiceStub(channel) if is_queue else index_grpc.IndexServiceStub(channel)
+        request = queue_pb.GetStatusRequest() if is_queue else index_pb.GetStatusRequest()
+        deadline = time.monotonic() + OPEN_SECONDS_MAX
+        while time.monotonic() < deadline:
+            with contextlib.suppress(grpc.RpcError):
+                if stub.GetStatus(request, timeout=PROBE_SECONDS_MAX).state not in NOT_OPEN_STATES:
+                    return
+            self._check(timeout_seconds=POLL_SECONDS)
 
     @staticmethod
     def _show_recovery(channel: "grpc.Channel", display: RecoveryDisplay) -> None:

@@ -11,6 +11,7 @@ import sys
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.stack import Stack, running_stack
 
 END_SECONDS_MAX = 20
@@ -160,3 +161,12 @@ def test_inner_services_listen_where_settings_say_also_on_port_0(tmp_path: pathl
 def test_the_commands_own_setting_does_not_disturb_the_services(tmp_path: pathlib.Path) -> None:
     with running_stack(tmp_path / "store", settings={**SMALL_FILES, "REPUT_ADDRESS": "127.0.0.1:9"}) as stack:
         assert stack.addresses["gateway"] != "127.0.0.1:9"
+
+
+def test_queries_are_answered_as_soon_as_the_port_file_is_there(copy_of_broker_store: pathlib.Path) -> None:
+    """Not STORE_RECOVERING: queues and index are open by then, built or not."""
+    for _ in range(2):
+        with running_stack(copy_of_broker_store) as stack:
+            assert stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=10).topics
+            request = pb.QueryMessageByKeyRequest(topic="b_order", key="AaBB")
+            stack.gateway.QueryMessageByKey(request, timeout=10)
