@@ -11,8 +11,6 @@ under way when it was shut down (it could not make its extents written any more,
 """
 
 import random
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,21 +63,11 @@ def disk(request: pytest.FixtureRequest, ram: Path, tmp_path: Path) -> Iterator[
     image.unlink()
 
 
-NUDGE_SECONDS = 20.0
-
-
 def cut_and_remount(disk: LoopDisk, life: Life) -> int:
     """Cuts the power under a life, ends it, mounts again; the moment before the cut (monotonic nanoseconds)."""
     moment = time.monotonic_ns()
     cut_power(disk.mount_point)
-    # Once in some 600 cuts a killed life stayed in a call into the dead file system for two minutes: a sync of all
-    # others makes the kernel look again.
-    nudge = threading.Timer(NUDGE_SECONDS, lambda: subprocess.run(["timeout", "30", "sync"], check=False))
-    nudge.start()
-    try:
-        life.kill()
-    finally:
-        nudge.cancel()
+    life.kill()
     assert not life.broken, life.broken
     disk.remount()
     return moment
