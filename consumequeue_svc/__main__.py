@@ -61,10 +61,6 @@ class QueuePart:
         self._servicer.open(table)
         return builder
 
-    def open_unbuilt(self) -> None:
-        """See BuilderPart; queues cannot be switched off."""
-        raise NotImplementedError
-
     def shut(self) -> None:
         """See BuilderPart."""
         self._servicer.shut()

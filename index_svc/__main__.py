@@ -73,7 +73,7 @@ class IndexPart:
         return builder
 
     def open_unbuilt(self) -> None:
-        """See BuilderPart. Never caught up: what is not indexed must not look like what is not there."""
+        """Answers without building. Never caught up: what is not indexed must not look like what is not there."""
         files = self._files()
         files.adopt_sealed([path for path in files.paths() if files.has_full_length(path)])
         self._servicer.open(files)
@@ -130,7 +130,7 @@ def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> N
         server.set_serving,
         server.stopping,
         read_only=settings.read_only,
-        is_off=not settings.enabled,
+        open_unbuilt=None if settings.enabled else part.open_unbuilt,
     )
     part.on_flushed = process.flushed
     servicer.state = process.state

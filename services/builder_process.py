@@ -87,9 +87,6 @@ class BuilderPart(Protocol):
             drop_cache: a flush was refused before: read from the disk, not from memory.
         """
 
-    def open_unbuilt(self) -> None:
-        """Answers from what is there, without building anything."""
-
     def shut(self) -> None:
         """Answers StoreRecoveringError until the next `open`."""
 
@@ -106,7 +103,7 @@ class BuilderProcess:
         set_serving: tells health checks.
         stopping: ends `run` when set; `stop` sets it.
         read_only: take no lock and report nothing.
-        is_off: build nothing.
+        open_unbuilt: given when the builder is switched off: answers from what is there, and nothing is built.
         backoff: pauses between lives.
         wait: pauses, for so many seconds or until `stopping`; None for `stopping.wait`.
         clock: seconds, rising.
@@ -123,7 +120,7 @@ class BuilderProcess:
         stopping: threading.Event,
         *,
         read_only: bool = False,
-        is_off: bool = False,
+        open_unbuilt: Callable[[], None] | None = None,
         backoff: Backoff | None = None,
         wait: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -136,7 +133,7 @@ class BuilderProcess:
         self._set_serving = set_serving
         self._stopping = stopping
         self._read_only = read_only
-        self._is_off = is_off
+        self._open_unbuilt = open_unbuilt
         self._backoff = backoff or Backoff()
         self._wait = wait or stopping.wait
         self._clock = clock
@@ -214,8 +211,8 @@ class BuilderProcess:
         self._part.check()
         self._take_lock()
         self._phase = "recovering"
-        if self._is_off:
-            self._live_switched_off()
+        if self._open_unbuilt is not None:
+            self._live_switched_off(self._open_unbuilt)
             return
         self._part.shut()
         builder = self._part.open(log, drop_cache=self._is_cache_doubtful)
@@ -240,8 +237,8 @@ class BuilderProcess:
                 builder.abandon()
             raise
 
-    def _live_switched_off(self) -> None:
-        self._part.open_unbuilt()
+    def _live_switched_off(self, open_unbuilt: Callable[[], None]) -> None:
+        open_unbuilt()
         self._was_open = True
         self._phase = "off"
         self._failure_count, self._last_error = 0, ""

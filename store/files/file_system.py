@@ -91,9 +91,6 @@ class FileSystem(Protocol):
     def unlink(self, path: PathLike) -> None:
         """Removes a file."""
 
-    def disk_free(self, path: PathLike) -> int:
-        """Bytes that may still be written on the disk of `path`."""
-
     def disk_usage(self, path: PathLike) -> tuple[int, int]:
         """Size of the disk of `path` without what is kept for root, and what may still be written; bytes."""
 
@@ -291,11 +288,6 @@ class RealFileSystem:
     def unlink(self, path: PathLike) -> None:
         """See FileSystem."""
         os.unlink(path)
-
-    def disk_free(self, path: PathLike) -> int:
-        """See FileSystem."""
-        state = os.statvfs(path)
-        return state.f_bavail * state.f_frsize
 
     def disk_usage(self, path: PathLike) -> tuple[int, int]:
         """See FileSystem."""

@@ -13,7 +13,6 @@
 - The size is that of the files that exist; the setting only rules an empty directory.
 """
 
-import contextlib
 import os
 import threading
 import weakref
@@ -244,7 +243,7 @@ class MappedFileQueue:
         removed: list[Path] = []
         try:
             for file in files:
-                with contextlib.suppress(FileNotFoundError):  # somebody was faster
+                with suppress(FileNotFoundError):  # somebody was faster
                     self._fs.unlink(file.path)
                 with self._list_lock:
                     self._files = tuple(kept for kept in self._files if kept is not file)

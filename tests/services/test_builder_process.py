@@ -110,7 +110,7 @@ class MemoryStream:
 class Running:
     """A process on a thread."""
 
-    def __init__(self, kind, root: Path, log, fs, **options):
+    def __init__(self, kind, root: Path, log, fs, *, is_off=False, **options):
         self.fs, self.log = fs, log
         self.health = []
         self.pauses = []
@@ -136,6 +136,7 @@ class Running:
             self.stopping,
             backoff=Backoff(uniform=lambda low, high: high),
             wait=self._pause,
+            open_unbuilt=self.part.open_unbuilt if is_off else None,
             **options,
         )
         self.part.on_flushed = self.process.flushed

@@ -206,9 +206,6 @@ class MemoryFileSystem:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
             del self._names[key]
 
-    def disk_free(self, path: PathLike) -> int:
-        return 1 << 40
-
     def disk_usage(self, path: PathLike) -> tuple[int, int]:
         return 1 << 41, 1 << 40
 
