@@ -36,12 +36,19 @@ def call_idempotent(
         StoreError: the typed error of the last attempt.
     """
     deadline = time.monotonic() + timeout_seconds
+    failures: list[StoreError] = []
 
     def attempt() -> Answer:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
+            if failures:
+                raise failures[-1]  # the pause took longer than asked for: this says why there was one
             raise DeadlineExceededError(f"no time was left to call {service}", service=service)
-        return call_once(call, remaining, service)
+        try:
+            return call_once(call, remaining, service)
+        except StoreError as error:
+            failures[:] = [error]
+            raise
 
     def has_no_time_left(state: tenacity.RetryCallState) -> bool:
         return time.monotonic() + state.upcoming_sleep >= deadline

@@ -67,9 +67,19 @@ def test_retries_end_with_the_callers_deadline():
 
     started = time.monotonic()
     with pytest.raises(ServiceUnavailableError):
-        call_idempotent(unavailable, 0.01, "commitlog", attempt_count_max=1_000)
+        call_idempotent(unavailable, 0.05, "commitlog", attempt_count_max=1_000)
 
     assert time.monotonic() - started < 1.0
+
+
+def test_a_pause_that_outlasts_the_deadline_does_not_hide_why_the_call_failed(monkeypatch):
+    def unavailable(seconds):
+        raise ServiceUnavailableError("not there")
+
+    sleep = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds + 2.0))
+    with pytest.raises(ServiceUnavailableError, match="not there"):
+        call_idempotent(unavailable, 1.5, "commitlog")
 
 
 def test_no_call_is_made_when_no_time_is_left():
