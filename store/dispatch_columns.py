@@ -1,0 +1,113 @@
+"""DispatchColumns: what the builders need of a run of records, field by field instead of record by record.
+
+A builder that takes a batch as columns spends no Python on a record: queue units and index entries are made for all of
+them at once. What a column cannot hold, the whole first and last record, which a builder compares with what it knows
+(`builders/last_record.py`), comes beside them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from store.builders.index_keys import index_keys
+from store.dispatch import DispatchRequest
+from store.format.index_layout import key_hash
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchColumns:
+    """A run of records in log order; all record columns have one length, both key columns have another.
+
+    Attributes:
+        topics: the topics that occur, each once.
+        topic_numbers: each record's place in `topics`.
+        queue_ids: see DispatchRequest, as the columns below.
+        queue_offsets: in units.
+        commit_log_offsets: in bytes, rising.
+        record_sizes_bytes: of whole records.
+        tags_codes: what the queue units carry.
+        store_times_millis: since 1970 UTC.
+        sys_flags: see `format/sys_flag.py`.
+        key_records: for each key of the index, in entry order (`builders/index_keys.py`), the place of its record.
+        key_hashes: each key's hash in the index (`format/index_layout.key_hash`).
+        first: the first record, None without any.
+        last: the last record, None without any.
+    """
+
+    topics: tuple[str, ...]
+    topic_numbers: Int32s
+    queue_ids: Int32s
+    queue_offsets: Int64s
+    commit_log_offsets: Int64s
+    record_sizes_bytes: Int32s
+    tags_codes: Int64s
+    store_times_millis: Int64s
+    sys_flags: Int32s
+    key_records: Int32s
+    key_hashes: Int32s
+    first: DispatchRequest | None
+    last: DispatchRequest | None
+
+    def __len__(self) -> int:
+        return len(self.commit_log_offsets)
+
+    @classmethod
+    def of(cls, requests: Sequence[DispatchRequest]) -> "DispatchColumns":
+        """The same records as columns; the plain way, for a few of them."""
+        numbers: dict[str, int] = {}
+        key_records: list[int] = []
+        key_hashes: list[int] = []
+        for place, request in enumerate(requests):
+            numbers.setdefault(request.topic, len(numbers))
+            for key in index_keys(request):
+                key_records.append(place)
+                key_hashes.append(key_hash(key))
+
+        def int32s(values: Sequence[int]) -> Int32s:
+            return np.array(values, dtype=np.int32)
+
+        def int64s(values: Sequence[int]) -> Int64s:
+            return np.array(values, dtype=np.int64)
+
+        return cls(
+            topics=tuple(numbers),
+            topic_numbers=int32s([numbers[request.topic] for request in requests]),
+            queue_ids=int32s([request.queue_id for request in requests]),
+            queue_offsets=int64s([request.queue_offset for request in requests]),
+            commit_log_offsets=int64s([request.commit_log_offset for request in requests]),
+            record_sizes_bytes=int32s([request.record_size_bytes for request in requests]),
+            tags_codes=int64s([request.tags_code for request in requests]),
+            store_times_millis=int64s([request.store_time_millis for request in requests]),
+            sys_flags=int32s([request.sys_flag for request in requests]),
+            key_records=int32s(key_records),
+            key_hashes=int32s(key_hashes),
+            first=requests[0] if requests else None,
+            last=requests[-1] if requests else None,
+        )
+
+    def behind(self, commit_log_offset: int) -> "DispatchColumns":
+        """The records that start at this offset or behind it; `first` stays only when nothing is left out."""
+        begin = int(np.searchsorted(self.commit_log_offsets, commit_log_offset))
+        if begin == 0:
+            return self
+        key_begin = int(np.searchsorted(self.key_records, begin))
+        return DispatchColumns(
+            self.topics,
+            self.topic_numbers[begin:],
+            self.queue_ids[begin:],
+            self.queue_offsets[begin:],
+            self.commit_log_offsets[begin:],
+            self.record_sizes_bytes[begin:],
+            self.tags_codes[begin:],
+            self.store_times_millis[begin:],
+            self.sys_flags[begin:],
+            self.key_records[key_begin:] - np.int32(begin),
+            self.key_hashes[key_begin:],
+            None,
+            self.last if begin < len(self) else None,
+        )
