@@ -1,166 +1,228 @@
-"""The first line to beat: appends and queries through the running services, and the engine alone.
+"""Measures the table of the speed targets, beside the real Apache RocketMQ.
 
-    python -m benchmarks.bench [--seconds 3] [--queries 1000]
+    python -m benchmarks [--rows 1,2,6] [--rounds 3] [--full | --size tiny] [--sides ours]
 
-Rates are of this machine and this run; compare them with the bare echo of the same run (`python -m benchmarks.echo`).
+Writes results.json and RESULTS.md after each row; a run of some rows leaves the others as they were. Exit codes: 0,
+1 when a measurement failed (the others are written), 2 for wrong arguments, 130 when it was stopped.
 """
 
 import argparse
-import concurrent.futures
-import json
+import contextlib
+import datetime
+import os
 import pathlib
-import queue
-import statistics
-import subprocess
+import shutil
+import signal
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import grpc
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
-from reput.message.v1 import message_pb2
+from benchmarks import ghz, machine, processes, report, rocketmq_side
+from benchmarks.figures import ECHO, NOT_JUDGED, OURS, THEIRS, RowResult, verdict
+from benchmarks.row import Context, Row, SkippedError
+from benchmarks.rows import registry
+from benchmarks.sizes import BY_NAME, FULL, SAMPLE, Sizes
+from benchmarks.stores import NoRoomError
 
-BODY = b"x" * 1024
-BATCH_COUNT = 32
-CALLERS = 32
-STREAM_WINDOW = 16  # requests under way at once on the stream
-START_SECONDS_MAX = 60
-
-
-def _messages(first: int, count: int) -> list[message_pb2.NewMessage]:
-    return [
-        message_pb2.NewMessage(topic="Bench", body=BODY, keys=[f"key-{i}"], tags="TagA")
-        for i in range(first, first + count)
-    ]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROUNDS, ROUNDS_FULL = 3, 7
+STOPPED = 130
+REASON_LENGTH_MAX = 200
 
 
-def _unary_rate(stub: pb_grpc.GatewayServiceStub, seconds: float, batch_count: int, callers: int, flush: int) -> float:
-    end = time.monotonic() + seconds
+@dataclass
+class Display:
+    """The bar on a terminal; a line for each measurement elsewhere."""
 
-    def caller(number: int) -> int:
-        sent = 0
-        while time.monotonic() < end:
-            messages = _messages(number * 10_000_000 + sent, batch_count)
-            stub.AppendMessages(pb.AppendMessagesRequest(messages=messages, flush=flush))
-            sent += batch_count
-        return sent
+    console: Console
+    progress: Progress
+    task: TaskID
+    headline: str = ""
 
-    start = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(callers) as pool:
-        total = sum(pool.map(caller, range(callers)))
-    return total / (time.monotonic() - start)
+    def step(self, headline: str) -> None:
+        """What is measured."""
+        self.headline = headline
+        self.detail("")
+        if not self.console.is_terminal:
+            self.console.print(headline)
 
+    def detail(self, text: str) -> None:
+        """What is done for it."""
+        self.progress.update(self.task, description=f"{self.headline}{': ' if text else ''}{text}")
 
-def _stream_rate(stub: pb_grpc.GatewayServiceStub, seconds: float, flush: int) -> float:
-    window: queue.Queue[None] = queue.Queue(STREAM_WINDOW)
-    end = time.monotonic() + seconds
-    request = pb.AppendMessageStreamRequest(messages=_messages(0, BATCH_COUNT), flush=flush)
-
-    def requests() -> Iterator[pb.AppendMessageStreamRequest]:
-        while time.monotonic() < end:
-            window.put(None)
-            yield request
-
-    start = time.monotonic()
-    count = 0
-    for response in stub.AppendMessageStream(requests()):
-        if response.HasField("error"):
-            raise RuntimeError(response.error.message)
-        window.get()
-        count += len(response.results)
-    return count / (time.monotonic() - start)
+    def done(self) -> None:
+        """One measurement is over."""
+        self.progress.advance(self.task)
 
 
-def _latencies_millis(call: Callable[[int], object], count: int) -> str:
-    samples = []
-    for i in range(count):
-        start = time.perf_counter()
-        call(i)
-        samples.append((time.perf_counter() - start) * 1000)
-    cuts = statistics.quantiles(samples, n=100)
-    return f"p50 {cuts[49]:6.2f} ms   p99 {cuts[98]:6.2f} ms"
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chosen rows; the exit code."""
+    options = _options(arguments)
+    sizes = FULL if options.full else BY_NAME[options.size]
+    rounds = options.rounds or (ROUNDS_FULL if options.full else ROUNDS)
+    rows = [registry.make(number, sizes) for number in options.rows]
+    console = Console(stderr=True, soft_wrap=True)
+    signal.signal(signal.SIGTERM, _interrupt)
+    options.stores.mkdir(parents=True, exist_ok=True)
+    try:
+        with _scratch(options.stores) as scratch, _display(console, rows, rounds, options.sides) as display:
+            context = _context(sizes, options.stores, scratch, options.sides, display)
+            return _run(rows, rounds, options.sides, context, options.results, display)
+    except KeyboardInterrupt:
+        console.print("stopped; the rows that were done are written")
+        return STOPPED
+    finally:
+        _end_all()
 
 
-def _wait_until_built(stub: pb_grpc.GatewayServiceStub) -> None:
-    end_offset = -1
-    while True:
-        rows = {row.service: row for row in stub.GetStatus(pb.GetStatusRequest()).services}
-        end_offset = end_offset if end_offset >= 0 else rows["commitlog"].log_end_offset
-        if min(rows["consumequeue"].next_offset, rows["index"].next_offset) >= end_offset:
-            return
-        time.sleep(0.05)
-
-
-def main() -> int:
-    """Start the services on an empty store, run the table, stop them."""
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of each append measurement")
-    parser.add_argument("--queries", type=int, default=1000, help="queries of each mode")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="reput-bench-") as scratch:
-        port_file = pathlib.Path(scratch) / "ports.json"
-        command = [sys.executable, "-m", "cli.main", "serve", "--store", f"{scratch}/store"]
-        command += ["--gateway-port", "0", "--console-port", "0", "--port-file", str(port_file)]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL) as serve:
-            try:
-                deadline = time.monotonic() + START_SECONDS_MAX
-                while not port_file.exists():
-                    if serve.poll() is not None or time.monotonic() > deadline:
-                        print("the services did not start", file=sys.stderr)
-                        return 1
-                    time.sleep(0.05)
-                address = json.loads(port_file.read_text())["gateway"]
-                with grpc.insecure_channel(address) as channel:
-                    _run(pb_grpc.GatewayServiceStub(channel), options.seconds, options.queries)
-            finally:
-                serve.terminate()
-    return 0
+    parser.add_argument("--rows", type=_row_numbers, default=registry.NUMBERS, help="numbers, as in 1,2,6; all")
+    parser.add_argument("--rounds", type=int, help=f"{ROUNDS}; {ROUNDS_FULL} with --full")
+    parser.add_argument("--full", action="store_true", help="longer, more rounds, larger stores")
+    parser.add_argument("--size", choices=sorted(BY_NAME), default=SAMPLE.name, help="`tiny` only shows that it works")
+    parser.add_argument("--sides", type=_sides, default=(OURS, THEIRS, ECHO), help="ours,rocketmq,echo")
+    parser.add_argument("--stores", type=pathlib.Path, default=ROOT / ".bench", help="where large stores are kept")
+    parser.add_argument("--results", type=pathlib.Path, default=ROOT / "benchmarks", help="where the results go")
+    options = parser.parse_args(arguments)
+    if options.rounds is not None and options.rounds < 1:
+        parser.error("--rounds: at least 1")
+    options.stores = options.stores.resolve()
+    return options
 
 
-def _run(stub: pb_grpc.GatewayServiceStub, seconds: float, queries: int) -> None:
-    for name, flush in (("async", message_pb2.FLUSH_MODE_ASYNC), ("sync", message_pb2.FLUSH_MODE_SYNC)):
-        rates = {
-            f"unary, {CALLERS} callers": _unary_rate(stub, seconds, 1, CALLERS, flush),
-            f"batch of {BATCH_COUNT}, 4 callers": _unary_rate(stub, seconds, BATCH_COUNT, 4, flush),
-            f"stream of {BATCH_COUNT}": _stream_rate(stub, seconds, flush),
-        }
-        for what, rate in rates.items():
-            print(f"append {name:5} {what:22} {rate:10,.0f} messages/s")
-    _wait_until_built(stub)
-    receipts = stub.AppendMessages(pb.AppendMessagesRequest(messages=_messages(900_000_000, 512))).results
-    _wait_until_built(stub)
+def _row_numbers(text: str) -> tuple[int, ...]:
+    numbers = tuple(int(part) for part in text.replace(" ", ",").split(",") if part) or registry.NUMBERS
+    unknown = [number for number in numbers if number not in registry.NUMBERS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no row {unknown[0]}; rows are 1 to {len(registry.NUMBERS)}")
+    return numbers
 
-    def by_key(i: int) -> None:
-        request = pb.QueryMessageByKeyRequest(topic="Bench", key=f"key-{900_000_000 + i % len(receipts)}")
-        if len(stub.QueryMessageByKey(request).messages) != 1:
-            raise RuntimeError(f"key-{900_000_000 + i} is not found once")
 
-    def by_id(i: int) -> None:
-        stub.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=receipts[i % len(receipts)].offset_msg_id))
+def _sides(text: str) -> tuple[str, ...]:
+    sides = tuple(text.split(","))
+    if not sides or not set(sides) <= {OURS, THEIRS, ECHO}:
+        raise argparse.ArgumentTypeError(f"sides are {OURS}, {THEIRS} and {ECHO}")
+    return sides
 
-    def by_unique_key(i: int) -> None:
-        request = pb.QueryMessageByUniqueKeyRequest(topic="Bench", unique_key=receipts[i % len(receipts)].unique_key)
-        if not stub.QueryMessageByUniqueKey(request).messages:
-            raise RuntimeError("a unique key is not found")
 
-    def by_offset(i: int) -> None:
-        receipt = receipts[i % len(receipts)]
-        stub.QueryMessageByOffset(
-            pb.QueryMessageByOffsetRequest(
-                topic="Bench", queue_id=receipt.queue_id, queue_offset=receipt.queue_offset, max_messages=1
-            )
-        )
+def _context(
+    sizes: Sizes, kept: pathlib.Path, scratch: pathlib.Path, sides: Sequence[str], display: Display
+) -> Context:
+    missing = (rocketmq_side.why_unavailable() or "") if THEIRS in sides else "not asked for"
+    if not missing:
+        display.step("RocketMQ's jars and the Java drivers")
+        rocketmq_side.classpath()
+    path, why_no_ghz = ghz.find()
+    return Context(sizes, kept, scratch, missing, path, why_no_ghz, display.detail)
 
-    for name, call in (
-        ("key", by_key),
-        ("id", by_id),
-        ("unique key", by_unique_key),
-        ("offset", by_offset),
-    ):
-        print(f"query by {name:10} {_latencies_millis(call, queries)}")
+
+def _run(
+    rows: Sequence[Row],
+    rounds: int,
+    sides: Sequence[str],
+    context: Context,
+    directory: pathlib.Path,
+    display: Display,
+) -> int:
+    results = report.load(directory)
+    results.machine = machine.describe(context.stores)
+    failed = False
+    for row in rows:
+        result = RowResult(date=f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC", size=context.sizes.name)
+        failed |= not _measure_row(row, rounds, sides, context, result, display)
+        results.rows[row.number] = result
+        report.save(results, directory)
+        _say_outcome(row, result, display)
+    display.console.print(f"written: {directory / report.MARKDOWN_NAME}")
+    return int(failed)
+
+
+def _measure_row(
+    row: Row, rounds: int, sides: Sequence[str], context: Context, result: RowResult, display: Display
+) -> bool:
+    """Whether nothing failed; what was left out stands in `result.skipped`."""
+    failed: set[str] = set()
+    if context.rocketmq_missing and THEIRS in row.sides:
+        result.skipped[THEIRS] = context.rocketmq_missing
+    wanted = [side for side in row.sides if side in sides]
+    display.step(f"row {row.number}, {row.title}")
+    try:
+        row.prepare(context)
+    except NoRoomError as error:
+        result.skipped |= dict.fromkeys(wanted, str(error))
+        return True
+    for number in range(rounds):
+        for side in wanted:
+            if side not in result.skipped:
+                display.step(f"row {row.number}, {row.title}, round {number + 1} of {rounds}, {side}")
+                try:
+                    result.add(side, row.measure(side, context))
+                except (SkippedError, NoRoomError) as error:
+                    result.skipped[side] = str(error)
+                except Exception as error:  # one failing side must not take the rest of the table with it
+                    failed.add(side)
+                    result.skipped[side] = f"failed in round {number + 1}: {_in_short(error)}"
+                    display.console.print(f"row {row.number}, {side}: {type(error).__name__}: {error}", markup=False)
+            display.done()
+    if result.rounds:
+        row.finish(context, result)
+    return not failed
+
+
+def _in_short(error: Exception) -> str:
+    """For a page that others read: without paths of this machine."""
+    text = " ".join(str(error).replace(f"{ROOT}/", "").split())
+    return text if len(text) <= REASON_LENGTH_MAX else f"{text[:REASON_LENGTH_MAX]}..."
+
+
+def _say_outcome(row: Row, result: RowResult, display: Display) -> None:
+    for metric in row.metrics:
+        outcome = verdict(metric, result.rounds.get(metric.name, {}))
+        if outcome.word != NOT_JUDGED:
+            text = f"row {row.number}, {metric.name}: {outcome.word} ({metric.target.text if metric.target else ''})"
+            display.console.print(text, markup=False)
+
+
+@contextlib.contextmanager
+def _display(console: Console, rows: Sequence[Row], rounds: int, sides: Sequence[str]) -> Iterator[Display]:
+    count = sum(rounds for row in rows for side in row.sides if side in sides)
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield Display(console, progress, progress.add_task("", total=count))
+
+
+@contextlib.contextmanager
+def _scratch(kept: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A directory beside the kept stores, gone after the run; what a killed run left there goes too."""
+    for old in kept.glob("scratch-*"):
+        if not pathlib.Path(f"/proc/{old.name.removeprefix('scratch-')}").exists():
+            shutil.rmtree(old, ignore_errors=True)
+    path = kept / f"scratch-{os.getpid()}"
+    path.mkdir(exist_ok=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _end_all() -> None:
+    """End what a stopped measurement could not: every process that this one has started, by its id."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        left = processes.family(os.getpid())[1:]
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if number == signal.SIGTERM:
+            with contextlib.suppress(RuntimeError):
+                processes.wait_for(lambda: len(processes.family(os.getpid())) == 1, "the last processes", 10)
 
 
 if __name__ == "__main__":

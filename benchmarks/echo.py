@@ -7,6 +7,7 @@ Prints calls (or messages) a second for each; compare the ratios, not the figure
 
 import asyncio
 import concurrent.futures
+import contextlib
 import multiprocessing
 import statistics
 import sys
@@ -19,6 +20,7 @@ import grpc
 UNARY, STREAM = "/echo.Echo/Unary", "/echo.Echo/Stream"
 BATCH_COUNT, MESSAGE_BYTES = 32, 1024
 CALLERS, SECONDS, ROUNDS = 32, 2.0, 3
+WORKER_COUNT = 64  # as our services
 
 
 class _ThreadedHandlers(grpc.GenericRpcHandler):
@@ -29,11 +31,12 @@ class _ThreadedHandlers(grpc.GenericRpcHandler):
 
 
 def _serve_threaded(pipe: Connection) -> None:
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(64))
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(WORKER_COUNT))
     server.add_generic_rpc_handlers((_ThreadedHandlers(),))
     pipe.send(server.add_insecure_port("127.0.0.1:0"))
     server.start()
-    pipe.recv()
+    _wait_for_end(pipe)
+    server.stop(None).wait()
 
 
 def _serve_aio(pipe: Connection) -> None:
@@ -55,9 +58,49 @@ def _serve_aio(pipe: Connection) -> None:
         server.add_generic_rpc_handlers((Handlers(),))
         pipe.send(server.add_insecure_port("127.0.0.1:0"))
         await server.start()
-        await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
+        await asyncio.get_running_loop().run_in_executor(None, _wait_for_end, pipe)
+        await server.stop(None)
 
     asyncio.run(main())
+
+
+def _wait_for_end(pipe: Connection) -> None:
+    """Return when asked to end, or when whoever started this process is gone."""
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        pipe.recv()
+
+
+@contextlib.contextmanager
+def running_echo(kind: str = "threads") -> Iterator[str]:
+    """The address of an echo server, `threads` or `aio`, in a process of its own that is gone after the block."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    serve = _serve_threaded if kind == "threads" else _serve_aio
+    process = context.Process(target=serve, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield f"127.0.0.1:{ours.recv()}"
+    finally:
+        ours.close()
+        process.join(5)
+        if process.is_alive():
+            process.kill()
+            process.join()
+
+
+def unary_latencies_millis(address: str, count: int) -> list[float]:
+    """Times of one caller's calls with 1 KiB, after half as many to warm up."""
+    payload = b"x" * MESSAGE_BYTES
+    samples = []
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary(UNARY)
+        for i in range(-(count // 2), count):
+            start = time.perf_counter()
+            call(payload)
+            if i >= 0:
+                samples.append((time.perf_counter() - start) * 1000)
+    return samples
 
 
 def _unary_rate(channel: grpc.Channel) -> float:
@@ -92,18 +135,12 @@ def _stream_rate(channel: grpc.Channel) -> float:
 
 def main() -> None:
     """Run the rounds, alternating, and print medians."""
-    context = multiprocessing.get_context("spawn")
     rates: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
-        for name, target in (("threads", _serve_threaded), ("aio", _serve_aio)):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=target, args=(theirs,))
-            process.start()
-            with grpc.insecure_channel(f"127.0.0.1:{ours.recv()}") as channel:
+        for name in ("threads", "aio"):
+            with running_echo(name) as address, grpc.insecure_channel(address) as channel:
                 rates.setdefault(f"{name} unary calls/s", []).append(_unary_rate(channel))
                 rates.setdefault(f"{name} stream of {BATCH_COUNT} messages/s", []).append(_stream_rate(channel))
-            ours.send("stop")
-            process.join()
     for name, values in sorted(rates.items()):
         print(f"{name:36} {statistics.median(values):10,.0f}   ({min(values):,.0f} to {max(values):,.0f})")
 

@@ -1,0 +1,152 @@
+"""What a row measures, and what its figures say: medians, ratios, verdicts. Pure."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+OURS, THEIRS, ECHO = "ours", "rocketmq", "echo"
+REACHED, MISSED, NOT_JUDGED = "reached", "missed", "not judged"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Least, middle and greatest of the rounds."""
+
+    least: float
+    median: float
+    greatest: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Summary":
+        """Of one value a round; at least one."""
+        return cls(min(values), statistics.median(values), max(values))
+
+
+Medians = Mapping[str, float]
+Bound = Callable[[Medians], float]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a metric has to reach.
+
+    Args:
+        text: as the table shows it.
+        bound: from the medians by side to the figure that ours is compared with; a KeyError says that a side is missing.
+        stretch: the same for a further goal.
+    """
+
+    text: str
+    bound: Bound
+    stretch: Bound | None = None
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One line of the table.
+
+    Args:
+        name: unique in its row.
+        unit: `messages/s`, `ms`, ...
+        lower_is_better: times and memory.
+        target: None for a figure that only informs.
+        sides: who is measured.
+    """
+
+    name: str
+    unit: str
+    lower_is_better: bool = False
+    target: Target | None = None
+    sides: tuple[str, ...] = (OURS, THEIRS)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a target."""
+
+    word: str
+    bound: float | None = None
+    stretch_reached: bool = False
+
+
+def times_theirs(factor: float, stretch: float | None = None) -> Target:
+    """A rate of at least `factor` times RocketMQ's."""
+    text = f">= {factor:g} x RocketMQ" + (f", stretch {stretch:g}" if stretch else "")
+    return Target(text, lambda m: factor * m[THEIRS], None if stretch is None else lambda m: stretch * m[THEIRS])
+
+
+def part_of_theirs(factor: float, stretch: float | None = None) -> Target:
+    """A time of at most `factor` times RocketMQ's."""
+    text = f"<= {factor:g} x RocketMQ" + (f", stretch {stretch:g}" if stretch else "")
+    return Target(text, lambda m: factor * m[THEIRS], None if stretch is None else lambda m: stretch * m[THEIRS])
+
+
+def faster_than_theirs(factor: float, stretch: float | None = None) -> Target:
+    """A time that RocketMQ's is at least `factor` times as long as."""
+    text = f">= {factor:g} times as fast as RocketMQ" + (f", stretch {stretch:g}" if stretch else "")
+    return Target(text, lambda m: m[THEIRS] / factor, None if stretch is None else lambda m: m[THEIRS] / stretch)
+
+
+def at_most(limit: float, unit: str) -> Target:
+    """An absolute limit."""
+    return Target(f"<= {limit:g} {unit}", lambda m: limit)
+
+
+def medians(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The middle of the rounds of each side that has any."""
+    return {side: statistics.median(rounds) for side, rounds in values.items() if rounds}
+
+
+def ratio(values: Mapping[str, Sequence[float]], other: str = THEIRS) -> float | None:
+    """Ours divided by another side's, of the medians; None when one is missing."""
+    middle = medians(values)
+    if OURS not in middle or not middle.get(other):
+        return None
+    return middle[OURS] / middle[other]
+
+
+def verdict(metric: Metric, values: Mapping[str, Sequence[float]]) -> Verdict:
+    """Whether the median of ours reaches the target; not judged when a side that it needs is missing."""
+    middle = medians(values)
+    if metric.target is None or OURS not in middle:
+        return Verdict(NOT_JUDGED)
+    try:
+        bound = metric.target.bound(middle)
+        stretch = metric.target.stretch(middle) if metric.target.stretch else None
+    except (KeyError, ZeroDivisionError):
+        return Verdict(NOT_JUDGED)
+
+    def reaches(limit: float) -> bool:
+        return middle[OURS] <= limit if metric.lower_is_better else middle[OURS] >= limit
+
+    return Verdict(REACHED if reaches(bound) else MISSED, bound, stretch is not None and reaches(stretch))
+
+
+def quantile(samples: Sequence[float], part: float) -> float:
+    """The sample below which `part` of all samples lie; of at least one sample."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
+
+
+@dataclass
+class RowResult:
+    """What a row has brought so far; what `results.json` keeps of it.
+
+    Attributes:
+        rounds: values by metric and side, one a round.
+        skipped: why a side was not measured, by side.
+        notes: sentences below the table.
+        curves: points by curve name, for pictures: (x, y).
+    """
+
+    date: str = ""
+    size: str = ""
+    rounds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    curves: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def add(self, side: str, values: Mapping[str, float]) -> None:
+        """Take one round of one side: values by metric."""
+        for metric, value in values.items():
+            self.rounds.setdefault(metric, {}).setdefault(side, []).append(value)

@@ -1,0 +1,267 @@
+"""One client process that appends, or calls a bare echo, as fast as it can or at a given pace; prints one JSON line.
+
+    python -m benchmarks.load '{"client": "producer", "target": "127.0.0.1:8081", "seconds": 5}'
+
+Clients: `producer` (reput_client), `stream` (an append stream by hand), `unary` (threads with unary calls), `echo` (a
+stream to the bare echo with the same bytes).
+"""
+
+import json
+import os
+import pathlib
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from benchmarks import processes
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+TOPIC = "Bench"
+STREAM_WINDOW = 16  # requests under way at once on a stream
+FIRST_ANSWER_SECONDS_MAX = 30.0
+DRAIN_SECONDS_MAX = 60.0
+RUN_SECONDS_EXTRA = 120.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to append.
+
+    Args:
+        target: address of the service.
+        client: see above.
+        service: `gateway` or `commitlog`; for `stream`.
+        body_bytes: of a message.
+        batch_count: messages of a request.
+        callers: threads of `unary`.
+        sync: answered after the flush.
+        warm_seconds: before anything is counted.
+        seconds: counted.
+        rate: messages a second; 0 = as fast as it goes.
+    """
+
+    target: str
+    client: str = "producer"
+    service: str = "gateway"
+    body_bytes: int = 1024
+    batch_count: int = 32
+    callers: int = 32
+    sync: bool = False
+    warm_seconds: float = 1.0
+    seconds: float = 3.0
+    rate: float = 0.0
+
+    def command(self) -> list[str]:
+        """The command that does it."""
+        return [sys.executable, "-m", "benchmarks.load", json.dumps(asdict(self))]
+
+    def run(self) -> Mapping[str, float]:
+        """Do it in a process of its own.
+
+        Returns:
+            `rate` (messages/s), `count` (messages, warming included), `cpu_micros` (of the client, a message).
+        """
+        out = processes.run(self.command(), self.warm_seconds + self.seconds + RUN_SECONDS_EXTRA, env=environment())
+        return dict(json.loads(out))
+
+
+def environment() -> dict[str, str]:
+    """For commands of this checkout, without settings of whoever runs the benchmark."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")} | {
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "protos")))
+    }
+
+
+class _Acks:
+    """Counts what was acknowledged; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.count = 0
+        self.error: BaseException | None = None
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self.count += count
+
+
+Appending = Callable[[Load, _Acks, Callable[[], bool]], None]
+
+
+def _pace(load: Load) -> Callable[[int], None]:
+    """Waits until so many messages may have been sent."""
+    start = time.monotonic()
+
+    def wait(sent: int) -> None:
+        ahead = sent / load.rate - (time.monotonic() - start) if load.rate else 0
+        if ahead > 0:
+            time.sleep(ahead)
+
+    return wait
+
+
+def _producer(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
+    from reput_client import FlushMode, Producer
+
+    def delivered(future: Any) -> None:
+        if future.exception() is None:
+            acks.add(1)
+        else:
+            acks.error = future.exception()
+
+    body = os.urandom(load.body_bytes)
+    wait = _pace(load)
+    flush_mode = FlushMode.SYNC if load.sync else FlushMode.ASYNC
+    with Producer(load.target, batch_count_max=load.batch_count, flush_mode=flush_mode) as producer:
+        sent = 0
+        while not is_over() and acks.error is None:
+            for _ in range(load.batch_count):
+                sent += 1
+                future = producer.send(TOPIC, body, keys=(f"key-{sent}",), tags="TagA")
+                future.add_done_callback(delivered)
+            wait(sent)
+
+
+def _messages(load: Load, first: int, body: bytes) -> list[Any]:
+    from reput.message.v1 import message_pb2
+
+    return [
+        message_pb2.NewMessage(topic=TOPIC, body=body, keys=[f"key-{i}"], tags="TagA")
+        for i in range(first, first + load.batch_count)
+    ]
+
+
+def _stream(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
+    import grpc
+
+    if load.service == "commitlog":
+        from reput.commitlog.v1 import commitlog_service_pb2 as pb
+        from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+
+        stub_of: Any = pb_grpc.CommitLogServiceStub
+    else:
+        from reput.gateway.v1 import gateway_service_pb2 as pb  # type: ignore[no-redef]
+        from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc  # type: ignore[no-redef]
+
+        stub_of = pb_grpc.GatewayServiceStub  # type: ignore[attr-defined]
+    body = os.urandom(load.body_bytes)
+    wait = _pace(load)
+    window: queue.SimpleQueue[None] = queue.SimpleQueue()
+    for _ in range(STREAM_WINDOW):
+        window.put(None)
+
+    def requests() -> Iterator[Any]:
+        sent = 0
+        while not is_over():
+            window.get()
+            yield pb.AppendMessageStreamRequest(messages=_messages(load, sent, body), flush=_flush(load))
+            sent += load.batch_count
+            wait(sent)
+
+    with grpc.insecure_channel(load.target) as channel:
+        for response in stub_of(channel).AppendMessageStream(requests()):
+            window.put(None)
+            if response.HasField("error"):
+                raise RuntimeError(response.error.message)
+            acks.add(len(response.results))
+
+
+def _unary(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
+    import grpc
+
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+    from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
+
+    body = os.urandom(load.body_bytes)
+    with grpc.insecure_channel(load.target) as channel:
+        stub = pb_grpc.GatewayServiceStub(channel)
+
+        def caller(number: int) -> None:
+            sent = number << 32
+            while not is_over():
+                request = pb.AppendMessagesRequest(messages=_messages(load, sent, body), flush=_flush(load))
+                acks.add(len(stub.AppendMessages(request, timeout=DRAIN_SECONDS_MAX).results))
+                sent += load.batch_count
+
+        threads = [threading.Thread(target=caller, args=(number,)) for number in range(load.callers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def _echo(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
+    import grpc
+
+    from benchmarks.echo import STREAM
+
+    payload = os.urandom(load.body_bytes * load.batch_count)
+    window: queue.SimpleQueue[None] = queue.SimpleQueue()
+    for _ in range(STREAM_WINDOW):
+        window.put(None)
+
+    def requests() -> Iterator[bytes]:
+        while not is_over():
+            window.get()
+            yield payload
+
+    with grpc.insecure_channel(load.target) as channel:
+        for _ in channel.stream_stream(STREAM)(requests()):
+            window.put(None)
+            acks.add(load.batch_count)
+
+
+def _flush(load: Load) -> int:
+    from reput.message.v1 import message_pb2
+
+    return int(message_pb2.FLUSH_MODE_SYNC if load.sync else message_pb2.FLUSH_MODE_ASYNC)
+
+
+CLIENTS: dict[str, Appending] = {"producer": _producer, "stream": _stream, "unary": _unary, "echo": _echo}
+
+
+def measure(load: Load) -> dict[str, float]:
+    """Run the load here; see `Load.run`."""
+    acks = _Acks()
+    over = threading.Event()
+
+    def work() -> None:
+        try:
+            CLIENTS[load.client](load, acks, over.is_set)
+        except BaseException as error:  # a thread's failure is the whole load's
+            acks.error = error
+            over.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    begun = time.monotonic()
+    while not acks.count and time.monotonic() - begun < FIRST_ANSWER_SECONDS_MAX and not over.wait(0.01):
+        pass  # connecting is not what is measured
+    over.wait(load.warm_seconds)
+    first_count, first_time = acks.count, time.monotonic()
+    over.wait(load.seconds)
+    count, seconds = acks.count - first_count, time.monotonic() - first_time
+    over.set()
+    thread.join(DRAIN_SECONDS_MAX)
+    if acks.error is not None:
+        raise acks.error
+    if not count:
+        raise RuntimeError("nothing was acknowledged in the measured time")
+    cpu_micros = time.process_time() * 1e6 / acks.count
+    return {"rate": count / seconds, "count": acks.count, "cpu_micros": cpu_micros}
+
+
+def main() -> int:
+    """Do the load that the argument says."""
+    given = json.loads(sys.argv[1])
+    load = Load(**{field.name: given[field.name] for field in fields(Load) if field.name in given})
+    print(json.dumps(measure(load)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

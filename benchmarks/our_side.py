@@ -1,0 +1,35 @@
+"""Our side: the four services as a user starts them, and what the rows ask of them."""
+
+import contextlib
+import pathlib
+import signal
+from collections.abc import Iterator, Mapping
+
+from benchmarks import processes
+from tests.support.stack import Stack
+
+STOP_SECONDS_MAX = 60
+BUILT_SECONDS_MAX = 1800.0
+
+
+class OurStack(Stack):
+    """`reput serve` with all its processes."""
+
+    def pids(self) -> list[int]:
+        """The supervisor and the four services."""
+        return processes.family(self.process.pid)
+
+    def end(self) -> None:
+        """End all of it cleanly, by force when it takes too long."""
+        self.channel.close()
+        processes.end(self.process, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def running_stack(store: pathlib.Path, settings: Mapping[str, str] | None = None) -> Iterator[OurStack]:
+    """The four services on free ports, gone after the block."""
+    stack = OurStack(store, settings=settings)
+    try:
+        yield stack
+    finally:
+        stack.end()

@@ -1,0 +1,75 @@
+"""The little of RocketMQ's own protocol that the benchmarks need: ask a broker or a name server something, once.
+
+frame   4 bytes: length of the rest | 4 bytes: 0 (JSON) and length of the header | header, JSON | body
+"""
+
+import json
+import re
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+CREATE_TOPIC, BROKER_RUNTIME_INFO, CLUSTER_INFO = 17, 28, 106
+OK = 0
+TIMEOUT_SECONDS = 10.0
+FRAME_BYTES_MAX = 16 << 20
+
+
+def call(port: int, code: int, fields: Mapping[str, str] | None = None) -> bytes:
+    """The body of the answer of whoever listens on a port of loopback.
+
+    Raises:
+        OSError: nobody answers.
+        RuntimeError: the answer is a refusal.
+    """
+    header = {"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
+    raw = json.dumps(header).encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connection:
+        connection.sendall(struct.pack(">ii", 4 + len(raw), len(raw)) + raw)
+        with connection.makefile("rb") as stream:
+            (length,) = struct.unpack(">i", _exactly(stream, 4))
+            if not 4 <= length <= FRAME_BYTES_MAX:
+                raise RuntimeError(f"an answer of {length} bytes")
+            frame = _exactly(stream, length)
+    header_length = struct.unpack(">i", frame[:4])[0] & 0xFFFFFF
+    answer = json.loads(frame[4 : 4 + header_length])
+    if answer["code"] != OK:
+        raise RuntimeError(f"request {code} was refused: {answer.get('remark')}")
+    return frame[4 + header_length :]
+
+
+def _exactly(stream: Any, count: int) -> bytes:
+    data = stream.read(count)
+    if len(data) != count:
+        raise ConnectionError("the connection ended inside an answer")
+    return bytes(data)
+
+
+def has_broker(namesrv_port: int, broker_name: str) -> bool:
+    """Whether a broker has registered with the name server."""
+    try:
+        return f'"{broker_name}"'.encode() in call(namesrv_port, CLUSTER_INFO)
+    except OSError:
+        return False
+
+
+def create_topic(broker_port: int, topic: str, queue_count: int) -> None:
+    """Make a topic, or change its queues."""
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(queue_count),
+        "writeQueueNums": str(queue_count),
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    call(broker_port, CREATE_TOPIC, fields)
+
+
+def runtime_info(broker_port: int) -> dict[str, str]:
+    """What the broker says of itself: `dispatchBehindBytes`, `commitLogMaxOffset`, ..."""
+    text = call(broker_port, BROKER_RUNTIME_INFO).decode()
+    return dict(re.findall(r'"(\w+)":"([^"]*)"', text))

@@ -1,0 +1,174 @@
+"""RocketMQ for the benchmarks: name server, broker and gRPC proxy on loopback, and the drivers in `java/`."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import processes, remoting
+from tests.rocketmq import real_broker
+
+JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
+CLUSTER, BROKER = "DefaultCluster", "broker-a"
+REGISTER_SECONDS_MAX = 60.0
+PROXY_TRIES = 8  # it gives up while the name server does not know the broker's topics yet
+DRIVER_SECONDS_MAX = 600.0
+INSTALL_SECONDS_MAX = 900.0  # all jars from Maven Central
+BROKER_HEAP, PROXY_HEAP = "2g", "1g"
+
+
+def why_unavailable() -> str | None:
+    """Why RocketMQ cannot run here, or None when it can."""
+    return real_broker.why_unavailable()
+
+
+@functools.cache
+def classpath() -> str:
+    """Jars from Maven Central and compiled drivers, kept in `.tools/rocketmq`; made again when a source changes."""
+    sources = sorted(JAVA_SOURCES.iterdir())
+    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
+    home = real_broker.TOOLS / f"benchmarks-{stamp}"
+    listing = home / "classpath"
+    if not listing.exists():
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "classes").mkdir(parents=True)
+        fresh = home / "classpath.new"
+        maven = ["mvn", "-q", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), "dependency:build-classpath"]
+        processes.run([*maven, f"-Dmdep.outputFile={fresh}", "-Dmdep.includeScope=runtime"], INSTALL_SECONDS_MAX)
+        drivers = [str(path) for path in sources if path.suffix == ".java"]
+        jars = fresh.read_text().strip()
+        javac = ["javac", "-nowarn", "-cp", jars, "-d", str(home / "classes"), *drivers]
+        processes.run(javac, INSTALL_SECONDS_MAX)
+        fresh.rename(listing)
+    return f"{home / 'classes'}:{listing.read_text().strip()}"
+
+
+class RocketMQ(real_broker.RealRocketMQ):
+    """A name server and a broker on one store root, with the heap of a production broker.
+
+    Args:
+        store: the store root.
+        work: a directory for logs and configuration.
+        settings: further lines of broker.conf.
+    """
+
+    broker_heap = BROKER_HEAP
+    proxy_port = 0
+
+    def classpath(self) -> str:
+        """The jars with the proxy's, and the drivers of the benchmarks."""
+        return classpath()
+
+    def is_registered(self) -> bool:
+        """Whether the name server knows the broker."""
+        return remoting.has_broker(self.namesrv_port, BROKER)
+
+    def start_proxy(self) -> None:
+        """Start RocketMQ's gRPC proxy without TLS, on `proxy_port`."""
+        first = real_broker.free_port_block()
+        self.proxy_port = first
+        settings = {
+            "rocketMQClusterName": CLUSTER,
+            "namesrvAddr": self.namesrv,
+            "grpcServerPort": first,
+            "remotingListenPort": first + 1,
+            "proxyMode": "CLUSTER",
+        }
+        (self.work / "home" / "conf" / "rmq-proxy.json").write_text(json.dumps(settings))
+        main = "org.apache.rocketmq.proxy.ProxyStartup"
+        for left in reversed(range(PROXY_TRIES)):
+            try:
+                self._launch(
+                    "proxy", first, main, "-pm", "CLUSTER", "-n", self.namesrv,
+                    heap=PROXY_HEAP, jvm_flags=("-Dtls.server.mode=disabled",),
+                )  # fmt: skip
+                return
+            except RuntimeError:
+                if not left:
+                    raise
+                self._processes.pop()
+                time.sleep(1)
+
+    def pids(self) -> list[int]:
+        """Name server, broker and proxy, as far as they run."""
+        return [process.pid for process in self._processes if process.poll() is None]
+
+    def wait_until_built(self, seconds: float = 600.0) -> None:
+        """Return once queues and index hold all of the log."""
+        processes.wait_for(
+            lambda: remoting.runtime_info(self.broker_port).get("dispatchBehindBytes") == "0",
+            "the broker's dispatch", seconds,
+        )  # fmt: skip
+
+    def create_topic(self, topic: str, queue_count: int = 8) -> None:
+        """Make a topic; it is known to the name server then."""
+        remoting.create_topic(self.broker_port, topic, queue_count)
+
+    def kill_broker(self) -> None:
+        """End the broker with SIGKILL; the name server goes on."""
+        process = self._processes.pop()
+        processes.end(process, signal.SIGKILL)
+
+    def driver(self, main: str, *args: object) -> Any:
+        """What one of our Java drivers says: its one line of JSON."""
+        return run_driver(self.work, main, *args)
+
+
+def driver_command(work: pathlib.Path, main: str, *args: object) -> list[str]:
+    """The command of one of our Java drivers."""
+    work.mkdir(parents=True, exist_ok=True)
+    return ["java", f"-Duser.home={work}", *real_broker.JVM_FLAGS, "-cp", classpath(), main, *map(str, args)]
+
+
+def run_driver(work: pathlib.Path, main: str, *args: object) -> dict[str, Any]:
+    """Run a driver to its end.
+
+    Returns:
+        Its one line of JSON, and `wall_seconds` from its start, that of the JVM included, until that line.
+
+    Raises:
+        RuntimeError: it said nothing or failed.
+    """
+    command = driver_command(work, main, *args)
+    start = time.perf_counter()
+    answer: dict[str, Any] = {}
+    with open(work / f"{main}.log", "wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+        overtime = threading.Timer(DRIVER_SECONDS_MAX, process.kill)
+        overtime.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith(b"{"):
+                    answer = json.loads(line) | {"wall_seconds": time.perf_counter() - start}
+            process.wait()
+        finally:
+            overtime.cancel()
+            processes.end(process)
+    if process.returncode or not answer:
+        said = (work / f"{main}.log").read_text(errors="replace")[-3000:]
+        raise RuntimeError(f"{main} ended with {process.returncode}:\n{said}")
+    return answer
+
+
+@contextlib.contextmanager
+def running_rocketmq(
+    store: pathlib.Path, work: pathlib.Path, *, proxy: bool = False, **settings: object
+) -> Iterator[RocketMQ]:
+    """A name server and a broker that are gone after the block, with the proxy if asked for."""
+    rocketmq = RocketMQ(store, work, **settings)
+    try:
+        rocketmq.start()
+        if proxy:
+            rocketmq.start_proxy()
+        yield rocketmq
+    finally:
+        rocketmq.stop()

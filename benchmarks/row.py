@@ -1,0 +1,109 @@
+"""What a row of the table is, and what it may use."""
+
+import contextlib
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from benchmarks import rocketmq_side
+from benchmarks.figures import ECHO, OURS, THEIRS, Metric, RowResult
+from benchmarks.our_side import OurStack, running_stack
+from benchmarks.sizes import Sizes
+
+SIDES = (OURS, THEIRS, ECHO)
+QUIET = {"REPUT_LOG_LEVEL": "warning"}
+ASYNC_FLUSH = {"flushDiskType": "ASYNC_FLUSH", "transientStorePoolEnable": "false", "diskMaxUsedSpaceRatio": 99}
+
+
+class SkippedError(Exception):
+    """A side cannot be measured here; the message says why."""
+
+
+@dataclass
+class Context:
+    """What a row may use.
+
+    Args:
+        sizes: how long and how much.
+        stores: where kept stores lie.
+        scratch: for what is removed at the end.
+        rocketmq_missing: why RocketMQ cannot run; empty when it can.
+        ghz: path of ghz; empty without.
+        ghz_missing: why there is none.
+        say: shows what is under way.
+        kept: what a row keeps for its later rounds, by name.
+    """
+
+    sizes: Sizes
+    stores: pathlib.Path
+    scratch: pathlib.Path
+    rocketmq_missing: str
+    ghz: str
+    ghz_missing: str
+    say: Callable[[str], None]
+
+    @contextlib.contextmanager
+    def directory(self) -> Iterator[pathlib.Path]:
+        """A directory that is gone after the block."""
+        path = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def ours(self, settings: Mapping[str, str] | None = None) -> Iterator[OurStack]:
+        """Our services on an empty store."""
+        with self.directory() as path, running_stack(path / "store", QUIET | dict(settings or {})) as stack:
+            yield stack
+
+    @contextlib.contextmanager
+    def theirs(self, *, proxy: bool = False, **settings: object) -> Iterator[rocketmq_side.RocketMQ]:
+        """RocketMQ on an empty store."""
+        options = {**ASYNC_FLUSH, **settings}
+        with (
+            self.directory() as path,
+            rocketmq_side.running_rocketmq(path / "store", path / "work", proxy=proxy, **options) as rocketmq,
+        ):
+            yield rocketmq
+
+
+class Row:
+    """One row: what is measured, and what has to be reached.
+
+    Attributes:
+        number: in the table.
+        title: in a few words.
+        what: a sentence or two on how it is measured.
+        metrics: its lines.
+    """
+
+    number: ClassVar[int]
+    title: ClassVar[str]
+    what: ClassVar[str]
+    metrics: tuple[Metric, ...] = ()
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Who takes part, in the order of a round."""
+        return tuple(side for side in SIDES if any(side in metric.sides for metric in self.metrics))
+
+    def prepare(self, context: Context) -> None:
+        """Make what all rounds need."""
+
+    def measure(self, side: str, context: Context) -> Mapping[str, float]:
+        """One round of one side: values by metric.
+
+        Raises:
+            SkippedError: this side cannot be measured here.
+        """
+        raise NotImplementedError
+
+    def finish(self, context: Context, result: RowResult) -> None:
+        """Add notes and curves once all rounds are done."""

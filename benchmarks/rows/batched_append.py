@@ -1,0 +1,107 @@
+"""Rows 1 and 2: batches from one client process."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from benchmarks import processes
+from benchmarks.echo import running_echo
+from benchmarks.figures import ECHO, OURS, THEIRS, Medians, Metric, Target
+from benchmarks.load import TOPIC, Load
+from benchmarks.row import Context, Row
+from benchmarks.sizes import Sizes
+
+JAVA_THREADS = 8  # of one producer: more of them brought no more on 2 cores
+THROUGH_GATEWAY, DIRECT, CPU = "through the gateway", "direct to the commitlog service", "CPU of the services"
+
+
+def _enough_for_1_kib(medians: Medians) -> float:
+    return min(1.5 * medians[THEIRS], 0.7 * medians[ECHO])
+
+
+class BatchedAppend(Row):
+    """Appends in batches."""
+
+    body_bytes: ClassVar[int]
+    batch_count: ClassVar[int]
+    target: ClassVar[Target]
+    direct_target: ClassVar[Target | None] = None
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        every = (OURS, THEIRS, ECHO)
+        direct = Metric(DIRECT, "messages/s", target=self.direct_target, sides=every)
+        self.metrics = (
+            Metric(THROUGH_GATEWAY, "messages/s", target=self.target, sides=every),
+            *((direct,) if self.direct_target else ()),
+            Metric(CPU, "us a message", lower_is_better=True),
+        )
+
+    def measure(self, side: str, context: Context) -> Mapping[str, float]:
+        """One round; the figures of RocketMQ and of the echo stand beside both of ours."""
+        if side == OURS:
+            return self._ours(context)
+        if side == THEIRS:
+            return self._theirs(context)
+        with running_echo() as address:
+            rate = self._load(address, "echo").run()["rate"]
+        return {THROUGH_GATEWAY: rate, DIRECT: rate}
+
+    def _load(self, target: str, client: str, service: str = "gateway") -> Load:
+        return Load(
+            target=target,
+            client=client,
+            service=service,
+            body_bytes=self.body_bytes,
+            batch_count=self.batch_count,
+            warm_seconds=self.sizes.warm_seconds,
+            seconds=self.sizes.measure_seconds,
+        )
+
+    def _ours(self, context: Context) -> Mapping[str, float]:
+        with context.ours() as stack:
+            before = processes.cpu_seconds(stack.pids())
+            outcome = self._load(stack.addresses["gateway"], "producer").run()
+            stack.wait_until_built(120)
+            used = processes.cpu_seconds(stack.pids()) - before
+        values = {THROUGH_GATEWAY: outcome["rate"], CPU: used * 1e6 / outcome["count"]}
+        if self.direct_target is None:
+            return values
+        with context.ours() as stack:
+            direct = self._load(stack.addresses["commitlog"], "stream", "commitlog").run()
+        return values | {DIRECT: direct["rate"]}
+
+    def _theirs(self, context: Context) -> Mapping[str, float]:
+        with context.theirs() as rocketmq:
+            rocketmq.create_topic(TOPIC)
+            sizes = self.sizes
+            arguments = (JAVA_THREADS, self.body_bytes, self.batch_count, sizes.warm_seconds, sizes.measure_seconds)
+            before = processes.cpu_seconds(rocketmq.pids())
+            outcome = rocketmq.driver("AppendLoad", rocketmq.namesrv, TOPIC, *arguments)
+            rocketmq.wait_until_built()
+            used = processes.cpu_seconds(rocketmq.pids()) - before
+        count = outcome["count"]
+        return {THROUGH_GATEWAY: outcome["rate"], DIRECT: outcome["rate"], CPU: used * 1e6 / count}
+
+
+class OneKib(BatchedAppend):
+    """Row 1."""
+
+    number = 1
+    title = "Batched append, 1 KiB x 32"
+    what = (
+        "One client process (reput_client.Producer; a Java producer with 8 threads), flush asynchronous, unique key and "
+        "a business key indexed on both sides. Direct: an append stream by hand."
+    )
+    body_bytes, batch_count = 1024, 32
+    target = Target(">= the lower of 1.5 x RocketMQ and 0.7 x echo", _enough_for_1_kib)
+    direct_target = Target("1.2 times that", lambda medians: 1.2 * _enough_for_1_kib(medians))
+
+
+class Small(BatchedAppend):
+    """Row 2."""
+
+    number = 2
+    title = "Batched append, 128 B x 128"
+    what = "As row 1."
+    body_bytes, batch_count = 128, 128
+    target = Target(">= 1 x RocketMQ", lambda medians: medians[THEIRS])

@@ -1,0 +1,136 @@
+"""Row 6: the four queries with a warm client."""
+
+import time
+from collections.abc import Callable, Mapping
+
+import grpc
+
+from benchmarks import rocketmq_side, stores
+from benchmarks.echo import running_echo, unary_latencies_millis
+from benchmarks.figures import ECHO, OURS, Metric, RowResult, part_of_theirs, quantile
+from benchmarks.row import QUIET, Context, Row
+from benchmarks.sizes import Sizes
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
+
+KINDS = {"key": "by key", "id": "by id", "unique_key": "by unique key", "offset": "by offset"}
+CALL_SECONDS_MAX = 10.0
+ECHO_NAME = "bare echo of 1 KiB"
+
+Samples = list[list[str]]
+
+
+class Queries(Row):
+    """Row 6."""
+
+    number = 6
+    title = "Queries with a warm client"
+    what = (
+        "The same store on both sides, one caller, one query after the other, messages chosen evenly over the store; "
+        "ours through the gateway, theirs with the Java admin client (by offset: the pull consumer)."
+    )
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        lines = []
+        for kind in KINDS.values():
+            p50, p99 = part_of_theirs(2, stretch=1), part_of_theirs(1)
+            lines.append(Metric(f"{kind}, p50", "ms", lower_is_better=True, target=p50))
+            lines.append(Metric(f"{kind}, p99", "ms", lower_is_better=True, target=p99))
+        lines += [Metric(f"{ECHO_NAME}, {part}", "ms", lower_is_better=True, sides=(ECHO,)) for part in ("p50", "p99")]
+        self.metrics = tuple(lines)
+        self._kept: stores.KeptStore | None = None
+
+    def prepare(self, context: Context) -> None:
+        """The largest growing store serves the queries."""
+        self._kept = stores.message_store(context.stores, self.sizes, max(self.sizes.growth_counts), context.say)
+
+    def measure(self, side: str, context: Context) -> Mapping[str, float]:
+        """One round."""
+        assert self._kept is not None
+        if side == ECHO:
+            with running_echo() as address:
+                samples = unary_latencies_millis(address, self.sizes.query_count)
+            return {f"{ECHO_NAME}, p50": quantile(samples, 0.5), f"{ECHO_NAME}, p99": quantile(samples, 0.99)}
+        return self._ours(context, self._kept) if side == OURS else self._theirs(context, self._kept)
+
+    def finish(self, context: Context, result: RowResult) -> None:
+        """Say how large the store was."""
+        assert self._kept is not None
+        result.notes.append(f"The store has {self._kept.message_count:,} messages.")
+
+    def _ours(self, context: Context, kept: stores.KeptStore) -> Mapping[str, float]:
+        from benchmarks.our_side import running_stack
+
+        with context.directory() as path:
+            root = stores.copy_of(kept, path / "store")
+            with running_stack(root, QUIET | stores.settings(self.sizes, kept.log_file_bytes)) as stack:
+                stack.wait_until_built()
+                return our_latencies(stack.addresses["gateway"], kept, self.sizes.query_count)
+
+    def _theirs(self, context: Context, kept: stores.KeptStore) -> Mapping[str, float]:
+        with context.directory() as path:
+            root = stores.copy_of(kept, path / "store")
+            settings = stores.rocketmq_settings(self.sizes, kept.log_file_bytes)
+            with rocketmq_side.running_rocketmq(root, path / "work", **settings) as rocketmq:
+                rocketmq.wait_until_built()
+                where = (rocketmq.namesrv, rocketmq.broker_port, rocketmq_side.CLUSTER, rocketmq_side.BROKER)
+                answer = rocketmq.driver("QueryLoad", *where, stores.TOPIC, kept.samples, self.sizes.query_count)
+        values = {}
+        for kind, name in KINDS.items():
+            if answer[kind]["found"] != answer[kind]["asked"]:
+                raise RuntimeError(f"RocketMQ found {answer[kind]['found']} of {answer[kind]['asked']} {name}")
+            values |= {f"{name}, p50": answer[kind]["p50_millis"], f"{name}, p99": answer[kind]["p99_millis"]}
+        return values
+
+
+def our_latencies(
+    address: str, kept: stores.KeptStore, count: int, kinds: tuple[str, ...] = tuple(KINDS)
+) -> dict[str, float]:
+    """p50 and p99 of our queries, each asked `count` times after half as many to warm up."""
+    samples = [line.split("\t") for line in kept.samples.read_text().splitlines()]
+    values = {}
+    with grpc.insecure_channel(address) as channel:
+        queries = _queries(pb_grpc.GatewayServiceStub(channel))
+        for kind in kinds:
+            millis = _measure(queries[kind], samples, count)
+            values |= {f"{KINDS[kind]}, p50": quantile(millis, 0.5), f"{KINDS[kind]}, p99": quantile(millis, 0.99)}
+    return values
+
+
+def _queries(stub: pb_grpc.GatewayServiceStub) -> dict[str, Callable[[list[str]], int]]:
+    """By kind: asks for one sample and says how many messages came."""
+    topic, seconds = stores.TOPIC, CALL_SECONDS_MAX
+
+    def by_offset(sample: list[str]) -> int:
+        request = pb.QueryMessageByOffsetRequest(
+            topic=topic, queue_id=int(sample[3]), queue_offset=int(sample[4]), max_messages=1
+        )
+        return len(stub.QueryMessageByOffset(request, timeout=seconds).messages)
+
+    def by_key(sample: list[str]) -> int:
+        request = pb.QueryMessageByKeyRequest(topic=topic, key=sample[0])
+        return len(stub.QueryMessageByKey(request, timeout=seconds).messages)
+
+    def by_unique_key(sample: list[str]) -> int:
+        request = pb.QueryMessageByUniqueKeyRequest(topic=topic, unique_key=sample[1])
+        return len(stub.QueryMessageByUniqueKey(request, timeout=seconds).messages)
+
+    def by_id(sample: list[str]) -> int:
+        answer = stub.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=sample[5]), timeout=seconds)
+        return int(answer.HasField("message"))
+
+    return {"key": by_key, "id": by_id, "unique_key": by_unique_key, "offset": by_offset}
+
+
+def _measure(query: Callable[[list[str]], int], samples: Samples, count: int) -> list[float]:
+    millis = []
+    for i in range(-(count // 2), count):
+        sample = samples[i % len(samples)]
+        start = time.perf_counter()
+        found = query(sample)
+        if i >= 0:
+            millis.append((time.perf_counter() - start) * 1000)
+        if found != 1:
+            raise RuntimeError(f"{found} messages instead of one for {sample}")
+    return millis

@@ -1,0 +1,89 @@
+"""How long and how much is measured: a look whether it works, the sample, and everything."""
+
+from dataclasses import dataclass
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Amounts of one run.
+
+    Args:
+        name: `tiny`, `sample` or `full`.
+        warm_seconds: before a rate is measured; a JVM needs some to compile what it runs.
+        measure_seconds: of each rate.
+        load_seconds: of the load under which memory is watched.
+        checkpoint_seconds: longer than any interval at which a side writes down how far it is.
+        query_count: of each query mode.
+        probe_count: messages whose way to the index is timed.
+        cold_count: commands run cold in each round.
+        log_bytes: of the log that is rebuilt.
+        log_file_bytes: of one of its files.
+        restart_log_bytes: sizes over which a restart with fresh checkpoints must be flat.
+        growth_counts: messages of the growing store; the largest also serves the queries.
+        index_slot_count: of index files in kept stores.
+        index_entry_count: the same.
+    """
+
+    name: str
+    warm_seconds: float
+    measure_seconds: float
+    load_seconds: float
+    checkpoint_seconds: float
+    query_count: int
+    probe_count: int
+    cold_count: int
+    log_bytes: int
+    log_file_bytes: int
+    restart_log_bytes: tuple[int, ...]
+    growth_counts: tuple[int, ...]
+    index_slot_count: int = 5_000_000
+    index_entry_count: int = 20_000_000
+
+
+TINY = Sizes(
+    "tiny",
+    warm_seconds=0.2,
+    measure_seconds=0.5,
+    load_seconds=1.0,
+    checkpoint_seconds=1.5,
+    query_count=20,
+    probe_count=10,
+    cold_count=1,
+    log_bytes=2 * MIB,
+    log_file_bytes=MIB,
+    restart_log_bytes=(MIB, 2 * MIB),
+    growth_counts=(100, 1_000, 3_000),
+    index_slot_count=1_000,
+    index_entry_count=10_000,
+)
+SAMPLE = Sizes(
+    "sample",
+    warm_seconds=6.0,
+    measure_seconds=4.0,
+    load_seconds=15.0,
+    checkpoint_seconds=7.0,
+    query_count=1_500,
+    probe_count=200,
+    cold_count=2,
+    log_bytes=2 * GIB,
+    log_file_bytes=GIB,
+    restart_log_bytes=(GIB, 4 * GIB),
+    growth_counts=(100_000, 1_000_000, 10_000_000),
+)
+FULL = Sizes(
+    "full",
+    warm_seconds=15.0,
+    measure_seconds=20.0,
+    load_seconds=180.0,
+    checkpoint_seconds=12.0,
+    query_count=10_000,
+    probe_count=2_000,
+    cold_count=5,
+    log_bytes=2 * GIB,
+    log_file_bytes=GIB,
+    restart_log_bytes=(GIB, 4 * GIB, 16 * GIB),
+    growth_counts=(100_000, 1_000_000, 10_000_000),
+)
+BY_NAME = {sizes.name: sizes for sizes in (TINY, SAMPLE, FULL)}

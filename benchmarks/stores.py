@@ -1,0 +1,241 @@
+"""Stores that the engine makes once and that are kept: a growing one for queries, logs for rebuilds and restarts.
+
+    STORES/messages-1000000/{store,samples.tsv,made.json}
+
+A store is measured on a copy, so that a kept one never changes. One that was made otherwise than it would be made today
+is made again.
+"""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.our_side import BUILT_SECONDS_MAX, running_stack
+from benchmarks.sizes import Sizes
+
+TOPIC = "Bench"
+RECIPE = 1  # counted up when this file makes them differently
+QUERY_BODY_BYTES, LOG_BODY_BYTES = 128, 1024
+BATCH_COUNT = 512
+SAMPLE_COUNT = 5_000
+STORE_HOST = "127.0.0.1:10911"
+KEEP_HOURS = 24 * 365 * 10  # no file of a kept store expires
+SPARE_BYTES = 5 << 30  # of the disk, left free
+
+
+class NoRoomError(Exception):
+    """The disk has no room for a store."""
+
+
+@dataclass(frozen=True)
+class KeptStore:
+    """A store that was made.
+
+    Attributes:
+        directory: with the store root in `store`.
+        message_count: messages in it.
+        log_end_offset: bytes of the log.
+        log_file_bytes: of one of its files.
+    """
+
+    directory: pathlib.Path
+    message_count: int
+    log_end_offset: int
+    log_file_bytes: int
+
+    @property
+    def root(self) -> pathlib.Path:
+        """The store root; not to be written to."""
+        return self.directory / "store"
+
+    @property
+    def samples(self) -> pathlib.Path:
+        """Tab-separated lines of some messages: key, unique key, commit-log offset, queue id, queue offset, id."""
+        return self.directory / "samples.tsv"
+
+
+def settings(sizes: Sizes, log_file_bytes: int) -> dict[str, str]:
+    """With which our services serve and build these stores."""
+    return {
+        "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(log_file_bytes),
+        "REPUT_INDEX_HASH_SLOT_COUNT": str(sizes.index_slot_count),
+        "REPUT_INDEX_ENTRY_COUNT_MAX": str(sizes.index_entry_count),
+        "REPUT_STORE_HOST": STORE_HOST,
+        "REPUT_COMMITLOG_FILE_RESERVED_SECONDS": str(KEEP_HOURS * 3600),
+        "REPUT_LOG_LEVEL": "warning",
+    }
+
+
+def rocketmq_settings(sizes: Sizes, log_file_bytes: int) -> dict[str, object]:
+    """The same for a RocketMQ broker."""
+    return {
+        "mappedFileSizeCommitLog": log_file_bytes,
+        "maxHashSlotNum": sizes.index_slot_count,
+        "maxIndexNum": sizes.index_entry_count,
+        "fileReservedTime": KEEP_HOURS,
+        "flushDiskType": "ASYNC_FLUSH",
+        "transientStorePoolEnable": "false",
+        "diskMaxUsedSpaceRatio": 99,
+    }
+
+
+def message_store(stores: pathlib.Path, sizes: Sizes, count: int, say: Callable[[str], None]) -> KeptStore:
+    """A store of `count` small messages, queues and index built."""
+    return _kept(stores / f"messages-{count}", sizes, QUERY_BODY_BYTES, lambda _, made: made >= count, say)
+
+
+def log_store(stores: pathlib.Path, sizes: Sizes, log_bytes: int, say: Callable[[str], None]) -> KeptStore:
+    """A store whose log has `log_bytes` of 1 KiB messages, queues and index built."""
+    return _kept(stores / f"log-{log_bytes}", sizes, LOG_BODY_BYTES, lambda end, _: end >= log_bytes, say)
+
+
+def _kept(
+    directory: pathlib.Path,
+    sizes: Sizes,
+    body_bytes: int,
+    is_done: Callable[[int, int], bool],
+    say: Callable[[str], None],
+) -> KeptStore:
+    file_bytes = sizes.log_file_bytes
+    recipe = {
+        "recipe": RECIPE,
+        "body_bytes": body_bytes,
+        "log_file_bytes": file_bytes,
+        "settings": settings(sizes, file_bytes),
+        "made_by": "benchmarks/stores.py: commitlog_svc's engine, then the builders",
+    }
+    note = directory / "made.json"
+    if note.exists():
+        made = json.loads(note.read_text())
+        if {name: made.get(name) for name in recipe} == recipe:
+            return KeptStore(directory, made["message_count"], made["log_end_offset"], file_bytes)
+    fresh = directory.with_name(f"{directory.name}.making")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    say(f"making {directory.name}")
+    try:
+        count, end_offset = _append(fresh, sizes, file_bytes, body_bytes, is_done, say)
+        say(f"building queues and index of {directory.name}")
+        with running_stack(fresh / "store", settings(sizes, file_bytes)) as stack:
+            stack.wait_until_built(BUILT_SECONDS_MAX)
+    except BaseException:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
+    (fresh / "made.json").write_text(
+        json.dumps(recipe | {"message_count": count, "log_end_offset": end_offset}, indent=1) + "\n"
+    )
+    fresh.rename(directory)
+    return KeptStore(directory, count, end_offset, file_bytes)
+
+
+def _append(
+    directory: pathlib.Path,
+    sizes: Sizes,
+    file_bytes: int,
+    body_bytes: int,
+    is_done: Callable[[int, int], bool],
+    say: Callable[[str], None],
+) -> tuple[int, int]:
+    from commitlog_svc.commit_log import CommitLog
+    from commitlog_svc.settings import CommitLogSettings
+    from reput.message.v1 import message_pb2
+    from store.format.host import Host
+    from store.format.message_id import encode_offset_msg_id
+
+    root = directory / "store"
+    host = Host("127.0.0.1", 10911)
+    body = random.Random(1).randbytes(body_bytes)
+    chosen = random.Random(2)
+    log = CommitLog(root, CommitLogSettings(store=root, file_size_bytes=file_bytes, store_host=STORE_HOST))
+    log.recover()
+    samples: list[str] = []
+    count = 0
+    try:
+        while not is_done(log.end_offset, count):
+            if count % (BATCH_COUNT * 200) == 0:
+                _check_room(directory)
+                say(f"making {directory.name.removesuffix('.making')}: {count:,} messages")
+            messages = [
+                message_pb2.NewMessage(topic=TOPIC, body=body, keys=[f"key-{i}"], tags="TagA")
+                for i in range(count, count + BATCH_COUNT)
+            ]
+            receipts = log.append_messages(messages, sync=False, born_host=host)
+            for i, receipt in enumerate(receipts, count):
+                # A reservoir: every message has the same chance to be among the samples.
+                place = i if i < SAMPLE_COUNT else chosen.randrange(i + 1)
+                if place < SAMPLE_COUNT:
+                    values = (
+                        f"key-{i}", receipt.unique_key, receipt.commit_log_offset, receipt.queue_id,
+                        receipt.queue_offset, encode_offset_msg_id(host, receipt.commit_log_offset),
+                    )  # fmt: skip
+                    samples[place : place + 1] = ["\t".join(map(str, values))]
+            count += len(receipts)
+        end_offset = log.end_offset
+    finally:
+        log.close()
+    random.Random(3).shuffle(samples)
+    (directory / "samples.tsv").write_text("".join(line + "\n" for line in samples))
+    return count, end_offset
+
+
+def _check_room(directory: pathlib.Path) -> None:
+    free = shutil.disk_usage(directory).free
+    if free < SPARE_BYTES:
+        raise NoRoomError(f"only {free >> 30} GiB of the disk are free")
+
+
+def copy_of(kept: KeptStore, target: pathlib.Path) -> pathlib.Path:
+    """A copy of a kept store that may be written to.
+
+    Files of the log that are full are shared with the kept store (hard links): nobody writes to them any more.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    _check_room(target.parent)
+    for path in sorted(kept.root.iterdir()):
+        if path.name == "commitlog":
+            _share_log(kept, target)
+        else:
+            _copy(path, target / path.name)
+    return target
+
+
+def log_only_root(kept: KeptStore, target: pathlib.Path) -> pathlib.Path:
+    """A root with the log of a kept store and the marker of a crash, without anything derived from the log.
+
+    Its files are shared as in `copy_of`.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    _share_log(kept, target)
+    if (kept.root / "config").is_dir():
+        _copy(kept.root / "config", target / "config")
+    (target / "abort").touch()
+    return target
+
+
+def _share_log(kept: KeptStore, target: pathlib.Path) -> None:
+    (target / "commitlog").mkdir()
+    for path in sorted((kept.root / "commitlog").iterdir()):
+        if int(path.name) + kept.log_file_bytes <= kept.log_end_offset:
+            os.link(path, target / "commitlog" / path.name)
+        elif int(path.name) < kept.log_end_offset:
+            _copy(path, target / "commitlog" / path.name)
+
+
+def warm(root: pathlib.Path) -> None:
+    """Read the log once, so that each side finds it in the page cache."""
+    for path in sorted((root / "commitlog").iterdir()):
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
+
+
+def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
+    subprocess.run(["cp", "-a", "--sparse=auto", "--reflink=auto", str(source), str(target)], check=True)
