@@ -1,0 +1,80 @@
+"""Reput's client library: send messages to a gateway and find them again.
+
+    Producer, AsyncProducer          send; batching, retries without doubles, bounded memory
+    QueryClient, AsyncQueryClient    the four queries, page after page, and what surrounds them
+
+It needs nothing of the servers but the generated code of the protos: some small things (the table of errors, the layout
+of unique keys, the inflating of bodies) stand here a second time, so that a client that people install does not bring
+the servers with it.
+"""
+
+from reput_client.answers import Boundary, Completeness, FoundOffset, Page, Queue, ServiceStatus, ShardOutcome, Topic
+from reput_client.async_producer import AsyncProducer
+from reput_client.async_query_client import AsyncPages, AsyncQueryClient
+from reput_client.encoding import FlushMode
+from reput_client.errors import (
+    BodyCompressionError,
+    BodyOmittedError,
+    BufferFullError,
+    BusyError,
+    DataLossError,
+    DeliveryError,
+    DeliveryTimeoutError,
+    DeliveryUnknownError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidMessageError,
+    InvalidRequestError,
+    NotFoundError,
+    PartialAnswerError,
+    ProducerClosedError,
+    ReputClientError,
+    TopicNotFoundError,
+    UnavailableError,
+)
+from reput_client.message import Message
+from reput_client.producer import Producer
+from reput_client.query_client import Pages, QueryClient
+from reput_client.receipt import SendReceipt
+from reput_client.retry import RetryPolicy
+from reput_client.settings import ProducerSettings
+
+__all__ = [
+    "AsyncPages",
+    "AsyncProducer",
+    "AsyncQueryClient",
+    "BodyCompressionError",
+    "BodyOmittedError",
+    "Boundary",
+    "BufferFullError",
+    "BusyError",
+    "Completeness",
+    "DataLossError",
+    "DeliveryError",
+    "DeliveryTimeoutError",
+    "DeliveryUnknownError",
+    "FailedPreconditionError",
+    "FlushMode",
+    "FoundOffset",
+    "InternalError",
+    "InvalidMessageError",
+    "InvalidRequestError",
+    "Message",
+    "NotFoundError",
+    "Page",
+    "Pages",
+    "PartialAnswerError",
+    "Producer",
+    "ProducerClosedError",
+    "ProducerSettings",
+    "QueryClient",
+    "Queue",
+    "ReputClientError",
+    "RetryPolicy",
+    "SendReceipt",
+    "ServiceStatus",
+    "ShardOutcome",
+    "Topic",
+    "TopicNotFoundError",
+    "UnavailableError",
+]

@@ -1,0 +1,287 @@
+"""What queries answer besides messages: pages, topics, states; and how a run over pages goes on."""
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from reput_client.encoding import from_timestamp
+from reput_client.errors import PartialAnswerError, ReputClientError
+from reput_client.message import Message, message_of
+from reput_client.status import error_of_status
+
+Item = TypeVar("Item")
+
+
+class Completeness(Enum):
+    """How much of the truth an answer holds."""
+
+    COMPLETE = message_pb2.COMPLETENESS_COMPLETE  # every match
+    TRUNCATED = message_pb2.COMPLETENESS_TRUNCATED  # there are more, or may be: go on
+    PARTIAL = message_pb2.COMPLETENESS_PARTIAL  # part of the store was not asked or is not built yet
+
+
+class Boundary(Enum):
+    """Which side of equal store times `search_offset` answers."""
+
+    LOWER = pb.BOUNDARY_LOWER  # the first message stored at or after the time
+    UPPER = pb.BOUNDARY_UPPER  # the last message stored at or before the time
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOutcome:
+    """How one shard took part in an answer.
+
+    Attributes:
+        broker_name: the shard.
+        error: why it is missing; None when it answered.
+        catching_up: it is still building what it should answer from.
+        indexed_up_to_offset: its log is searchable before this (bytes).
+        indexed_up_to_time: store time of its newest searchable record.
+        log_end_offset: end of its log as last seen (bytes).
+    """
+
+    broker_name: str
+    error: ReputClientError | None
+    catching_up: bool
+    indexed_up_to_offset: int
+    indexed_up_to_time: datetime | None
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Item]):
+    """One answer.
+
+    Attributes:
+        items: messages, or topics.
+        completeness: how much of the truth this page is.
+        shards: the shards asked.
+    """
+
+    items: tuple[Item, ...]
+    completeness: Completeness
+    shards: tuple[ShardOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A queue and its range `[min_offset, max_offset)`, in messages."""
+
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic on all its shards."""
+
+    topic: str
+    queues: tuple[Queue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """A position of a queue, and the queue's range `[min_offset, max_offset)`."""
+
+    queue_offset: int
+    min_offset: int
+    max_offset: int
+    completeness: Completeness
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """One service of one shard; offsets in bytes of the log.
+
+    Attributes:
+        broker_name: the shard.
+        service: `commitlog`, `consumequeue` or `index`.
+        address: where it is served.
+        error: why it did not answer; None when it did.
+        state: the state in words.
+        problem: what is wrong and what to do; empty when all is well.
+        catching_up: it is catching up after a start.
+        log_first_offset: the log's first record (commitlog only).
+        log_end_offset: end of the log.
+        next_offset: end of what is on the disk (commitlog) or built (the others).
+    """
+
+    broker_name: str
+    service: str
+    address: str
+    error: ReputClientError | None
+    state: str
+    problem: str
+    catching_up: bool
+    log_first_offset: int
+    log_end_offset: int
+    next_offset: int
+
+
+class Cursor(Protocol[Item]):
+    """A run over pages: what to ask next, and what came."""
+
+    def next_request(self) -> tuple[str, Any] | None:
+        """Method and request of the next page; None when there is none."""
+
+    def take(self, response: Any) -> Page[Item]:
+        """The page of an answer, and go on behind it."""
+
+
+class TokenCursor(Generic[Item]):
+    """Pages by token.
+
+    Args:
+        method: the RPC.
+        request: of the first page; it gets the token of each next one.
+        to_items: the items of a response.
+    """
+
+    def __init__(self, method: str, request: Any, to_items: Any) -> None:
+        self._method = method
+        self._request = request
+        self._to_items = to_items
+        self._has_more = True
+
+    def next_request(self) -> tuple[str, Any] | None:  # noqa: D102
+        return (self._method, self._request) if self._has_more else None
+
+    def take(self, response: Any) -> Page[Item]:  # noqa: D102
+        self._request.page_token = response.next_page_token
+        self._has_more = bool(response.next_page_token)
+        return Page(self._to_items(response), Completeness(response.completeness), shards_of(response.shards))
+
+
+class QueueCursor:
+    """Pages by queue offset, up to the end of the queue as it is when it is reached.
+
+    Args:
+        request: of the first page.
+        message_count_max: end after so many; None = no limit.
+    """
+
+    def __init__(self, request: pb.QueryMessageByOffsetRequest, message_count_max: int | None) -> None:
+        self._request = request
+        self._left = message_count_max
+        self._has_more = message_count_max is None or message_count_max > 0
+        self._page_size = request.max_messages
+
+    def next_request(self) -> tuple[str, Any] | None:  # noqa: D102
+        if not self._has_more:
+            return None
+        if self._left is not None:
+            self._request.max_messages = min(self._page_size, self._left)
+        return "QueryMessageByOffset", self._request
+
+    def take(self, response: pb.QueryMessageByOffsetResponse) -> Page[Message]:  # noqa: D102
+        asked, nexts = self._request.queue_offset, response.next_queue_offset
+        items = messages_of(response)
+        if self._left is not None:
+            self._left -= len(items)
+        at_end = nexts <= asked or nexts >= response.max_offset
+        self._has_more = not at_end and self._left != 0
+        self._request.queue_offset = nexts
+        completeness = Completeness(response.completeness)
+        if completeness is Completeness.COMPLETE and not at_end:
+            completeness = Completeness.TRUNCATED
+        return Page(items, completeness, shards_of(response.shards))
+
+
+class Progress:
+    """What a run over pages has seen.
+
+    Args:
+        require_complete: a PARTIAL page is an error.
+    """
+
+    def __init__(self, *, require_complete: bool) -> None:
+        self._require_complete = require_complete
+        self._is_partial = False
+        self._last = Completeness.TRUNCATED
+        self._has_more = True
+
+    @property
+    def completeness(self) -> Completeness:
+        """PARTIAL once a page was; COMPLETE once the last page was seen; TRUNCATED before."""
+        if self._is_partial:
+            return Completeness.PARTIAL
+        return self._last
+
+    def see(self, page: Page[Any], *, has_more: bool) -> None:
+        """Note a page; PartialAnswerError when it is PARTIAL and must not be."""
+        if page.completeness is Completeness.PARTIAL:
+            self._is_partial = True
+            if self._require_complete:
+                raise partial_answer(page.shards)
+        self._last = Completeness.TRUNCATED if has_more else page.completeness
+
+
+def partial_answer(shards: Iterable[ShardOutcome]) -> PartialAnswerError:
+    """The error that says what is missing."""
+    missing = []
+    for shard in shards:
+        if shard.error is not None:
+            missing.append((shard.broker_name, str(shard.error)))
+        elif shard.catching_up or shard.indexed_up_to_offset < shard.log_end_offset:
+            missing.append(
+                (shard.broker_name, f"built up to {shard.indexed_up_to_offset} of {shard.log_end_offset} bytes")
+            )
+    what = "; ".join(f"{name}: {why}" for name, why in missing) or "part of the store was not asked"
+    return PartialAnswerError(f"the answer is not whole: {what}", missing)
+
+
+def messages_of(response: Any) -> tuple[Message, ...]:
+    """The messages of a page."""
+    return tuple(map(message_of, response.messages))
+
+
+def topics_of(response: pb.ListTopicsResponse) -> tuple[Topic, ...]:
+    """The topics of a page."""
+    return tuple(
+        Topic(
+            row.topic,
+            tuple(Queue(each.broker_name, each.queue_id, each.min_offset, each.max_offset) for each in row.queues),
+        )
+        for row in response.topics
+    )
+
+
+def found_offset_of(response: pb.SearchOffsetResponse) -> FoundOffset:
+    """The position found."""
+    return FoundOffset(
+        response.queue_offset, response.min_offset, response.max_offset, Completeness(response.completeness)
+    )
+
+
+def shards_of(outcomes: Iterable[pb.ShardOutcome]) -> tuple[ShardOutcome, ...]:
+    """How the shards took part."""
+    return tuple(
+        ShardOutcome(
+            each.broker_name,
+            error_of_status(each.error) if each.HasField("error") else None,
+            each.catching_up,
+            each.indexed_up_to_offset,
+            from_timestamp(each.indexed_up_to_time) if each.HasField("indexed_up_to_time") else None,
+            each.log_end_offset,
+        )
+        for each in outcomes
+    )
+
+
+def statuses_of(response: pb.GetStatusResponse) -> tuple[ServiceStatus, ...]:
+    """The state of every service."""
+    plain = [each.name for each in dataclasses.fields(ServiceStatus) if each.name != "error"]
+    return tuple(
+        ServiceStatus(
+            error=error_of_status(row.error) if row.HasField("error") else None,
+            **{name: getattr(row, name) for name in plain},
+        )
+        for row in response.services
+    )

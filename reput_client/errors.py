@@ -1,0 +1,262 @@
+"""Every way in which a call of this library fails, as a typed error.
+
+    ReputClientError
+    ├── InvalidRequestError        InvalidMessageError, InvalidArgumentError, InvalidMessageIdError, InvalidPageTokenError
+    ├── NotFoundError              RecordNotFoundError, TopicNotFoundError, QueueNotFoundError, BrokerNotFoundError
+    ├── OffsetOutOfRangeError
+    ├── DataLossError              RecordCorruptedError, StoreCorruptedError
+    ├── UnavailableError           ServiceUnavailableError, StoreRecoveringError, FlushFailedError, DeadlineExceededError
+    ├── BusyError                  DiskFullError, ResourceBusyError
+    ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError
+    ├── InternalError              a failure inside the services that has no name
+    ├── DeliveryError              DeliveryTimeoutError (not written), DeliveryUnknownError (may be written)
+    ├── BufferFullError, ProducerClosedError
+    └── PartialAnswerError, BodyOmittedError, BodyCompressionError
+
+The names below the second level are the services' reasons: `TOPIC_NOT_FOUND` is `TopicNotFoundError`. The table is a copy
+of the services' own: a client that people install must not bring the servers with it.
+"""
+
+from collections.abc import Sequence
+
+import grpc
+
+
+class ReputClientError(Exception):
+    """Base of all errors of this library.
+
+    Args:
+        message: what happened and what to do, in a sentence or two.
+        code: the gRPC code that brought it, None when no server was involved.
+        metadata: the variables of the message, as text under lowerCamelCase keys.
+        retry_after_seconds: the pause that the server asked for.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: grpc.StatusCode | None = None,
+        metadata: dict[str, str] | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.metadata = dict(metadata or {})
+        self.retry_after_seconds = retry_after_seconds
+
+
+class InvalidRequestError(ReputClientError):
+    """The request cannot be served as it is; trying again does not help. Metadata has `field`."""
+
+
+class InvalidMessageError(InvalidRequestError):
+    """A message cannot be stored as it is; metadata has `field`."""
+
+
+class InvalidArgumentError(InvalidRequestError):
+    """A field of a request is outside what it may be."""
+
+
+class InvalidMessageIdError(InvalidRequestError):
+    """A text is no offsetMsgId."""
+
+
+class InvalidPageTokenError(InvalidRequestError):
+    """A page token was not made by the service for this query."""
+
+
+class NotFoundError(ReputClientError):
+    """There is no such thing."""
+
+
+class RecordNotFoundError(NotFoundError):
+    """No message lies where the id points."""
+
+
+class TopicNotFoundError(NotFoundError):
+    """There is no such topic."""
+
+
+class QueueNotFoundError(NotFoundError):
+    """The topic has no such queue."""
+
+
+class BrokerNotFoundError(NotFoundError):
+    """No shard has that name, or a name is needed to choose one."""
+
+
+class OffsetOutOfRangeError(ReputClientError):
+    """An offset lies outside the log; metadata has `firstOffset` and `lastOffset`."""
+
+
+class DataLossError(ReputClientError):
+    """Stored bytes are damaged."""
+
+
+class RecordCorruptedError(DataLossError):
+    """The message's stored bytes contradict themselves; metadata has `commitLogOffset`."""
+
+
+class StoreCorruptedError(DataLossError):
+    """A file of the store is damaged; metadata has `file` and `offset`."""
+
+
+class UnavailableError(ReputClientError):
+    """The service was not reached or did not answer in time."""
+
+
+class ServiceUnavailableError(UnavailableError):
+    """A service did not answer."""
+
+
+class StoreRecoveringError(UnavailableError):
+    """The store is not ready yet."""
+
+
+class FlushFailedError(UnavailableError):
+    """The disk refused a flush: whether the messages are stored is unknown until the store has restarted."""
+
+
+class DeadlineExceededError(UnavailableError):
+    """No answer came in time."""
+
+
+class BusyError(ReputClientError):
+    """A limit is reached; later it may work."""
+
+
+class DiskFullError(BusyError):
+    """The store's disk is full."""
+
+
+class ResourceBusyError(BusyError):
+    """The service does as much at once as it may."""
+
+
+class FailedPreconditionError(ReputClientError):
+    """The store is not in a state for this; trying again does not help."""
+
+
+class StoreReadOnlyError(FailedPreconditionError):
+    """The store is served read-only."""
+
+
+class StoreLockedError(FailedPreconditionError):
+    """Another process owns the store."""
+
+
+class UnsupportedStoreError(FailedPreconditionError):
+    """The service has no store that it can read."""
+
+
+class InvalidSettingError(FailedPreconditionError):
+    """The service has an unusable setting."""
+
+
+class InternalError(ReputClientError):
+    """A failure inside the services that has no name; their log has the cause."""
+
+
+class DeliveryError(ReputClientError):
+    """A message could not be delivered in the time and the attempts allowed; `__cause__` is the last failure."""
+
+
+class DeliveryTimeoutError(DeliveryError):
+    """The time was over before the message was sent: it is not stored."""
+
+
+class DeliveryUnknownError(DeliveryError):
+    """The message was sent and no answer came: it may be stored or not. Metadata has `uniqueKey` to ask by.
+
+    Sent again under the same unique key, it is stored once.
+    """
+
+
+class BufferFullError(ReputClientError):
+    """The messages waiting fill `buffer_bytes_max`, and no room came free in `block_seconds_max`."""
+
+
+class ProducerClosedError(ReputClientError):
+    """The producer was closed, or belongs to the process that this one was forked from."""
+
+
+class PartialAnswerError(ReputClientError):
+    """Part of the store could not be asked, and the caller wanted all of it.
+
+    Args:
+        message: what is missing.
+        missing: the error of each shard that did not answer, as text, by broker name.
+    """
+
+    def __init__(self, message: str, missing: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message, metadata=dict(missing))
+        self.missing = tuple(missing)
+
+
+class BodyOmittedError(ReputClientError):
+    """The page had no room for the body: `download_body` has it."""
+
+
+class BodyCompressionError(ReputClientError):
+    """The body is compressed in a way that cannot be undone here; `stored_body` has the bytes."""
+
+
+_REASONED: tuple[type[ReputClientError], ...] = (
+    InvalidMessageError,
+    InvalidArgumentError,
+    InvalidMessageIdError,
+    InvalidPageTokenError,
+    InvalidSettingError,
+    RecordNotFoundError,
+    TopicNotFoundError,
+    QueueNotFoundError,
+    BrokerNotFoundError,
+    OffsetOutOfRangeError,
+    RecordCorruptedError,
+    StoreCorruptedError,
+    FlushFailedError,
+    DiskFullError,
+    StoreRecoveringError,
+    StoreReadOnlyError,
+    StoreLockedError,
+    UnsupportedStoreError,
+    ServiceUnavailableError,
+    ResourceBusyError,
+    DeadlineExceededError,
+)
+
+
+def _reason_of(error_class: type[ReputClientError]) -> str:
+    name = error_class.__name__.removesuffix("Error")
+    return "".join(f"_{letter}" if letter.isupper() else letter for letter in name).upper().lstrip("_")
+
+
+ERROR_BY_REASON: dict[str, type[ReputClientError]] = {_reason_of(each): each for each in _REASONED}
+ERROR_BY_REASON["STORE_ERROR"] = InternalError
+
+# For statuses that gRPC itself or a stranger on the way made.
+ERROR_BY_CODE: dict[grpc.StatusCode, type[ReputClientError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.OUT_OF_RANGE: OffsetOutOfRangeError,
+    grpc.StatusCode.DATA_LOSS: DataLossError,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    grpc.StatusCode.UNIMPLEMENTED: FailedPreconditionError,
+    grpc.StatusCode.PERMISSION_DENIED: FailedPreconditionError,
+    grpc.StatusCode.UNAUTHENTICATED: FailedPreconditionError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceBusyError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
+    # A stopping server cancels what is left; a reset stream is UNKNOWN or INTERNAL, as gRPC likes.
+    grpc.StatusCode.UNAVAILABLE: ServiceUnavailableError,
+    grpc.StatusCode.CANCELLED: ServiceUnavailableError,
+    grpc.StatusCode.ABORTED: ServiceUnavailableError,
+    grpc.StatusCode.UNKNOWN: ServiceUnavailableError,
+    grpc.StatusCode.INTERNAL: ServiceUnavailableError,
+}
+
+
+def is_worth_retrying(error: BaseException) -> bool:
+    """True for what another attempt may cure: not reached, not ready, or too busy."""
+    return isinstance(error, UnavailableError | BusyError)

@@ -1,0 +1,281 @@
+"""The messages of a producer between `send` and their answers. No I/O, no clock, no lock: both producers drive it.
+
+    add ──▶ open batch ──full, lingered, sealed──▶ ready ──take──▶ in flight ──answered──▶ settled
+                                                     ▲                 │
+                                                     └────give_back────┘   the stream broke, or a request was refused
+
+Batches keep their order: what is given back goes to the front, by number. A batch is settled once each of its messages
+has an answer or an error; until then its bytes count as buffered.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from reput_client.errors import ReputClientError
+from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
+
+# A batch that cannot leave is closed after so long, so that its messages are of about one age and expire together.
+BATCH_SPREAD_SECONDS_MAX = 1.0
+
+
+class Future(Protocol):
+    """What `concurrent.futures.Future` and `asyncio.Future` have in common."""
+
+    def set_result(self, result: Any, /) -> None: ...  # noqa: D102
+    def set_exception(self, exception: Any, /) -> None: ...  # noqa: D102
+
+
+class Message:
+    """One message under way.
+
+    Args:
+        wire: its bytes as they stand in a request.
+        unique_key: its id.
+        future: to be told how it went.
+        on_delivery: to be called with the receipt or the error.
+    """
+
+    __slots__ = ("future", "on_delivery", "unique_key", "wire")
+
+    def __init__(self, wire: bytes, unique_key: str, future: Any, on_delivery: Any = None) -> None:
+        self.wire = wire
+        self.unique_key = unique_key
+        self.future = future
+        self.on_delivery = on_delivery
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What it counts in the buffer."""
+        return len(self.wire) + MESSAGE_OVERHEAD_BYTES
+
+
+class Batch:
+    """Messages that share a request.
+
+    Attributes:
+        number: rising in the order of sending.
+        messages: in the order of sending.
+        wire_bytes: of all messages.
+        opened_at: time of its first message, seconds.
+        last_added_at: time of its last message, seconds.
+        attempt_count: how often it was taken.
+        may_be_written: it was taken, and how that ended is unknown.
+        error: why it was given back last.
+    """
+
+    __slots__ = (
+        "attempt_count",
+        "error",
+        "last_added_at",
+        "may_be_written",
+        "messages",
+        "number",
+        "opened_at",
+        "wire_bytes",
+    )
+
+    def __init__(self, number: int, now: float) -> None:
+        self.number = number
+        self.messages: list[Message] = []
+        self.wire_bytes = 0
+        self.opened_at = self.last_added_at = now
+        self.attempt_count = 0
+        self.may_be_written = False
+        self.error: ReputClientError | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What its messages count in the buffer."""
+        return self.wire_bytes + MESSAGE_OVERHEAD_BYTES * len(self.messages)
+
+
+class Outbox:
+    """See the top of the file; times are seconds of one rising clock.
+
+    Args:
+        settings: the limits.
+
+    Attributes:
+        buffered_bytes: of all messages that are not settled.
+    """
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._linger_seconds = settings.linger_millis / 1000
+        self._batch_count_max = settings.batch_count_max
+        self._batch_bytes_max = settings.batch_bytes_max
+        self._buffer_bytes_max = settings.buffer_bytes_max
+        self._in_flight_count_max = settings.in_flight_count_max
+        self._delivery_seconds_max = settings.delivery_seconds_max
+        self._open: Batch | None = None
+        self._is_urgent = False
+        self._ready: deque[Batch] = deque()
+        self._in_flight: deque[Batch] = deque()
+        self._refused: list[Batch] = []
+        self._unfinished: set[int] = set()
+        self._number = 0
+        self.buffered_bytes = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any message has no answer yet."""
+        return bool(self._open or self._ready or self._in_flight or self._refused)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any message is not in flight."""
+        return bool(self._open or self._ready)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Batches taken and not answered."""
+        return len(self._in_flight)
+
+    def has_room(self, message: Message) -> bool:
+        """Whether the message fits the buffer now."""
+        return self.buffered_bytes + message.buffered_bytes <= self._buffer_bytes_max
+
+    def add(self, message: Message, now: float, *, urgent: bool = False) -> bool:
+        """Put a message behind all others; True when whoever takes should look again.
+
+        Args:
+            message: fits the buffer.
+            now: the time.
+            urgent: somebody waits for this one: it does not linger while nothing is in flight.
+        """
+        size_bytes = len(message.wire)
+        batch = self._open
+        wake = False
+        if batch is not None and (
+            batch.wire_bytes + size_bytes > self._batch_bytes_max or now - batch.opened_at > BATCH_SPREAD_SECONDS_MAX
+        ):
+            self.seal()
+            batch = None
+            wake = True
+        if batch is None:
+            self._number += 1
+            batch = self._open = Batch(self._number, now)
+            self._unfinished.add(self._number)
+            wake = True
+        batch.messages.append(message)
+        batch.wire_bytes += size_bytes
+        batch.last_added_at = now
+        self.buffered_bytes += size_bytes + MESSAGE_OVERHEAD_BYTES
+        if len(batch.messages) >= self._batch_count_max or batch.wire_bytes >= self._batch_bytes_max:
+            self.seal()
+            return True
+        if urgent and not self._is_urgent:
+            self._is_urgent = True
+            return True
+        return wake
+
+    def seal(self) -> int:
+        """Let the open batch go without further linger; the number of the last batch so far."""
+        if self._open is not None:
+            self._ready.append(self._open)
+            self._open = None
+        self._is_urgent = False
+        return self._number
+
+    def take(self, now: float) -> Batch | None:
+        """The next batch to be sent, in flight from now on; None when there is none or no more may be in flight."""
+        if len(self._in_flight) >= self._in_flight_count_max:
+            return None
+        if not self._ready:
+            batch = self._open
+            if batch is None or (now < self._leaves_at(batch)):
+                return None
+            self.seal()
+        batch = self._ready.popleft()
+        batch.attempt_count += 1
+        self._in_flight.append(batch)
+        return batch
+
+    def next_take_seconds(self, now: float) -> float | None:
+        """When `take` will have something by time alone, in seconds from now; None when it takes an event."""
+        if self._open is None or self._ready or len(self._in_flight) >= self._in_flight_count_max:
+            return None
+        return max(0.0, self._leaves_at(self._open) - now)
+
+    def answered(self) -> Batch:
+        """The oldest batch in flight, which the next answer belongs to; IndexError when there is none."""
+        return self._in_flight.popleft()
+
+    def settle(self, batch: Batch) -> None:
+        """All of the batch's messages have their answer: give their room back."""
+        self.buffered_bytes -= batch.buffered_bytes
+
+    def finish(self, batch: Batch) -> None:
+        """The futures of a settled batch are done."""
+        self._unfinished.discard(batch.number)
+
+    def is_finished(self, number: int) -> bool:
+        """Whether all batches up to this number are finished."""
+        return not any(each <= number for each in self._unfinished)
+
+    def refuse(self, batch: Batch, error: ReputClientError) -> None:
+        """An answered batch is to be tried again once the stream has ended."""
+        batch.error = error
+        self._refused.append(batch)
+
+    def drop_message(self, batch: Batch, index: int) -> Message:
+        """Take one bad message out of a batch that was refused for it; the rest goes to the front, to be sent again."""
+        message = batch.messages.pop(index)
+        batch.wire_bytes -= len(message.wire)
+        self.buffered_bytes -= message.buffered_bytes
+        if batch.messages:
+            batch.attempt_count = 0  # each such round has one message less, which bounds them
+            self._insert([batch])
+        return message
+
+    def give_back(self, error: ReputClientError | None) -> None:
+        """The stream has ended: what was refused or has no answer goes back to the front, in order."""
+        for batch in self._in_flight:
+            batch.may_be_written = True
+            batch.error = error or batch.error
+        self._insert([*self._in_flight, *self._refused])
+        self._in_flight.clear()
+        self._refused.clear()
+
+    def remove_overdue(self, now: float, attempt_count_max: int) -> list[Batch]:
+        """Take out what waits and had its time or its attempts; its room is given back."""
+        overdue = [
+            batch
+            for batch in self._ready
+            if now >= batch.last_added_at + self._delivery_seconds_max or batch.attempt_count >= attempt_count_max
+        ]
+        if overdue:
+            self._ready = deque(batch for batch in self._ready if batch not in overdue)
+        if self._open is not None and now >= self._open.last_added_at + self._delivery_seconds_max:
+            overdue.append(self._open)
+            self._open = None
+        for batch in overdue:
+            self.settle(batch)
+        return overdue
+
+    def overdue_at(self) -> float:
+        """When the first message will have had its time; infinite without messages."""
+        return min((b.last_added_at for b in self._all()), default=float("inf")) + self._delivery_seconds_max
+
+    def remove_all(self) -> list[Batch]:
+        """Take out everything; the room of all is given back."""
+        self.give_back(None)
+        self.seal()
+        batches = list(self._ready)
+        self._ready.clear()
+        for batch in batches:
+            self.settle(batch)
+        return batches
+
+    def _leaves_at(self, batch: Batch) -> float:
+        if self._is_urgent and not self._in_flight:
+            return batch.opened_at
+        return batch.opened_at + self._linger_seconds
+
+    def _insert(self, batches: Iterable[Batch]) -> None:
+        self._ready = deque(sorted([*batches, *self._ready], key=lambda batch: batch.number))
+
+    def _all(self) -> list[Batch]:
+        # Batches of one kind are in order, and so are their times; refused ones may be of any age.
+        firsts = [queue[0] for queue in (self._ready, self._in_flight) if queue]
+        return firsts + self._refused + ([self._open] if self._open is not None else [])

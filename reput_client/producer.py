@@ -1,0 +1,189 @@
+"""`Producer`: sends messages from any thread; each gets a future."""
+
+import atexit
+import os
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from reput_client.channel import open_channel
+from reput_client.delivery import Delivery
+from reput_client.encoding import encode_message
+from reput_client.futures import FutureMaker
+from reput_client.outbox import Message
+from reput_client.outcome import OnDelivery
+from reput_client.receipt import SendReceipt
+from reput_client.settings import ProducerSettings
+from reput_client.unique_key import UniqueKeyGenerator
+
+# At the interpreter's exit, for all producers that nobody closed.
+EXIT_SECONDS_MAX = 10.0
+
+_unclosed: "weakref.WeakSet[Delivery]" = weakref.WeakSet()
+
+
+class Producer:
+    """Sends messages through a gateway; for any number of threads, and one producer is enough for all of them.
+
+        with Producer("127.0.0.1:8081") as producer:
+            future = producer.send("Orders", b"hello", keys=["order-1001"])
+            print(future.result().offset_msg_id)
+
+    `send` returns at once; messages share requests, several of which are under way, and are stored in the order of
+    sending, except that a message that was refused alone, or with its request for a full disk, comes after what was under
+    way. Every message has a unique key, and the store keeps it once however often it has to be sent.
+
+    Callbacks, those of futures included, run in the producer's thread: they may send, but not wait for it.
+
+    A producer does not survive a fork: make one in each process.
+
+    Args:
+        target: the gateway, `HOST:PORT`.
+        channel: used instead of one of its own; `close` leaves it open.
+        settings: fields of `ProducerSettings`.
+    """
+
+    def __init__(self, target: str = "127.0.0.1:8081", *, channel: grpc.Channel | None = None, **settings: Any) -> None:
+        self._is_closed = True  # for __del__, should the next line fail
+        checked = ProducerSettings(**settings)
+        self.target = target
+        self._create_future = FutureMaker().create
+        self._create_unique_key = UniqueKeyGenerator().create
+        self._delivery = Delivery(channel or open_channel(target), checked, owns_channel=channel is None)
+        self._is_closed = False
+        _unclosed.add(self._delivery)
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> Future[SendReceipt]:
+        """Send a message; returns at once unless the buffer is full.
+
+        Args:
+            topic: the topic.
+            body: 1 byte to 4 MiB.
+            keys: business keys to find it by; without spaces.
+            tags: RocketMQ's TAGS: one tag.
+            properties: the application's own.
+            queue_id: the queue; by default the store takes them in turn.
+            unique_key: its id; by default one is made. Two messages with one id are stored once.
+            born_time: when it was made, with a time zone; by default the time of storing.
+            flag: the application's own 32 bits.
+            on_delivery: called with `(receipt, None)` or `(None, error)` in the producer's thread.
+
+        Raises:
+            BufferFullError: no room in `block_seconds_max`.
+            ProducerClosedError: closed, or forked.
+            InvalidMessageError: too large for any request.
+        """
+        return self._send(
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, on_delivery, urgent=False
+        )
+
+    def send_and_wait(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        timeout_seconds: float | None = None,
+    ) -> SendReceipt:
+        """Send a message and wait until it is stored; it does not linger while nothing else is under way.
+
+        Raises:
+            ReputClientError: as `send`, and what its future fails with.
+            TimeoutError: not within `timeout_seconds`; it is tried further.
+        """
+        future = self._send(
+            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, None, urgent=True
+        )
+        return future.result(timeout_seconds)
+
+    def _send(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        keys: Iterable[str],
+        tags: str,
+        properties: Mapping[str, str] | None,
+        queue_id: int | None,
+        unique_key: str | None,
+        born_time: datetime | None,
+        flag: int,
+        on_delivery: OnDelivery | None,
+        *,
+        urgent: bool,
+    ) -> Future[SendReceipt]:
+        if unique_key is None:
+            unique_key = self._create_unique_key()
+        wire = encode_message(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag)
+        future = self._create_future()
+        self._delivery.send(Message(wire, unique_key, future, on_delivery), urgent=urgent)
+        return future
+
+    def flush(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until all that was sent so far is stored or has failed; False when the time was over first."""
+        return self._delivery.flush(timeout_seconds)
+
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """Deliver what waits, then end; what is not delivered in time fails. Once closed, always closed.
+
+        Args:
+            timeout_seconds: by default `close_seconds_max`.
+        """
+        self._is_closed = True
+        _unclosed.discard(self._delivery)
+        self._delivery.close(timeout_seconds)
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._is_closed or self._delivery.is_closed:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        # Its threads live on until its messages are delivered; a finalizer must not wait.
+        self._delivery.begin_close()
+
+    def __repr__(self) -> str:
+        return f"Producer({self.target!r})"
+
+
+def _close_all() -> None:
+    for delivery in list(_unclosed):
+        delivery.close(EXIT_SECONDS_MAX)
+
+
+def _forget_all() -> None:
+    _unclosed.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all)

@@ -1,0 +1,24 @@
+"""The examples of docs/client.md run as they are written; only the port is the test's own."""
+
+import pathlib
+import re
+
+from tests.support.stack import running_stack
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "client.md"
+
+
+def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    printed = []
+    with running_stack(tmp_path / "store") as stack:
+        for block in blocks:
+            exec(block.replace("127.0.0.1:8081", stack.addresses["gateway"]), {"__name__": "example"})
+            printed.append(capsys.readouterr().out)
+            stack.wait_until_built()
+    assert re.match(r"[0-9A-F]{32} \d+ 0\n\Z", printed[0]), "sent, and nothing failed"
+    assert "b'hello'" in printed[1]
+    assert "Orders" in printed[1]
+    assert "there may be more" not in printed[1]
+    assert printed[2] == "b'from asyncio'\n"
