@@ -22,8 +22,8 @@ setup: .venv/.setup-dev ## Make .venv with all that running, testing and checkin
 run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## Serve the sample messages, or STORE=dir, until Ctrl-C
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
-test: .venv/.setup-dev ## Run all tests; those that need Java or Go skip themselves where these are missing
-	$(PYTEST)
+test: .venv/.setup-dev ## Run all tests but the benchmarks' own; those that need Java or Go skip themselves where these are missing
+	$(PYTEST) -m "not bench"
 
 torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
 	TORTURE_LEVEL=$(if $(FULL),full,change) $(if $(COUNT),TORTURE_COUNT=$(COUNT)) $(if $(SEED),TORTURE_SEED=$(SEED)) \
@@ -41,11 +41,12 @@ check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compati
 proto: .venv/.setup-dev ## Generate the protobuf code from protos/
 	$(BIN)/python tools/proto.py
 
-bench: .venv/.setup-dev ## Measure appends and queries on this machine
-	$(BIN)/python -m benchmarks.bench
+bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (20 to 30 min): [ROWS=1,2] [ROUNDS=3] [FULL=1]
+	$(BIN)/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(FULL),--full) \
+		$(if $(STORES),--stores $(STORES))
 
-ci: .venv/.setup-dev ## The marked suites (real RocketMQ, grpcurl) and torture; a skipped one is a failure
-	$(BIN)/python -m pytest -p tests.support.no_skips -m "rocketmq or grpcurl"
+ci: .venv/.setup-dev ## The marked suites (real RocketMQ, grpcurl, benchmarks) and torture; a skipped one is a failure
+	$(BIN)/python -m pytest -p tests.support.no_skips -m "rocketmq or grpcurl or bench"
 	$(MAKE) torture
 
 lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
@@ -65,9 +66,11 @@ clean: ## Remove the environment, the caches and the sample store
 .venv/.setup-serve: requirements/serve.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/serve.txt
 	$(BIN)/python tools/install_project.py
+	-$(BIN)/python -m store.kernels.compile
 	@touch $@
 
 .venv/.setup-dev: requirements/serve.txt requirements/dev.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/dev.txt
 	$(BIN)/python tools/install_project.py
+	-$(BIN)/python -m store.kernels.compile
 	@touch $@ .venv/.setup-serve

@@ -296,7 +296,7 @@ class Repairer:
 
 def _setting(component: str, name: str, default: int) -> int:
     """A setting as the service would take it, where the store's own files cannot say it."""
-    from services.settings import config_rows
+    from services.setting_sources import config_rows
 
     environ = {key: value for key, value in os.environ.items() if key != "REPUT_ADDRESS"}
     for row in config_rows(environ=environ)[0]:

@@ -133,13 +133,13 @@ def config(
     output: options.Output = OutputFormat.TABLE,
 ) -> int:
     """Show each setting, its value and where the value came from; then names that a broker.conf has and we don't."""
-    from services import settings
+    from services import setting_sources
     from store.errors import StoreError
 
     # The command's own setting: the services know no such name.
     environ = {name: value for name, value in os.environ.items() if name != ADDRESS_VARIABLE}
     try:
-        rows, ignored = settings.config_rows(environ=environ, config=config_file)
+        rows, ignored = setting_sources.config_rows(environ=environ, config=config_file)
     except StoreError as error:
         usage_error(error.message, "Correct or remove it; `reput config` shows the names that there are.")
     table = [
@@ -151,7 +151,9 @@ def config(
             "name": ADDRESS_VARIABLE,
             "value": os.environ.get(ADDRESS_VARIABLE) or options.DEFAULT_ADDRESS,
             "unit": "host:port",
-            "origin": f"environment {ADDRESS_VARIABLE}" if os.environ.get(ADDRESS_VARIABLE) else settings.DEFAULT,
+            "origin": f"environment {ADDRESS_VARIABLE}"
+            if os.environ.get(ADDRESS_VARIABLE)
+            else setting_sources.DEFAULT,
         }
     )
     _print_rows("settings", table, output, {"ignored": list(ignored)}, columns=["name", "value", "unit", "origin"])

@@ -5,10 +5,26 @@ Every verb imports what it needs when it runs, so that `reput --version` and `--
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cli.exits import CliError, Exit, show_error
+
+# Where each verb is: module and function.
+VERBS = {
+    "serve": ("cli.serve", "serve"),
+    "queryMsgByKey": ("cli.query", "query_msg_by_key"),
+    "queryMsgById": ("cli.query", "query_msg_by_id"),
+    "queryMsgByUniqueKey": ("cli.query", "query_msg_by_unique_key"),
+    "queryMsgByOffset": ("cli.query", "query_msg_by_offset"),
+    "send": ("cli.send", "send"),
+    "load": ("cli.send", "load"),
+    "topics": ("cli.inspect", "topics"),
+    "status": ("cli.inspect", "status"),
+    "config": ("cli.inspect", "config"),
+    "fsck": ("cli.fsck", "fsck"),
+    "demo": ("cli.demo", "demo"),
+}
 
 
 def version() -> str:
@@ -25,10 +41,11 @@ def version() -> str:
         return str(tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]["version"])
 
 
-def _build_app() -> Any:
-    import typer
+def _build_app(verbs: Iterable[str]) -> Any:
+    """The command with these verbs; only their modules are loaded."""
+    import importlib
 
-    from cli import demo, fsck, inspect, query, send, serve
+    import typer
 
     app = typer.Typer(
         name="reput",
@@ -48,22 +65,9 @@ def _build_app() -> Any:
             print(f"reput {version()}")
             raise typer.Exit(0)
 
-    verbs: dict[str, Callable[..., int]] = {
-        "serve": serve.serve,
-        "queryMsgByKey": query.query_msg_by_key,
-        "queryMsgById": query.query_msg_by_id,
-        "queryMsgByUniqueKey": query.query_msg_by_unique_key,
-        "queryMsgByOffset": query.query_msg_by_offset,
-        "send": send.send,
-        "load": send.load,
-        "topics": inspect.topics,
-        "status": inspect.status,
-        "config": inspect.config,
-        "fsck": fsck.fsck,
-        "demo": demo.demo,
-    }
-    for name, function in verbs.items():
-        app.command(name)(_as_command(function))
+    for name in verbs:
+        module_name, function_name = VERBS[name]
+        app.command(name)(_as_command(getattr(importlib.import_module(module_name), function_name)))
     return app
 
 
@@ -101,7 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal without a character must not end the answer
     try:
-        _build_app()(arguments, prog_name="reput")
+        # Help and a wrong verb need all of them.
+        verbs = arguments[:1] if arguments[:1] and arguments[0] in VERBS else VERBS
+        _build_app(verbs)(arguments, prog_name="reput")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FOUND
     return Exit.FOUND

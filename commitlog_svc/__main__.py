@@ -3,15 +3,21 @@
 Ends with code 3 when the log had to be fenced: what runs it should start it again, and the restart recovers.
 """
 
+import services.light_imports  # noqa: F401  # first of all
+
+# isort: split
+
 import threading
 from collections.abc import Callable
 
 import structlog
 
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.servicer import CommitLogServicer
+from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
-from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.lookup_calls import Lookup
+from services.lookup_server import serve_lookups
 from services.server import ServiceServer, main
 from services.settings import Origins
 from store.errors import StoreError
@@ -44,7 +50,14 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
 
     log = CommitLog(settings.store, settings, on_fenced=fenced)
     servicer = CommitLogServicer(log, settings.broker_name, settings.store_host)
-    server.add("reput.commitlog.v1.CommitLogService", pb_grpc.add_CommitLogServiceServicer_to_server, servicer)
+    server.add("reput.commitlog.v1.CommitLogService", add_to_server, servicer)
+
+    lookups = {
+        Lookup.GET_MESSAGE: (pb.GetMessageRequest, servicer.GetMessage),
+        Lookup.BATCH_GET_MESSAGES: (pb.BatchGetMessagesRequest, servicer.BatchGetMessages),
+        Lookup.OPEN_LOG_FILE: (pb.GetMessageRequest, servicer.open_log_file),
+    }
+    serve_lookups(settings.address, lookups, server)
 
     def recover() -> None:
         done = threading.Event()

@@ -10,19 +10,26 @@
   frames behind the end, which a recovery would take for records: they are zeroed. Where a full disk refuses even that (one
   that never overwrites in place), appends are refused until it has worked; any other failure to do so fences the log.
 - Store times never run backwards within one log, so that queues can be searched by time.
+- Of a batch that is to be deduplicated, messages whose unique key is among the newest (`recent_keys.py`) are left out; that
+  is found out and written under one lock, so of two at the same time one is written.
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
+from commitlog_svc.queue_offsets import QueueKey, QueueOffsets
 from store.errors import DiskFullError, FlushFailedError, InvalidMessageError, StoreError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.format.record import BLANK_SIZE_BYTES, encode_blank, patch_record
+from store.format.record import BLANK_SIZE_BYTES, Record, encode_blank, patch_record
 
-QueueKey = tuple[str, int]
+if TYPE_CHECKING:
+    from commitlog_svc.recent_keys import KeyTable, RecentKeys
+    from commitlog_svc.scanned_batch import ScannedBatch
+
+Part = bytes | bytearray | memoryview
 
 
 @dataclass(slots=True)
@@ -35,6 +42,12 @@ class AppendReceipt:
     queue_offset: int
     store_time_millis: int
     unique_key: str
+    deduplicated: bool = False  # an older message's, nothing was written for this one
+
+    @property
+    def end_offset(self) -> int:
+        """The byte behind the record."""
+        return self.commit_log_offset + self.store_size_bytes
 
 
 class PreparedFrame(NamedTuple):
@@ -56,6 +69,7 @@ class Appender:
         clock_millis: the time.
         refuse: raises when nothing may be written any more.
         fence: called with the error when a failed write could not be undone.
+        read: the record at an offset, StoreError when there is none.
     """
 
     def __init__(
@@ -67,12 +81,15 @@ class Appender:
         clock_millis: Callable[[], int],
         refuse: Callable[[], None],
         fence: Callable[[StoreError], None],
+        read: Callable[[int], Record],
     ) -> None:
         self._files = files
-        self._queue_offsets = queue_offsets
+        self._queue_offsets = QueueOffsets(queue_offsets)
         self._clock_millis = clock_millis
         self._refuse = refuse
         self._fence = fence
+        self._read = read
+        self._recent: RecentKeys | None = None
         self._lock = threading.Lock()
         self._files_lock = threading.Lock()
         self.end_offset = end_offset
@@ -81,8 +98,12 @@ class Appender:
         self.last_record: tuple[int, int] | None = None  # offset, size
         self._unfinished: list[tuple[int, int]] = []  # [begin, end) behind the end of the log, to be zeroed
 
-    def append(self, frames: Sequence[PreparedFrame]) -> list[AppendReceipt]:
+    def append(self, frames: Sequence[PreparedFrame], *, deduplicate: bool = False) -> list[AppendReceipt]:
         """Writes the frames behind the end, in order; all of them or none.
+
+        Args:
+            frames: 1 or more.
+            deduplicate: leave those out whose unique key is known; `begin_recent_keys` came before.
 
         Raises:
             InvalidMessageError: a frame is larger than a log file can hold.
@@ -100,40 +121,55 @@ class Appender:
         with self._lock:
             self._refuse()
             self._zero_unfinished()
+            return self._append_new(frames) if deduplicate else self._append(frames)
+
+    def append_scanned(self, batch: "ScannedBatch") -> list[AppendReceipt] | None:
+        """Writes a batch behind the end; None when it was placed and has its own receipts. Errors as `append`.
+
+        A batch that goes on in another file, or may hold known messages, is written frame by frame.
+        """
+        with self._lock:
+            self._refuse()
+            self._zero_unfinished()
+            begin, end = self.end_offset, self.end_offset + batch.size_bytes
+            if batch.deduplicate and (self._recent is None or batch.may_be_known(self._recent)):
+                return self._append_new(batch.prepared_frames())
             store_time_millis = max(self._clock_millis(), self.last_store_time_millis)
-            receipts: list[AppendReceipt] = []
-            runs: list[tuple[int, list[bytearray | bytes], int]] = []
-            assigned: dict[QueueKey, int] = {}
-            next_offsets = self._queue_offsets
-            position = run_begin = self.end_offset
-            file_end = self._file_end(position)
-            parts: list[bytearray | bytes] = []
-            for prepared in frames:
-                key, unique_key, frame = prepared
-                size = len(frame)
-                if position + size + BLANK_SIZE_BYTES > file_end:
-                    if position < file_end:
-                        parts.append(encode_blank(file_end - position))
-                        runs.append((run_begin, parts, position + BLANK_SIZE_BYTES - run_begin))
-                    position = run_begin = file_end
-                    file_end += self._files.file_size_bytes
-                    parts = []
-                queue_offset = assigned.get(key)
-                if queue_offset is None:
-                    queue_offset = next_offsets.get(key, 0)
-                assigned[key] = queue_offset + 1
-                patch_record(frame, queue_offset, position, store_time_millis)
-                parts.append(frame)
-                receipts.append(AppendReceipt(position, size, key[1], queue_offset, store_time_millis, unique_key))
-                position += size
-            runs.append((run_begin, parts, position - run_begin))
-            self._make_files(position)
-            self._write(runs, position)
-            next_offsets.update(assigned)
+            if end + BLANK_SIZE_BYTES > self._file_end(begin) or not batch.place(
+                begin, store_time_millis, self._queue_offsets
+            ):
+                return self._append(batch.prepared_frames())
+            try:
+                self._write([(begin, [batch.view], batch.size_bytes)])
+            except BaseException:
+                batch.take_back(self._queue_offsets)
+                raise
             self.last_store_time_millis = store_time_millis
-            self.last_record = (receipts[-1].commit_log_offset, receipts[-1].store_size_bytes)
-            self.end_offset = position
-        return receipts
+            self.last_record = (end - batch.last_record_size_bytes, batch.last_record_size_bytes)
+            self.end_offset = end
+            if self._recent is not None and not batch.note(self._recent):
+                offset = begin
+                for (topic, _), unique_key, frame in batch.prepared_frames():
+                    self._recent.note(topic, unique_key, offset)
+                    offset += len(frame)
+        return None
+
+    def begin_recent_keys(self, recent: "RecentKeys") -> int:
+        """From now on every message's unique key is entered there; the end of the log, before the first of them."""
+        with self._lock:
+            self._recent = recent
+            return self.end_offset
+
+    def seed_recent_keys(self, table: "KeyTable") -> None:
+        """Adds the keys of messages from before `begin_recent_keys`."""
+        with self._lock:
+            if self._recent is not None:
+                self._recent.take_older(table)
+
+    def give_queue_slots(self, keys: list[QueueKey]) -> list[int]:
+        """Moves queues where a kernel can count their offsets on; see QueueOffsets."""
+        with self._lock:
+            return self._queue_offsets.give_slots(keys)
 
     def close(self) -> None:
         """Takes back what a failed write may have left; errors as `append`."""
@@ -143,7 +179,7 @@ class Appender:
     def snapshot(self) -> tuple[int, tuple[int, int] | None, dict[QueueKey, int]]:
         """End of the log, its last record (offset, size) and the next offset of each queue, at one moment."""
         with self._lock:
-            return self.end_offset, self.last_record, dict(self._queue_offsets)
+            return self.end_offset, self.last_record, self._queue_offsets.as_dict()
 
     def make_next_file_ahead(self) -> None:
         """Makes the file behind the current one when that is half full; DiskFullError when there is no room yet."""
@@ -159,6 +195,89 @@ class Appender:
         """Whether `make_next_file_ahead` would do something."""
         files = self._files.files
         return bool(files) and self.end_offset - files[-1].first_offset >= self._files.file_size_bytes // 2
+
+    def _append_new(self, frames: Sequence[PreparedFrame]) -> list[AppendReceipt]:
+        """Writes those whose unique key is not known, each key once; receipts for all."""
+        fresh: list[PreparedFrame] = []
+        fresh_keys: set[tuple[str, str]] = set()
+        known: list[AppendReceipt | None] = []
+        for prepared in frames:
+            key = prepared.queue_key[0], prepared.unique_key
+            receipt = None if key in fresh_keys else self._find_known(*key)
+            known.append(receipt)
+            if receipt is None and key not in fresh_keys:
+                fresh_keys.add(key)
+                fresh.append(prepared)
+        written = iter(self._append(fresh) if fresh else [])
+        seen: dict[tuple[str, str], AppendReceipt] = {}
+        receipts: list[AppendReceipt] = []
+        for prepared, found in zip(frames, known, strict=True):
+            key, receipt = (prepared.queue_key[0], prepared.unique_key), found
+            if receipt is None and key in seen:
+                receipt = replace(seen[key], deduplicated=True)
+            elif receipt is None:
+                receipt = seen[key] = next(written)
+            receipts.append(receipt)
+        return receipts
+
+    def _find_known(self, topic: str, unique_key: str) -> AppendReceipt | None:
+        """The receipt of the oldest known message with this key; one that cannot be read is as good as none."""
+        assert self._recent is not None
+        for offset in self._recent.candidates(topic, unique_key):
+            try:
+                record = self._read(offset)
+            except (StoreError, OSError):
+                continue
+            if record.topic == topic and record.unique_key == unique_key:
+                return AppendReceipt(
+                    offset,
+                    record.store_size_bytes,
+                    record.queue_id,
+                    record.queue_offset,
+                    record.store_time_millis,
+                    unique_key,
+                    deduplicated=True,
+                )
+        return None
+
+    def _append(self, frames: Sequence[PreparedFrame]) -> list[AppendReceipt]:
+        store_time_millis = max(self._clock_millis(), self.last_store_time_millis)
+        receipts: list[AppendReceipt] = []
+        runs: list[tuple[int, list[Part], int]] = []
+        assigned: dict[QueueKey, int] = {}
+        next_offset = self._queue_offsets.get
+        position = run_begin = self.end_offset
+        file_end = self._file_end(position)
+        parts: list[Part] = []
+        for prepared in frames:
+            key, unique_key, frame = prepared
+            size = len(frame)
+            if position + size + BLANK_SIZE_BYTES > file_end:
+                if position < file_end:
+                    parts.append(encode_blank(file_end - position))
+                    runs.append((run_begin, parts, position + BLANK_SIZE_BYTES - run_begin))
+                position = run_begin = file_end
+                file_end += self._files.file_size_bytes
+                parts = []
+            queue_offset = assigned.get(key)
+            if queue_offset is None:
+                queue_offset = next_offset(key)
+            assigned[key] = queue_offset + 1
+            patch_record(frame, queue_offset, position, store_time_millis)
+            parts.append(frame)
+            receipts.append(AppendReceipt(position, size, key[1], queue_offset, store_time_millis, unique_key))
+            position += size
+        runs.append((run_begin, parts, position - run_begin))
+        self._make_files(position)
+        self._write(runs)
+        self._queue_offsets.update(assigned)
+        self.last_store_time_millis = store_time_millis
+        self.last_record = (receipts[-1].commit_log_offset, receipts[-1].store_size_bytes)
+        self.end_offset = position
+        if self._recent is not None:
+            for (key, unique_key, _), receipt in zip(frames, receipts, strict=True):
+                self._recent.note(key[0], unique_key, receipt.commit_log_offset)
+        return receipts
 
     def _file_end(self, position: int) -> int:
         file = self._files.find(position)
@@ -176,7 +295,7 @@ class Appender:
                     raise
             self.disk_full = False
 
-    def _write(self, runs: Sequence[tuple[int, list[bytearray | bytes], int]], end_offset: int) -> None:
+    def _write(self, runs: Sequence[tuple[int, list[Part], int]]) -> None:
         try:
             for begin, parts, size_bytes in reversed(runs):
                 if parts:

@@ -12,18 +12,21 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
+from commitlog_svc.append_path import AppendPath
 from commitlog_svc.appender import Appender, AppendReceipt
 from commitlog_svc.disk_space import DiskSpace, DiskUsage
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.group_commit import GroupCommit
 from commitlog_svc.housekeeping import Chore, Housekeeper
 from commitlog_svc.log_settings import LogSettings
-from commitlog_svc.lookup import check_start, read_record
+from commitlog_svc.lookup import check_start, find_file, read_record
 from commitlog_svc.message_check import MessageChecker, NewMessage
 from commitlog_svc.progress import ProgressTable
+from commitlog_svc.queue_turns import QueueTurns
 from commitlog_svc.recovery import RecoveredLog, RecoveryProgress, recover_log
 from commitlog_svc.reput import BATCH_BYTES_MAX, ReputBatch, follow_log
 from commitlog_svc.retention import Retention
@@ -45,10 +48,19 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.format import paths
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
-from store.format.record import Record
+from store.format.record import BLANK_SIZE_BYTES, Record
+
+if TYPE_CHECKING:
+    from commitlog_svc.column_batches import ColumnBatches
+    from commitlog_svc.scanned_request import RequestScanner
+    from store.dispatch_columns import DispatchColumns
 
 CHECKPOINT_SECONDS = 1.0
-SNAPSHOT_SECONDS = 5.0
+# What a restart walks after a kill: no more than was appended in so long, nor much more than so many bytes, which is a
+# fraction of a second also without a kernel. A snapshot is two small flushes and up to 10 ms for thousands of queues.
+SNAPSHOT_SECONDS = 1.0
+SNAPSHOT_BYTES = 32 << 20
+SNAPSHOT_LOOK_SECONDS = 0.25
 RETENTION_SECONDS = 0.05
 MARKER_SECONDS = 1.0  # a log without an abort marker looks so often whether there is room for it
 
@@ -102,8 +114,9 @@ class CommitLog:
             self._flush_files, settings.flush_interval_millis, self._fenced, settings.unflushed_bytes_max
         )
         self._starts = FrameStarts()
+        self._column_batches: ColumnBatches | None = None
         self._appender: Appender | None = None
-        self._checker: MessageChecker | None = None
+        self._append_path: AppendPath | None = None
         self._mark: DurableMark | None = None
         self._snapshot_offset = -1
         self._flushed_store_time_millis = 0
@@ -252,7 +265,7 @@ class CommitLog:
     # -- appending
 
     def append_messages(
-        self, messages: Sequence[NewMessage], *, sync: bool | None, born_host: Host
+        self, messages: Sequence[NewMessage], *, sync: bool | None, born_host: Host, deduplicate: bool = False
     ) -> list[AppendReceipt]:
         """Checks the whole request, writes all its messages in one piece, and waits for the disk if asked to.
 
@@ -260,34 +273,33 @@ class CommitLog:
             messages: 1 to 1,024.
             sync: wait for the disk; None: as the settings say.
             born_host: who sent them.
+            deduplicate: a message whose topic and unique key a recent one has is not written; its receipt is that one's.
 
         Raises:
             InvalidArgumentError, InvalidMessageError, TopicNotFoundError: nothing was written.
             StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
             FlushFailedError: the outcome is unknown, the log is fenced.
         """
-        appender = self._ready()
-        self._refuse_append()
-        assert self._checker is not None
-        frames = self._checker.check(messages, born_host)
-        self._commits.wait_for_room()
-        try:
-            self.topics.create_missing({prepared.queue_key[0] for prepared in frames})
-            receipts = appender.append(frames)
-        except FlushFailedError as error:
-            self._commits.fail(error)  # also of a new file, a directory or the topics: the disk is not to be trusted
-            raise
-        except OSError as error:
-            fatal = FlushFailedError(f"the disk refused an append ({error}): check the disk, then restart")
-            self._commits.fail(fatal)
-            raise fatal from error
-        last = receipts[-1]
-        end_offset = last.commit_log_offset + last.store_size_bytes
-        self._written_times.append((end_offset, last.store_time_millis))
-        self._commits.note_written(end_offset)
-        if sync or (sync is None and self._settings.flush_mode == "sync"):
-            self._commits.wait_flushed(end_offset)
-        return receipts
+        return self._path().append_messages(messages, sync=sync, born_host=born_host, deduplicate=deduplicate)
+
+    def append_request(
+        self, data: bytes, *, born_host: Host, id_prefix: str, broker_name: str
+    ) -> bytes | list[AppendReceipt] | None:
+        """`append_messages` from the bytes of an ordinary request to the bytes of its answer, or to receipts.
+
+        None: not now or not this request. Then nothing has changed and `append_messages` decides.
+
+        Args:
+            data: an AppendMessagesRequest or AppendMessageStreamRequest.
+            born_host: who sent it.
+            id_prefix: the hexadecimal digits of the store's host.
+            broker_name: the shard's name.
+
+        Raises:
+            StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
+            FlushFailedError: the outcome is unknown, the log is fenced.
+        """
+        return self._path().append_request(data, born_host=born_host, id_prefix=id_prefix, broker_name=broker_name)
 
     # -- reading
 
@@ -301,8 +313,19 @@ class CommitLog:
         """
         return read_record(self._files, self._starts, commit_log_offset, self._ready().end_offset)
 
-    def follow(self, start_offset: int, batch_bytes_max: int) -> Iterator[ReputBatch]:
+    def open_file(self, commit_log_offset: int) -> int:
+        """A descriptor of the file that holds an offset, for reading; whoever asks closes it.
+
+        Raises:
+            OffsetOutOfRangeError: outside the log.
+        """
+        file = find_file(self._files, commit_log_offset, self._ready().end_offset)
+        return self._fs.open(file.path, os.O_RDONLY)
+
+    def follow(self, start_offset: int, batch_bytes_max: int, *, columns: bool = False) -> Iterator[ReputBatch]:
         """Batches of what builders need, from `start_offset` (-1: the first record) on, for ever.
+
+        As requests, or as columns.
 
         Raises:
             InvalidArgumentError: a negative batch size.
@@ -315,9 +338,24 @@ class CommitLog:
                 f"batch_bytes_max is {batch_bytes_max}; 0 or more is possible", field="batch_bytes_max"
             )
         start = check_start(self._files, self._starts, start_offset, self.flushed_offset)
-        return follow_log(self._files, self._commits, start, min(batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX))
+        batch_bytes_max = min(batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX)
+        read_columns = self._read_columns if columns else None
+        return follow_log(self._files, self._commits, start, batch_bytes_max, read_columns)
 
     # -- inside
+
+    def _read_columns(self, offset: int, end_offset: int, batch_bytes_max: int) -> "tuple[DispatchColumns, int]":
+        if self._column_batches is None:
+            from commitlog_svc.column_batches import ColumnBatches  # not before there is a record: numpy takes memory
+
+            with self._close_lock:
+                self._column_batches = self._column_batches or ColumnBatches(self._files)
+        return self._column_batches.read(offset, end_offset, batch_bytes_max)
+
+    def _path(self) -> AppendPath:
+        self._ready()
+        assert self._append_path is not None
+        return self._append_path
 
     def _ready(self) -> Appender:
         if self._appender is None:
@@ -371,8 +409,10 @@ class CommitLog:
             class_loader_hash=zlib.crc32(os.urandom(16)) - (1 << 31),
             clock_millis=self._clock_millis,
         )
-        self._checker = MessageChecker(
+        turns = QueueTurns()
+        checker = MessageChecker(
             self.topics,
+            turns,
             unique_keys,
             self._clock_millis,
             store_host=store_host,
@@ -388,8 +428,36 @@ class CommitLog:
             self._clock_millis,
             self._refuse_append,
             self._commits.fail,
+            lambda offset: read_record(self._files, self._starts, offset, appender.end_offset),
         )
         appender.last_record = found.last_record
+
+        def make_scanner() -> "RequestScanner":
+            from commitlog_svc.scanned_request import RequestScanner  # not before there are kernels: numpy takes memory
+
+            return RequestScanner(
+                turns,
+                unique_keys,
+                self._clock_millis,
+                appender.give_queue_slots,
+                store_host=store_host,
+                message_size_bytes_max=self._settings.message_size_bytes_max,
+                frame_size_bytes_max=self._files.file_size_bytes - BLANK_SIZE_BYTES,
+                properties_crc=self._settings.properties_crc,
+            )
+
+        self._append_path = AppendPath(
+            appender,
+            checker,
+            make_scanner,
+            self._commits,
+            self.topics,
+            self._files,
+            self._starts,
+            refuse=self._refuse_append,
+            written_times=self._written_times,
+            is_sync=self._settings.flush_mode == "sync",
+        )
         self._commits.start(found.end_offset)
         self._appender = appender
         if not self.root.read_only:
@@ -434,6 +502,7 @@ class CommitLog:
             Chore("abort-marker", MARKER_SECONDS, self._mark_open_late),
             Chore("checkpoint", CHECKPOINT_SECONDS, self._write_checkpoint),
             Chore("snapshot", SNAPSHOT_SECONDS, self._write_safe_points),
+            Chore("early-snapshot", SNAPSHOT_LOOK_SECONDS, self._write_safe_points_early),
         ]
 
     def _mark_open_late(self) -> None:
@@ -447,6 +516,11 @@ class CommitLog:
 
     def _write_checkpoint(self) -> None:
         self.progress.write_checkpoint(self.flushed_offset, self._flushed_store_time_millis)
+
+    def _write_safe_points_early(self) -> None:
+        assert self._appender is not None
+        if self._appender.end_offset - max(self._snapshot_offset, self._files.first_offset) >= SNAPSHOT_BYTES:
+            self._write_safe_points()
 
     def _write_safe_points(self) -> None:
         assert self._appender is not None

@@ -1,6 +1,7 @@
 """Group commit: one thread flushes the log, and everybody who wants to know a record on the disk waits for it.
 
-- Many waiters share one flush: what was written while a flush was running goes with the next.
+- Many waiters share one flush: what was written while a flush was running goes with the next. A flush wakes those whose
+  bytes it brought to the disk, and no other: each has a lock of its own, so that they need not queue up for a common one.
 - Without a waiter the flush comes when the oldest unflushed byte is `interval_millis` old, or half of
   `unflushed_bytes_max` is waiting: what a power cut may take is bounded in time and in bytes.
 - Who writes faster than the disk takes it waits (`wait_for_room`), before writing, until no more than
@@ -53,7 +54,7 @@ class GroupCommit:
         self._flushed_offset = 0
         self._flushing_offset = 0  # up to here the flush in hand, or else the last one, goes
         self._is_idle = True
-        self._waiter_count = 0
+        self._waiters: list[tuple[int, threading.Lock]] = []  # who waits for which offset; all beyond the flushed one
         self._stopping = False
         self._failure: StoreError | None = None
         self._thread: threading.Thread | None = None
@@ -99,18 +100,20 @@ class GroupCommit:
 
     def wait_flushed(self, offset: int) -> None:
         """Returns when everything before `offset` is on the disk; FlushFailedError when it never will be."""
+        if self._flushed_offset >= offset:
+            return
+        turn = threading.Lock()
+        turn.acquire()  # whoever has news gives it back
         with self._lock:
-            self._waiter_count += 1
+            if self._flushed_offset >= offset:
+                return
+            self._raise_if_ended()
+            self._waiters.append((offset, turn))
             self._work.notify()
-            try:
-                while self._flushed_offset < offset:
-                    if self._failure is not None:
-                        raise _again(self._failure)
-                    if self._stopping and self._thread is None:
-                        raise FlushFailedError("the log is closed: what was written may not be on the disk")
-                    self._progress.wait(WAIT_SECONDS)
-            finally:
-                self._waiter_count -= 1
+        while not turn.acquire(timeout=WAIT_SECONDS) and self._flushed_offset < offset and self._failure is None:
+            continue
+        if self._flushed_offset < offset:
+            self._raise_if_ended()
 
     def wait_beyond(self, offset: int, timeout_seconds: float) -> int:
         """The flushed offset, as soon as it is greater than `offset`, at the latest after the timeout."""
@@ -127,7 +130,7 @@ class GroupCommit:
                 return
             self._failure = error
             self._work.notify_all()
-            self._progress.notify_all()
+            self._wake(everybody=True)
         self._on_failure(error)
 
     def close(self) -> None:
@@ -140,7 +143,7 @@ class GroupCommit:
             self._thread.join()
         with self._lock:
             self._thread = None
-            self._progress.notify_all()
+            self._wake(everybody=True)
 
     def _run(self) -> None:
         while True:
@@ -169,12 +172,29 @@ class GroupCommit:
                 return
             with self._lock:
                 self._flushed_offset = end
-                self._progress.notify_all()
+                self._wake()
+
+    def _wake(self, everybody: bool = False) -> None:
+        """Wakes those who have what they waited for, or all; holding the lock."""
+        self._progress.notify_all()
+        flushed = self._flushed_offset
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if everybody or waiter[0] <= flushed:
+                waiter[1].release()
+            else:
+                self._waiters.append(waiter)
+
+    def _raise_if_ended(self) -> None:
+        if self._failure is not None:
+            raise _again(self._failure)
+        if self._stopping and self._thread is None:
+            raise FlushFailedError("the log is closed: what was written may not be on the disk")
 
     def _is_due_now(self) -> bool:
         """Whether a flush need not wait for its time."""
         return (
-            self._waiter_count > 0
+            len(self._waiters) > 0
             or self._stopping
             or self._failure is not None
             or self._written_offset - self._flushed_offset >= self._unflushed_bytes_max // 2

@@ -2,10 +2,11 @@
 
 from commitlog_svc.frame_starts import FrameStarts
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
+from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.format.record import FRAME_SIZE_BYTES_MIN, Record, decode_header, decode_record
+from store.format.record import Record, decode_header
+from store.readers.record_reader import read_record_at
 
-FIRST_READ_BYTES = 8192  # most records are smaller: one read
 HEADER_BYTES_MAX = 128  # more than the longest frame head
 
 
@@ -17,8 +18,23 @@ def read_record(files: MappedFileQueue, starts: FrameStarts, commit_log_offset: 
         RecordNotFoundError: inside the log, but no record starts there.
         RecordCorruptedError: a record starts there and is damaged.
     """
-    first_offset = files.first_offset
+    file = find_file(files, commit_log_offset, end_offset)
+    size_bytes_max = min(end_offset, file.last_offset) - commit_log_offset
+    try:
+        return read_record_at(file.read, commit_log_offset, size_bytes_max)
+    except RecordCorruptedError as error:
+        head = file.read(commit_log_offset, min(HEADER_BYTES_MAX, size_bytes_max))
+        if not starts.is_start(file, commit_log_offset) or _is_blank(head):
+            raise _no_start(commit_log_offset) from None
+        error.metadata["file"] = str(file.path)
+        error.metadata["commitLogOffset"] = str(commit_log_offset)
+        raise
+
+
+def find_file(files: MappedFileQueue, commit_log_offset: int, end_offset: int) -> MappedFile:
+    """The file that holds an offset of a log that ends at `end_offset`; OffsetOutOfRangeError outside the log."""
     file = files.find(commit_log_offset)
+    first_offset = files.first_offset
     if not first_offset <= commit_log_offset < end_offset or file is None:
         raise OffsetOutOfRangeError(
             f"commit-log offset {commit_log_offset} is outside the log, which has {first_offset} to {end_offset}",
@@ -26,20 +42,7 @@ def read_record(files: MappedFileQueue, starts: FrameStarts, commit_log_offset: 
             firstOffset=first_offset,
             lastOffset=end_offset,
         )
-    size_bytes_max = min(end_offset, file.last_offset) - commit_log_offset
-    data = file.read(commit_log_offset, min(FIRST_READ_BYTES, size_bytes_max))
-    try:
-        size_bytes = int.from_bytes(data[:4], "big")
-        if len(data) < size_bytes <= size_bytes_max and size_bytes >= FRAME_SIZE_BYTES_MIN:
-            decode_header(data, 0, commit_log_offset)
-            data = file.read(commit_log_offset, size_bytes)
-        return decode_record(data, commit_log_offset=commit_log_offset)
-    except RecordCorruptedError as error:
-        if not starts.is_start(file, commit_log_offset) or _is_blank(data):
-            raise _no_start(commit_log_offset) from None
-        error.metadata["file"] = str(file.path)
-        error.metadata["commitLogOffset"] = str(commit_log_offset)
-        raise
+    return file
 
 
 def check_start(files: MappedFileQueue, starts: FrameStarts, start_offset: int, flushed_offset: int) -> int:

@@ -9,11 +9,11 @@ keys that he never gave. Names that ask for what is not supported yet (delay, ti
 silently, such a message would be delivered at once.
 """
 
-import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from commitlog_svc.appender import PreparedFrame
+from commitlog_svc.queue_turns import QueueTurns
 from commitlog_svc.topics import TopicTable
 from store.errors import InvalidArgumentError, InvalidMessageError, StoreError, TopicNotFoundError
 from store.format.host import Host
@@ -135,6 +135,7 @@ class MessageChecker:
 
     Args:
         topics: which topics there are.
+        turns: chooses the queues that clients did not.
         unique_keys: makes the keys that clients did not.
         clock_millis: the time, for messages that do not say when they were born.
         store_host: written into each frame.
@@ -146,6 +147,7 @@ class MessageChecker:
     def __init__(
         self,
         topics: TopicTable,
+        turns: QueueTurns,
         unique_keys: UniqueKeyGenerator,
         clock_millis: Callable[[], int],
         *,
@@ -155,6 +157,7 @@ class MessageChecker:
         auto_create_topic: bool,
     ) -> None:
         self._topics = topics
+        self._take_turn = turns.take
         self._create_unique_key = unique_keys.create
         self._clock_millis = clock_millis
         self._store_host = store_host
@@ -162,10 +165,16 @@ class MessageChecker:
         self._properties_crc = properties_crc
         self._auto_create_topic = auto_create_topic
         self._valid_topics: set[str] = set()
-        self._turns: dict[str, itertools.count[int]] = {}
 
-    def check(self, messages: Sequence[NewMessage], born_host: Host) -> list[PreparedFrame]:
+    def check(
+        self, messages: Sequence[NewMessage], born_host: Host, *, deduplicate: bool = False
+    ) -> list[PreparedFrame]:
         """A frame for each message.
+
+        Args:
+            messages: 1 to 1,024.
+            born_host: who sent them.
+            deduplicate: each must have a unique key.
 
         Raises:
             InvalidArgumentError: no message, too many, or too many bytes together; field `messages`.
@@ -184,6 +193,11 @@ class MessageChecker:
         index = 0
         try:
             for index, message in enumerate(messages):  # noqa: B007  # the handler below names it
+                if deduplicate and not message.HasField("unique_key"):
+                    raise InvalidMessageError(
+                        "deduplicate goes by unique_key, and there is none: give each message its own",
+                        field="unique_key",
+                    )
                 body = message.body
                 body_bytes += len(body)
                 frames.append(self._check_one(message, body, born_host, now_millis))
@@ -242,10 +256,7 @@ class MessageChecker:
         elif sharding_key is not None:
             queue_id = abs(java_string_hash(sharding_key)) % queue_count
         else:
-            turn = self._turns.get(topic)
-            if turn is None:
-                turn = self._turns.setdefault(topic, itertools.count())
-            queue_id = next(turn) % queue_count
+            queue_id = self._take_turn(topic) % queue_count
         born_time_millis = _check_time(message.born_time) if has_field("born_time") else now_millis
         frame = prepare_record(
             PreparedMessage(

@@ -13,11 +13,11 @@
 import contextlib
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from commitlog_svc.appender import QueueKey
+from commitlog_svc.queue_offsets import QueueKey
 from commitlog_svc.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
 from store.errors import DiskFullError, StoreCorruptedError
 from store.files.cached_pages import drop_cached_pages
@@ -27,9 +27,15 @@ from store.format import paths
 from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record
 from store.format.sys_flag import TransactionType, transaction_type
+from store.kernels import loading
 from store.readers.log_walk import WalkEnd, find_record_behind, walk_log
+from store.readers.record_runs import KERNEL
 
 SCAN_CHUNK_BYTES = 1 << 20
+# Below this much of log loading the kernel takes longer than doing without.
+KERNEL_LOG_BYTES_MIN = 32 << 20
+KERNEL_PROBE_BYTES = 64 << 10  # zeros for so long: the log hardly goes on there, only its file does
+KERNEL_SECONDS_MAX = 2.0  # one that must be compiled first comes in later
 READ_ONLY_FILE_COUNT = 3  # RocketMQ also looks at the last three after a clean stop
 
 
@@ -118,6 +124,10 @@ def recover_log(
             return  # stands in no queue; its queue offset is 0
         found.queue_offsets[record.topic, record.queue_id] = record.queue_offset + 1
 
+    def see_run(queue_offsets: Mapping[QueueKey, int]) -> None:
+        for queue, queue_offset in queue_offsets.items():
+            found.queue_offsets[queue] = queue_offset + 1
+
     progress = progress if progress is not None else RecoveryProgress()
     progress.begin_offset = progress.next_offset = begin
     progress.end_offset = files.last_offset
@@ -125,10 +135,15 @@ def recover_log(
 
     def pulse(end: WalkEnd) -> None:
         progress.next_offset, progress.record_count = end.end_offset, end.record_count
+        if end.end_offset - begin > KERNEL_LOG_BYTES_MIN:
+            loading.load_in_background(KERNEL)
         if not read_only:
             checkpoint.write_when_due(end)
 
-    end = walk_log(files, begin, see, pulse)
+    if files.read(begin + KERNEL_LOG_BYTES_MIN, KERNEL_PROBE_BYTES).strip(b"\0"):
+        loading.load_in_background(KERNEL)
+        loading.wait(KERNEL, KERNEL_SECONDS_MAX)
+    end = walk_log(files, begin, see, pulse, see_run)
     progress.next_offset, progress.record_count = end.end_offset, end.record_count
     found.end_offset = end.end_offset
     found.record_count = end.record_count

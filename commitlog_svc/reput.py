@@ -5,16 +5,22 @@ receiver keeps its own place; the same records may be shown again.
 
 A receiver may be as slow as it likes. So a follower keeps nothing but its offset from one batch to the next, no batch and
 no open file, and a batch is small enough that all places that there are may hold one (services/lanes.py).
+
+A batch is a list of requests, or for receivers that take them columns (`column_batches.py`), which cost a fraction.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from store.dispatch import DispatchRequest
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError
+from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import BLANK_SIZE_BYTES, IncompleteRecordError, decode_dispatch, decode_header
+
+if TYPE_CHECKING:
+    from store.dispatch_columns import DispatchColumns
 
 BATCH_BYTES_MAX = 4 << 20
 # A request is about 1 KiB of objects before it is bytes, and several followers may be filling a batch.
@@ -28,12 +34,17 @@ HEARTBEAT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReputBatch:
-    """Some records, where to go on behind them, and the log's bounds (bytes)."""
+    """Some records, as requests or as columns, where to go on behind them, and the log's bounds (bytes)."""
 
     requests: list[DispatchRequest]
     next_offset: int
     log_first_offset: int
     log_end_offset: int
+    columns: "DispatchColumns | None" = None
+
+
+# Columns of records from an offset to the flushed one, of about so many bytes of log; and where to go on.
+ReadColumns = Callable[[int, int, int], "tuple[DispatchColumns, int]"]
 
 
 class FlushProgress(Protocol):
@@ -50,8 +61,16 @@ class FlushProgress(Protocol):
 class LogFollower:
     """Batches from an offset on; made by `follow_log`."""
 
-    def __init__(self, files: MappedFileQueue, flushes: FlushProgress, start_offset: int, batch_bytes_max: int) -> None:
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        flushes: FlushProgress,
+        start_offset: int,
+        batch_bytes_max: int,
+        read_columns: ReadColumns | None = None,
+    ) -> None:
         self._files = files
+        self._read_columns = read_columns
         self._flushes = flushes
         self._offset = start_offset
         self._batch_bytes_max = batch_bytes_max
@@ -64,21 +83,46 @@ class LogFollower:
         if self._offset >= flushed_offset:
             flushed_offset = self._flushes.wait_beyond(self._offset, HEARTBEAT_SECONDS)
         requests: list[DispatchRequest] = []
+        columns = None
         if self._offset < flushed_offset:
-            requests, self._offset = read_batch(self._files, self._offset, flushed_offset, self._batch_bytes_max)
-        return ReputBatch(requests, self._offset, self._files.first_offset, flushed_offset)
+            if self._read_columns is not None:
+                columns, self._offset = self._read_columns(self._offset, flushed_offset, self._batch_bytes_max)
+            else:
+                requests, self._offset = read_batch(self._files, self._offset, flushed_offset, self._batch_bytes_max)
+        return ReputBatch(requests, self._offset, self._files.first_offset, flushed_offset, columns)
 
 
 def follow_log(
-    files: MappedFileQueue, flushes: FlushProgress, start_offset: int, batch_bytes_max: int
+    files: MappedFileQueue,
+    flushes: FlushProgress,
+    start_offset: int,
+    batch_bytes_max: int,
+    read_columns: ReadColumns | None = None,
 ) -> Iterator[ReputBatch]:
     """Batches from `start_offset` (a record's or blank's start) on; an empty one when nothing came for a second.
+
+    With `read_columns` they are columns, else requests.
 
     Raises:
         OffsetOutOfRangeError: retention took the next record away before it was shown.
         RecordCorruptedError: a record on the way is damaged.
     """
-    return LogFollower(files, flushes, start_offset, batch_bytes_max)
+    return LogFollower(files, flushes, start_offset, batch_bytes_max, read_columns)
+
+
+def find_file(files: MappedFileQueue, offset: int, end_offset: int) -> MappedFile:
+    """The file that holds the next record of a follower; errors as `follow_log`."""
+    file = files.find(offset)
+    if file is None and offset < files.first_offset:
+        raise OffsetOutOfRangeError(
+            f"commit-log offset {offset} was removed by retention; the log now begins at {files.first_offset}",
+            offset=offset,
+            firstOffset=files.first_offset,
+            lastOffset=end_offset,
+        )
+    if file is None:
+        raise RecordCorruptedError(f"no log file holds offset {offset}", commitLogOffset=offset)
+    return file
 
 
 def read_batch(
@@ -91,17 +135,9 @@ def read_batch(
     """
     requests: list[DispatchRequest] = []
     answer_bytes = 0
-    file = files.find(offset)
-    if file is None and offset < files.first_offset:
-        raise OffsetOutOfRangeError(
-            f"commit-log offset {offset} was removed by retention; the log now begins at {files.first_offset}",
-            offset=offset,
-            firstOffset=files.first_offset,
-            lastOffset=end_offset,
-        )
-    if file is None:
-        raise RecordCorruptedError(f"no log file holds offset {offset}", commitLogOffset=offset)
-    chunk = file.read(offset, min(batch_bytes_max, READ_BYTES, end_offset - offset))
+    file = find_file(files, offset, end_offset)
+    # Less than a blank's head would show neither a blank nor how long a record is.
+    chunk = file.read(offset, min(max(batch_bytes_max, BLANK_SIZE_BYTES), READ_BYTES, end_offset - offset))
     base, at = offset, 0
     while base + at < end_offset and len(requests) < BATCH_REQUEST_COUNT_MAX and answer_bytes < ANSWER_BYTES_MAX:
         if at + BLANK_SIZE_BYTES > len(chunk):

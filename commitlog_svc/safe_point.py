@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from commitlog_svc.appender import QueueKey
+from commitlog_svc.queue_offsets import QueueKey
 from store.errors import DiskFullError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, read_json_state, write_json_state

@@ -1,9 +1,11 @@
 """CommitLogService: the RPCs, each read, called and answered; failures are raised and become statuses in `services`."""
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from commitlog_svc.appender import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
@@ -13,8 +15,10 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.convert import dispatch_to_proto, millis_to_timestamp, stored_message, timestamp_to_millis
+from services.lookup_calls import FileAnswer
+from services.raw_handlers import add_with_raw
 from services.status import to_status
-from store.errors import InvalidArgumentError, StoreError
+from store.errors import InvalidArgumentError, OffsetOutOfRangeError, StoreError
 from store.format.host import Host, encode_host
 from store.format.record_layout import I64
 
@@ -45,25 +49,28 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         self._broker_name = broker_name
         self._id_prefix = encode_host(Host.parse(store_host)).hex().upper()
 
-    def AppendMessages(
-        self, request: pb.AppendMessagesRequest, context: grpc.ServicerContext
-    ) -> pb.AppendMessagesResponse:
-        """See the proto."""
-        return pb.AppendMessagesResponse(results=self._append(request, _peer(context)))
+    def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
+        """The handlers of appends, without serializers: their requests and responses stay bytes."""
+        return {
+            "AppendMessages": grpc.unary_unary_rpc_method_handler(self.append_messages),
+            "AppendMessageStream": grpc.stream_stream_rpc_method_handler(self.append_message_stream),
+        }
 
-    def AppendMessageStream(
-        self, request_iterator: Iterator[pb.AppendMessageStreamRequest], context: grpc.ServicerContext
-    ) -> Iterator[pb.AppendMessageStreamResponse]:
-        """See the proto."""
-        peer = _peer(context)
+    def append_messages(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        """AppendMessages; see the proto."""
+        return self.append_bytes(request, _peer(context.peer()))
 
-        def answer(request: pb.AppendMessageStreamRequest) -> pb.AppendMessageStreamResponse:
+    def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """AppendMessageStream; see the proto. Its messages have the fields of AppendMessages', and `error`."""
+        peer = _peer(context.peer())
+
+        def answer(request: bytes) -> bytes:
             try:
-                return pb.AppendMessageStreamResponse(results=self._append(request, peer))
+                return self.append_bytes(request, peer)
             except StoreError as error:
-                return pb.AppendMessageStreamResponse(error=to_status(error))
+                return pb.AppendMessageStreamResponse(error=to_status(error)).SerializeToString()
 
-        return map(answer, request_iterator)  # not a generator: one would keep each request while its reader sleeps
+        return map(answer, requests)  # not a generator: one would keep each request while its reader sleeps
 
     def GetMessage(self, request: pb.GetMessageRequest, context: grpc.ServicerContext) -> pb.GetMessageResponse:
         """See the proto."""
@@ -111,10 +118,30 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             response.outcomes.append(outcome)
         return response
 
+    def open_log_file(self, request: pb.GetMessageRequest, context: object) -> FileAnswer:
+        """The log's range and the file that holds an offset, for readers of this machine: services/lookup_calls.py.
+
+        Raises:
+            OffsetOutOfRangeError: the offset is outside the log, or its file was just removed.
+        """
+        log = self._log
+        try:
+            fd = log.open_file(request.commit_log_offset)
+        except FileNotFoundError as error:
+            raise OffsetOutOfRangeError("the file was removed", offset=request.commit_log_offset) from error
+        status = pb.GetStatusResponse(
+            broker_name=self._broker_name,
+            log_first_offset=log.first_offset,
+            log_end_offset=log.end_offset,
+            file_size_bytes=log.file_size_bytes,
+        )
+        return FileAnswer(status, fd)
+
     def Reput(self, request: pb.ReputRequest, context: grpc.ServicerContext) -> Iterator[pb.ReputResponse]:
         """See the proto."""
         # Not a generator: one would keep each batch while its reader sleeps.
-        return map(_reput_response, self._log.follow(request.start_offset, request.batch_bytes_max))
+        batches = self._log.follow(request.start_offset, request.batch_bytes_max, columns=request.columns)
+        return map(_reput_response, batches)
 
     def ReportProgress(
         self, request: pb.ReportProgressRequest, context: grpc.ServicerContext
@@ -167,16 +194,29 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             status.retention_events.extend(map(_retention_event, reversed(log.retention_events)))
         return status
 
-    def _append(
-        self, request: pb.AppendMessagesRequest | pb.AppendMessageStreamRequest, born_host: Host
-    ) -> list[message_pb2.AppendResult]:
+    def append_bytes(self, data: bytes, born_host: Host) -> bytes:
+        """An AppendMessagesResponse for a request's bytes; those of a stream have the same fields."""
+        answer = self._log.append_request(
+            data, born_host=born_host, id_prefix=self._id_prefix, broker_name=self._broker_name
+        )
+        if isinstance(answer, bytes):
+            return answer
+        receipts = answer if answer is not None else self._append_plainly(data, born_host)
+        return pb.AppendMessagesResponse(results=map(self._result_maker(), receipts)).SerializeToString()
+
+    def _append_plainly(self, data: bytes, born_host: Host) -> list[AppendReceipt]:
+        try:
+            request = pb.AppendMessagesRequest.FromString(data)
+        except DecodeError as error:
+            raise InvalidArgumentError(f"the request is no AppendMessagesRequest: {error}", field="request") from error
         if request.flush not in SYNC_BY_FLUSH_MODE:
             raise InvalidArgumentError(f"flush {request.flush} is no FlushMode", field="flush")
-        receipts = self._log.append_messages(
-            request.messages, sync=SYNC_BY_FLUSH_MODE[request.flush], born_host=born_host
+        return self._log.append_messages(
+            request.messages,
+            sync=SYNC_BY_FLUSH_MODE[request.flush],
+            born_host=born_host,
+            deduplicate=request.deduplicate,
         )
-        to_result = self._result_maker()
-        return [to_result(receipt) for receipt in receipts]
 
     def _result_maker(self) -> Callable[[AppendReceipt], message_pb2.AppendResult]:
         prefix, broker_name, result = self._id_prefix, self._broker_name, message_pb2.AppendResult
@@ -191,18 +231,29 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
                 commit_log_offset=offset,
                 store_time=millis_to_timestamp(receipt.store_time_millis),
                 broker_name=broker_name,
+                deduplicated=receipt.deduplicated,
             )
 
         return make
 
 
+def add_to_server(servicer: CommitLogServicer, server: grpc.Server) -> None:
+    """Serve everything, appends as bytes."""
+    add_with_raw(pb_grpc.add_CommitLogServiceServicer_to_server, servicer, servicer.handlers(), server)
+
+
 def _reput_response(batch: ReputBatch) -> pb.ReputResponse:
-    return pb.ReputResponse(
+    response = pb.ReputResponse(
         requests=map(dispatch_to_proto, batch.requests),
         next_offset=batch.next_offset,
         log_first_offset=batch.log_first_offset,
         log_end_offset=batch.log_end_offset,
     )
+    if batch.columns is not None and len(batch.columns):
+        from services.reput_columns import columns_to_proto  # an idle log does without numpy
+
+        response.columns.CopyFrom(columns_to_proto(batch.columns))
+    return response
 
 
 def _retention_event(event: RetentionEvent) -> pb.RetentionEvent:
@@ -216,9 +267,10 @@ def _retention_event(event: RetentionEvent) -> pb.RetentionEvent:
     )
 
 
-def _peer(context: grpc.ServicerContext) -> Host:
+@lru_cache(maxsize=4096)
+def _peer(peer: str) -> Host:
     """The caller's address, for `born_host`; a caller without one (a unix socket) gets a loopback address, port 0."""
-    kind, _, address = context.peer().partition(":")
+    kind, _, address = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return UNKNOWN_HOST
     try:

@@ -1,5 +1,9 @@
 """Runs the consumequeue service: `python -m consumequeue_svc`."""
 
+import services.light_imports  # noqa: F401  # first of all
+
+# isort: split
+
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,11 +14,15 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import refuse_rocksdb, saved_file_size_bytes
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.settings import ConsumeQueueSettings
+from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services.builder_process import BuilderProcess, LogRange
 from services.clients.commitlog import CommitLogClient
+from services.lookup_calls import Lookup
+from services.lookup_server import serve_lookups
 from services.server import ServiceServer, main
 from services.settings import Origins
+from store.builders.checkpoint_thread import CheckpointThread
 from store.builders.progress import BuilderProgress
 from store.errors import StoreError
 from store.files.abort import has_abort_marker
@@ -49,7 +57,13 @@ class QueuePart:
     def open(self, log: LogRange, *, drop_cache: bool) -> ConsumeQueueBuilder:
         """See BuilderPart."""
         table = ConsumeQueueTable(self._settings.store, self._fs, self._file_size_bytes())
-        builder = ConsumeQueueBuilder(table, self._checkpoint, progress=self._progress, on_flushed=self.on_flushed)
+        builder = ConsumeQueueBuilder(
+            table,
+            self._checkpoint,
+            progress=self._progress,
+            on_flushed=self.on_flushed,
+            checkpointer=CheckpointThread("consumequeue-checkpoint"),
+        )
         try:
             table.load(drop_cache=drop_cache)
             builder.recover(
@@ -101,10 +115,13 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
         server.set_serving,
         server.stopping,
         read_only=settings.read_only,
+        on_settled=server.note_ready,
     )
     part.on_flushed = process.flushed
     servicer.state = process.state
     server.add("reput.consumequeue.v1.ConsumeQueueService", pb_grpc.add_ConsumeQueueServiceServicer_to_server, servicer)
+    lookups = {Lookup.GET_QUEUE_UNITS: (pb.GetQueueUnitsRequest, servicer.GetQueueUnits)}
+    serve_lookups(settings.address, lookups, server)
     server.on_stop(process.stop)
     server.in_background(process.run)
 

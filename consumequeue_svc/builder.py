@@ -3,13 +3,18 @@
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.recovery import Resume, resume, save_checkpoint, save_replay_mark
+from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, resume, save_replay_mark
+from store.builders.checkpoint_thread import Checkpointer
 from store.builders.following_builder import FollowingBuilder
 from store.builders.progress import BuilderProgress
-from store.dispatch import DispatchRequest
+from store.files.json_state import write_json_state
+
+if TYPE_CHECKING:
+    from store.dispatch_columns import DispatchColumns
 
 
 class ConsumeQueueBuilder(FollowingBuilder):
@@ -20,6 +25,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         checkpoint: our own checkpoint file.
         progress: where to say how far it is; None for an own one.
         on_flushed: told the offset (bytes) and the store time (ms, None for none) up to which all is on the disk.
+        checkpointer: see FollowingBuilder.
         clock: seconds, rising.
     """
 
@@ -30,9 +36,10 @@ class ConsumeQueueBuilder(FollowingBuilder):
         *,
         progress: BuilderProgress | None = None,
         on_flushed: Callable[[int, int | None], None] | None = None,
+        checkpointer: Checkpointer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(progress=progress, on_flushed=on_flushed, clock=clock)
+        super().__init__(progress=progress, on_flushed=on_flushed, checkpointer=checkpointer, clock=clock)
         self._table = table
         self._checkpoint = checkpoint
         self._is_replay = False
@@ -74,12 +81,13 @@ class ConsumeQueueBuilder(FollowingBuilder):
     def _may_expire(self) -> bool:
         return not self._is_replay
 
-    def _put(self, requests: Sequence[DispatchRequest]) -> None:
-        self._table.apply(requests, is_replay=self._is_replay)
+    def _put(self, columns: "DispatchColumns") -> None:
+        self._table.apply(columns, is_replay=self._is_replay)
 
     def _reach_end(self, log_first_offset: int) -> bool:
         if not self._is_replay:
             return False
+        self._checkpointer.settle()  # it may be flushing what is now cut off
         self._table.end_replay(log_first_offset)
         self._is_replay = False
         return True
@@ -90,27 +98,21 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._table.mark_all_dirty()
         self._is_replay = True
 
-    def _write_checkpoint(self, *, is_clean: bool) -> None:
-        self._table.flush()
+    def _prepare_checkpoint(self, *, is_clean: bool) -> Callable[[], None]:
+        next_offset, store_time_millis = self.progress.next_offset, self.progress.store_time_millis
         if self._is_replay:
-            save_replay_mark(
-                self._table.fs,
-                self._checkpoint,
-                self._table,
-                self.progress.next_offset,
-                self.progress.store_time_millis,
-                self._last_record,
+            state = replay_state(self._table, next_offset, store_time_millis, self._last_record)
+        else:
+            state = checkpoint_state(
+                self._table, next_offset, store_time_millis, last_record=self._last_record, is_clean=is_clean
             )
-            return
-        save_checkpoint(
-            self._table.fs,
-            self._checkpoint,
-            self._table,
-            self.progress.next_offset,
-            self.progress.store_time_millis,
-            last_record=self._last_record,
-            is_clean=is_clean,
-        )
+        flush = self._table.prepare_flush()
+
+        def write() -> None:
+            flush()
+            write_json_state(self._table.fs, self._checkpoint, state)
+
+        return write
 
     def _hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
         self._hidden = self._table.hide_expired(log_first_offset, file_count_max)

@@ -13,16 +13,20 @@ are compared and kept; whatever differs is written; what is left behind the last
 takes away what was right.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, decode_queue_unit, encode_queue_unit
 from store.format.record import FRAME_SIZE_BYTES_MIN
 from store.readers.open_files import OpenFile, OpenFiles
 from store.readers.queue_reader import QueueUnits, file_offsets
 
+if TYPE_CHECKING:
+    from store.builders.queue_runs import UnitRun
+
+Buffer = bytes | memoryview
 FILLER_BYTES = encode_queue_unit(FILLER)
 FILL_UNIT_COUNT = 16_384
 SCAN_BYTES = 65_536
@@ -68,6 +72,7 @@ class ConsumeQueue:
         self._file_offsets: set[int] = set()
         self._damaged_offsets: set[int] = set()
         self._tail_crc: tuple[int, int] | None = None  # (end, CRC up to there)
+        self._written_path = -1, directory  # (first byte, path) of the file written last
         self.replayed: int | None = None
 
     def load(self) -> None:
@@ -81,7 +86,7 @@ class ConsumeQueue:
                 self.dirty.add(path)
                 self._damaged_offsets.add(offset)
         self._file_offsets = set(offsets)
-        self.units.load()
+        self.units.load(offsets)
 
     def files_on_disk(self) -> list[Path]:
         """The files of its folder, in order; a name that no file of this size can have is somebody else's."""
@@ -104,39 +109,49 @@ class ConsumeQueue:
         """The first byte that the files have room for."""
         return min(self._file_offsets, default=0)
 
-    def apply(self, placed: list[tuple[int, bytes]], *, is_replay: bool) -> Applied:
-        """Writes units, given with their positions in log order.
+    def apply(self, runs: "Iterable[UnitRun]", *, is_replay: bool) -> Applied:
+        """Writes units, given in log order as runs of consecutive positions.
 
         Args:
-            placed: position and 20 bytes of each.
+            runs: see UnitRun.
             is_replay: compare with what is there, see the top of this file.
         """
         dropped = filled = 0
         refused: list[tuple[int, int]] = []
-        run: list[bytes] = []
-        run_at = expected = self._expected(is_replay=is_replay)
-        for position, unit in placed:
-            if expected is None or position > expected or (position == 0 and expected > 0):
-                self._write(run_at, run)
-                if not self._can_be(position, unit, expected):
-                    refused.append((position, decode_queue_unit(unit).commit_log_offset))
-                    run, run_at = [], expected
+        parts: list[Buffer] = []
+        parts_at = expected = self._expected(is_replay=is_replay)
+        for run in runs:
+            position, units = run
+            while units:
+                first = units[:UNIT_SIZE_BYTES]
+                if expected is not None and position < expected and position != 0:
+                    count = min(expected - position, len(units) // UNIT_SIZE_BYTES)
+                    dropped += count
+                    position, units = position + count, units[count * UNIT_SIZE_BYTES :]
                     continue
-                if expected is not None and position == 0:
-                    if not is_replay and self.units.begin == 0 and self.units.read_bytes(0, 1) == unit:
-                        dropped += 1  # the same record once more
-                        run, run_at = [], expected
+                if expected is None or position != expected:
+                    self._write(parts_at, parts)
+                    parts, parts_at = [], expected
+                    is_taken = False
+                    if not self._can_be(position, first, expected):
+                        refused.append((position, decode_queue_unit(first).commit_log_offset))
+                        is_taken = True
+                    elif expected is not None and position == 0:
+                        if not is_replay and self.units.begin == 0 and self.units.read_bytes(0, 1) == first:
+                            dropped += 1  # the same record once more
+                            is_taken = True
+                        else:
+                            self._clear()
+                            expected = None
+                    if is_taken:
+                        position, units = position + 1, units[UNIT_SIZE_BYTES:]
                         continue
-                    self._clear()
-                    expected = None
-                filled += self._fill_before(position, expected)
-                run, run_at, expected = [], position, position
-            elif position < expected:
-                dropped += 1
-                continue
-            run.append(unit)
-            expected += 1
-        self._write(run_at, run)
+                    filled += self._fill_before(position, expected)
+                    parts_at = expected = position
+                parts.append(units)
+                expected += len(units) // UNIT_SIZE_BYTES
+                break
+        self._write(parts_at, parts)
         if is_replay:
             self.replayed = expected
         return Applied(dropped, filled, tuple(refused))
@@ -233,7 +248,7 @@ class ConsumeQueue:
             return self.replayed
         return self.units.end if self._file_offsets else None
 
-    def _can_be(self, position: int, unit: bytes, expected: int | None) -> bool:
+    def _can_be(self, position: int, unit: Buffer, expected: int | None) -> bool:
         """Whether the log has room for the records that a gap before this one would stand for.
 
         A record without a `__CRC32#` may say anything; a high bit that rotted would have gigabytes of fillers written.
@@ -264,13 +279,13 @@ class ConsumeQueue:
             expected += count
         return filled
 
-    def _write(self, position: int | None, run: list[bytes]) -> None:
-        if not run or position is None:
+    def _write(self, position: int | None, parts: Sequence[Buffer]) -> None:
+        if not parts or position is None:
             return
         self._tail_crc = None
-        data = b"".join(run)
+        data = b"".join(parts)
         if position < self.units.end:
-            present = self.units.read_bytes(position, min(position + len(run), self.units.end))
+            present = self.units.read_bytes(position, min(position + len(data) // UNIT_SIZE_BYTES, self.units.end))
             if data.startswith(present):
                 # Already there: only what lies behind is new.
                 position += len(present) // UNIT_SIZE_BYTES
@@ -286,7 +301,9 @@ class ConsumeQueue:
         self.units.end = max(self.units.end, byte // UNIT_SIZE_BYTES)
 
     def _file(self, first_byte: int) -> OpenFile:
-        path = self.units.path_of(first_byte)
+        if self._written_path[0] != first_byte:
+            self._written_path = first_byte, self.units.path_of(first_byte)
+        path = self._written_path[1]  # the same object each time: a path takes longer to make and compare than a unit
         self.dirty.add(path)
         if first_byte in self._file_offsets:
             return self._files.get(path, writing=True)
@@ -301,7 +318,7 @@ class ConsumeQueue:
         at = self._files.fs.next_data(file.fd, position)
         while at is not None:
             data = file.read(at, SCAN_BYTES)
-            if data.strip(b"\0"):
+            if data != bytes(len(data)):
                 return True
             if not data:
                 return False

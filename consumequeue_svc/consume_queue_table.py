@@ -1,20 +1,22 @@
 """All consume queues of a store root: found at the start, made at their first unit, flushed together."""
 
 import logging
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from consumequeue_svc.consume_queue import ConsumeQueue
-from store.builders.queue_units import place_unit
-from store.dispatch import DispatchRequest
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError
 from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
 from store.format.paths import queue_dir
 from store.readers.open_files import OpenFiles
 from store.readers.queue_reader import list_queue_ids
+
+if TYPE_CHECKING:
+    from store.dispatch_columns import DispatchColumns
 
 QueueId = tuple[str, int]
 _log = logging.getLogger("reput.consumequeue")
@@ -83,14 +85,12 @@ class ConsumeQueueTable:
             )
         raise TopicNotFoundError(f"topic {topic!r} has no queue in this store", topic=topic)
 
-    def apply(self, requests: Iterable[DispatchRequest], *, is_replay: bool = False) -> None:
+    def apply(self, columns: "DispatchColumns", *, is_replay: bool = False) -> None:
         """Writes the units of records, given in log order."""
-        by_queue: defaultdict[QueueId, list[tuple[int, bytes]]] = defaultdict(list)
-        for request in requests:
-            placed = place_unit(request)
-            if placed is not None:
-                by_queue[placed.topic, placed.queue_id].append((placed.queue_offset, placed.unit))
-        for queue_id, units in by_queue.items():
+        from store.builders.queue_runs import place_runs  # not before there is a record: numpy takes memory
+
+        for topic, number, runs in place_runs(columns):
+            queue_id = topic, number
             if queue_id in self._refused:
                 continue
             queue = self._queues.get(queue_id)
@@ -102,7 +102,7 @@ class ConsumeQueueTable:
                     self._refused.add(queue_id)
                     _log.error("queue refused: %s", error.message)
                     continue
-            applied = queue.apply(units, is_replay=is_replay)
+            applied = queue.apply(runs, is_replay=is_replay)
             if applied.dropped_count and not is_replay:
                 _log.warning("%s: %d messages whose position was taken were left out", queue_id, applied.dropped_count)
             for position, commit_log_offset in applied.refused:
@@ -158,17 +158,28 @@ class ConsumeQueueTable:
 
     def flush(self) -> None:
         """Everything written is on the disk afterwards, or FlushFailedError."""
+        self.prepare_flush()()
+
+    def prepare_flush(self) -> Callable[[], None]:
+        """What flushes everything written so far; may be called on any thread, while more is written."""
+        dirty: list[Path] = []
         directories: set[Path] = set()
         for queue in [*self._all(), *self._emptied]:
-            for path in sorted(queue.dirty):
-                self._files.get(path).flush()
+            dirty.extend(sorted(queue.dirty))
             queue.dirty.clear()
             directories |= queue.dirty_directories
             queue.dirty_directories.clear()
-        for directory in sorted(directories):
-            if self.fs.is_dir(directory):
-                self.fs.fsync_dir(directory)
         self._emptied.clear()
+
+        def flush() -> None:
+            for path in dirty:
+                with suppress(FileNotFoundError):  # its queue began anew meanwhile
+                    self._files.get(path).flush()
+            for directory in sorted(directories):
+                if self.fs.is_dir(directory):
+                    self.fs.fsync_dir(directory)
+
+        return flush
 
     def next_log_offset(self) -> int:
         """The first byte of the log behind the newest record that any queue has; 0 for none."""

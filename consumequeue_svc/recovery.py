@@ -64,22 +64,20 @@ def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def save_checkpoint(
-    fs: FileSystem,
-    path: Path,
+def checkpoint_state(
     table: ConsumeQueueTable,
     next_offset: int,
     store_time_millis: int,
     *,
     last_record: LastRecord | None,
     is_clean: bool,
-) -> None:
-    """Writes down that everything before an offset is applied and flushed."""
+) -> dict[str, Any]:
+    """What a checkpoint says: everything before an offset is applied; true once what is written now is flushed."""
     queues: dict[str, list[list[int]]] = {}
     for (topic, queue_id), queue in table.items():
         row = [queue_id, queue.first_file_offset, queue.units.end, queue.tail_crc()]
         queues.setdefault(topic, []).append(row)
-    state = {
+    return {
         "version": VERSION,
         "next_offset": next_offset,
         "store_time_millis": store_time_millis,
@@ -88,24 +86,23 @@ def save_checkpoint(
         "file_size_bytes": table.file_size_bytes,
         "queues": queues,
     }
-    write_json_state(fs, path, state)
 
 
-def save_replay_mark(
-    fs: FileSystem,
-    path: Path,
-    table: ConsumeQueueTable,
-    next_offset: int = -1,
-    store_time_millis: int = 0,
-    last_record: LastRecord | None = None,
-) -> None:
-    """Writes down that a replay runs and how far it is: what it has not confirmed cannot be relied on."""
+def save_replay_mark(fs: FileSystem, path: Path, table: ConsumeQueueTable) -> None:
+    """Writes down that a replay begins: what it has not confirmed cannot be relied on."""
+    write_json_state(fs, path, replay_state(table, -1, 0, None))
+
+
+def replay_state(
+    table: ConsumeQueueTable, next_offset: int, store_time_millis: int, last_record: LastRecord | None
+) -> dict[str, Any]:
+    """What the checkpoint of a running replay says: how far each queue is confirmed; true once that is flushed."""
     queues: dict[str, list[list[int]]] = {}
     for (topic, queue_id), queue in table.items():
         if queue.replayed is not None:
             row = [queue_id, queue.first_file_offset, queue.replayed, queue.units.tail_crc(queue.replayed)]
             queues.setdefault(topic, []).append(row)
-    state = {
+    return {
         "version": VERSION,
         "next_offset": next_offset,
         "store_time_millis": store_time_millis,
@@ -115,7 +112,6 @@ def save_replay_mark(
         "file_size_bytes": table.file_size_bytes,
         "queues": queues,
     }
-    write_json_state(fs, path, state)
 
 
 def resume(

@@ -8,6 +8,8 @@ Rules of this file:
 - A clean end goes against the flow of a request: gateway first, then the builders, then the commit log, so that nobody
   calls into a service that has already gone.
 - A child that ends unasked ends the stack, with that child's exit code.
+- How far the children are, they say by files in that directory: this process speaks no gRPC, which would take 30 MiB for as
+  long as it lives and a tenth of the start. Only a long recovery, to be shown, is asked about.
 """
 
 import contextlib
@@ -23,12 +25,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
 
 from deploy.progress import RecoveryDisplay
-
-if TYPE_CHECKING:
-    import grpc
 
 STOP_ORDER = (("gateway",), ("consumequeue", "index"), ("commitlog",))
 MODULES = {
@@ -47,9 +45,8 @@ GATEWAY_PORT_DEFAULT = 8081
 DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have a flush to finish
 POLL_SECONDS = 0.02
 PROBE_SECONDS_MAX = 1.0
-# Opening queues or index takes well under a second for each GiB of them; whoever has more of it sees it in `reput status`.
+# Opening queues and index takes tenths of a second; one that takes longer shows in `reput status`.
 OPEN_SECONDS_MAX = 10.0
-NOT_OPEN_STATES = ("waiting", "recovering")
 SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107 (sockaddr_un), of which we keep some for the names
 CLIENT_VARIABLES = ("REPUT_ADDRESS",)  # settings of the command, of no service
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
@@ -160,20 +157,24 @@ class LocalStack:
             self._port_file.unlink(missing_ok=True)
         listen = self._listen_addresses(scratch)
         address_files = {name: scratch / f"{name}.address" for name in MODULES}
+        ready_files = {name: scratch / f"{name}.ready" for name in MODULES}
         known = {name: address for name, address in listen.items() if address.startswith("unix:")}
         for name in MODULES:
             # A service on a port may have been told port 0: who calls it must know which one it took.
             for callee in CALLEES[name]:
                 if callee not in known:
                     known[callee] = self._bound_address(callee, address_files[callee])
-            self._spawn(name, self._settings(name, listen[name], address_files[name], known))
+            settings = self._settings(name, listen[name], known)
+            settings["REPUT_ADDRESS_FILE"] = str(address_files[name])
+            settings["REPUT_READY_FILE"] = str(ready_files[name])
+            self._spawn(name, settings)
         self.addresses = {name: self._bound_address(name, path) for name, path in address_files.items()}
-        self._wait_until_answering()
+        self._wait_until_ready(ready_files)
         if self._port_file:
             _write_by_rename(self._port_file, json.dumps(self.addresses) + "\n")
 
     def _listen_addresses(self, scratch: pathlib.Path) -> dict[str, str]:
-        from services.settings import DEFAULT, config_rows
+        from services.setting_sources import DEFAULT, config_rows
 
         rows, _ = config_rows(environ=self._environ)
         set_rows = {
@@ -188,15 +189,12 @@ class LocalStack:
             listen["gateway"] = f"127.0.0.1:{port}"
         return listen
 
-    def _settings(
-        self, name: str, address: str, address_file: pathlib.Path, known: Mapping[str, str]
-    ) -> dict[str, str]:
+    def _settings(self, name: str, address: str, known: Mapping[str, str]) -> dict[str, str]:
         settings = dict(self._environ)
         settings["REPUT_STORE"] = str(self._store)
         if self._read_only:
             settings["REPUT_READ_ONLY"] = "true"
         settings[f"REPUT_{name.upper()}_ADDRESS"] = address
-        settings["REPUT_ADDRESS_FILE"] = str(address_file)
         settings["REPUT_PARENT_PID"] = str(os.getpid())
         for callee, callee_address in known.items():
             if callee != name:
@@ -222,51 +220,27 @@ class LocalStack:
                 return address_file.read_text(encoding="utf-8").strip()
             self._check(timeout_seconds=POLL_SECONDS)
 
-    def _wait_until_answering(self) -> None:
-        """Every port answers a health check, the log is recovered, and queues and index are open: queries are answered."""
-        import grpc
-        from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-        for name, address in self.addresses.items():
-            with grpc.insecure_channel(address) as channel, RecoveryDisplay(say) as display:
-                health = health_pb2_grpc.HealthStub(channel)
-                while True:
-                    with contextlib.suppress(grpc.RpcError):
-                        answer = health.Check(health_pb2.HealthCheckRequest(), timeout=PROBE_SECONDS_MAX)
-                        if name != "commitlog" or answer.status == health_pb2.HealthCheckResponse.SERVING:
-                            break
-                        if display.wants_update():
-                            self._show_recovery(channel, display)
-                    self._check(timeout_seconds=POLL_SECONDS)
-                self._wait_until_open(name, channel)
-
-    def _wait_until_open(self, name: str, channel: "grpc.Channel") -> None:
-        import grpc
-
-        from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
-        from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as queue_grpc
-        from reput.index.v1 import index_service_pb2 as index_pb
-        from reput.index.v1 import index_service_pb2_grpc as index_grpc
-
-        if name not in ("consumequeue", "index"):
-            return
-        is_queue = name == "consumequeue"
-        stub: Any = queue_grpc.ConsumeQueueServiceStub(channel) if is_queue else index_grpc.IndexServiceStub(channel)
-        request = queue_pb.GetStatusRequest() if is_queue else index_pb.GetStatusRequest()
+    def _wait_until_ready(self, ready_files: Mapping[str, pathlib.Path]) -> None:
+        """The log is recovered, and queues and index are open or not to be opened: queries are answered."""
+        with RecoveryDisplay(say) as display:
+            while not ready_files["commitlog"].exists():
+                if display.wants_update():
+                    self._show_recovery(display)
+                self._check(timeout_seconds=POLL_SECONDS)
         deadline = time.monotonic() + OPEN_SECONDS_MAX
-        while time.monotonic() < deadline:
-            with contextlib.suppress(grpc.RpcError):
-                if stub.GetStatus(request, timeout=PROBE_SECONDS_MAX).state not in NOT_OPEN_STATES:
-                    return
-            self._check(timeout_seconds=POLL_SECONDS)
+        for ready_file in ready_files.values():
+            while not ready_file.exists() and time.monotonic() < deadline:
+                self._check(timeout_seconds=POLL_SECONDS)
 
-    @staticmethod
-    def _show_recovery(channel: "grpc.Channel", display: RecoveryDisplay) -> None:
+    def _show_recovery(self, display: RecoveryDisplay) -> None:
+        import grpc
+
         from reput.commitlog.v1 import commitlog_service_pb2 as pb
         from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 
-        status = pb_grpc.CommitLogServiceStub(channel).GetStatus(pb.GetStatusRequest(), timeout=PROBE_SECONDS_MAX)
-        display.update(status.recovery)
+        with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(self.addresses["commitlog"]) as channel:
+            stub = pb_grpc.CommitLogServiceStub(channel)
+            display.update(stub.GetStatus(pb.GetStatusRequest(), timeout=PROBE_SECONDS_MAX).recovery)
 
     def _check(self, timeout_seconds: float | None) -> None:
         ready, _, _ = select.select([self._wakeups], [], [], timeout_seconds)

@@ -1,15 +1,12 @@
-"""GatewayService: the RPCs, each read, asked of the queries and answered; appends go on to a commitlog as raw bytes."""
+"""GatewayService: the RPCs, each read, asked of the queries and answered; appends take their own way (append_forwarder.py)."""
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import NoReturn
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
-from grpc_status import rpc_status
 
-from gateway.answer_gate import AnswerGate
+from gateway.append_forwarder import AppendForwarder
 from gateway.completeness import Completeness, ShardOutcome
 from gateway.deadline import Deadline
 from gateway.limits import BODY_CHUNK_BYTES
@@ -29,14 +26,10 @@ from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from services.deadline import remaining_seconds
-from services.status import from_rpc_error, status_of, to_status
+from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError
 
 QUERY_SECONDS_DEFAULT = 30.0
-APPEND_SECONDS_DEFAULT = 60.0
-# Deadlines further away than this are gRPC's "never".
-STREAM_SECONDS_MAX = 86_400.0
-COMMITLOG_SERVICE = "/reput.commitlog.v1.CommitLogService/"
 BOUNDARIES = {
     pb.BOUNDARY_UNSPECIFIED: Boundary.LOWER,
     pb.BOUNDARY_LOWER: Boundary.LOWER,
@@ -205,67 +198,6 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         return response
 
 
-class AppendForwarder:
-    """Hands appends to the shards' commitlogs in turn, as the bytes that came: their messages are the same on the wire.
-
-    What a commitlog refuses arrives unchanged, trailers included. Nothing is tried again: an append is not idempotent.
-
-    Args:
-        channels: to the commitlogs.
-    """
-
-    def __init__(self, channels: Sequence[grpc.Channel]) -> None:
-        self._unary = itertools.cycle(
-            [channel.unary_unary(COMMITLOG_SERVICE + "AppendMessages") for channel in channels]
-        )
-        self._two_way = itertools.cycle(
-            [channel.stream_stream(COMMITLOG_SERVICE + "AppendMessageStream") for channel in channels]
-        )
-
-    def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
-        """The handlers, without serializers: requests and responses stay bytes."""
-        return {
-            "AppendMessages": grpc.unary_unary_rpc_method_handler(self.append_messages),
-            "AppendMessageStream": grpc.stream_stream_rpc_method_handler(self.append_message_stream),
-        }
-
-    def append_messages(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        """One request, one response."""
-        try:
-            response: bytes = next(self._unary)(request, timeout=remaining_seconds(context, APPEND_SECONDS_DEFAULT))
-        except grpc.RpcError as rpc_error:
-            _pass_on(rpc_error, context)
-        return response
-
-    def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """A stream for a stream.
-
-        gRPC takes a request from the caller only when the one before was sent on, and a response only when the one
-        before was taken; and no request is taken while many of its forerunners' responses were not. So for a caller who
-        does not read, no request is held here. The end of the requests is passed on; when either side gives up, so does
-        the other.
-        """
-        remaining = context.time_remaining()
-        timeout = remaining if remaining is not None and remaining < STREAM_SECONDS_MAX else None
-        gate = AnswerGate(requests)
-        call = next(self._two_way)(gate, timeout=timeout)
-
-        def end() -> None:
-            gate.close()
-            call.cancel()
-
-        if not context.add_callback(end):
-            end()
-        try:
-            for response in call:
-                yield response
-                gate.answered()
-        except grpc.RpcError as rpc_error:
-            _pass_on(rpc_error, context)
-        finally:
-            end()
-
-
 def add_to_server(servicer: GatewayServicer, forwarder: AppendForwarder, server: grpc.Server) -> None:
     """Serve the queries by the generated handlers and the appends by the forwarder's.
 
@@ -291,15 +223,6 @@ class _HandlerCollector:
     def add_registered_method_handlers(self, service_name: str, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
         """Keep them."""
         self.handlers_by_service[service_name] = handlers
-
-
-def _pass_on(rpc_error: grpc.RpcError, context: grpc.ServicerContext) -> NoReturn:
-    """End the call as the call behind it ended."""
-    status = status_of(rpc_error)
-    if status is None:
-        raise from_rpc_error(rpc_error, "commitlog") from rpc_error
-    context.abort_with_status(rpc_status.to_status(status))
-    raise AssertionError("abort_with_status returned")
 
 
 def _deadline(context: grpc.ServicerContext) -> Deadline:

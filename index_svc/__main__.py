@@ -1,5 +1,9 @@
 """Runs the index service: `python -m index_svc`."""
 
+import services.light_imports  # noqa: F401  # first of all
+
+# isort: split
+
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +15,17 @@ from index_svc.index_file_set import IndexFileSet
 from index_svc.recovery import saved_layout
 from index_svc.servicer import IndexServicer
 from index_svc.settings import IndexSettings
+from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
 from services.builder_process import BuilderProcess, LogRange
 from services.clients.commitlog import CommitLogClient
+from services.lookup_calls import Lookup
+from services.lookup_server import serve_lookups
 from services.server import ServiceServer, main
 from services.settings import Origins
-from store.builders.index_keys import index_keys
+from store.builders.checkpoint_thread import CheckpointThread
 from store.builders.progress import BuilderProgress
+from store.dispatch_columns import DispatchColumns
 from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
 from store.format.paths import own_state_dir
@@ -56,7 +64,13 @@ class IndexPart:
     def open(self, log: LogRange, *, drop_cache: bool) -> IndexBuilder:
         """See BuilderPart."""
         files = self._files()
-        builder = IndexBuilder(files, self._checkpoint, progress=self._progress, on_flushed=self.on_flushed)
+        builder = IndexBuilder(
+            files,
+            self._checkpoint,
+            progress=self._progress,
+            on_flushed=self.on_flushed,
+            checkpointer=CheckpointThread("index-checkpoint"),
+        )
         try:
             if drop_cache:
                 files.drop_cache()
@@ -104,14 +118,23 @@ class IndexPart:
         stream = self._client.reput(offset, FIRST_BATCH_BYTES)
         try:
             for batch in stream:
-                for request in batch.requests:
-                    if request.commit_log_offset > offset and index_keys(request):
-                        return request.commit_log_offset
+                found = _first_with_keys(batch.columns, offset)
+                if found is not None:
+                    return found
                 if batch.next_offset >= log.end_offset:
                     return None
         finally:
             stream.cancel()
         return None
+
+
+def _first_with_keys(columns: DispatchColumns | None, offset: int) -> int | None:
+    """The first record behind an offset that has keys."""
+    if columns is None:
+        return None
+    offsets = columns.commit_log_offsets[columns.key_records]
+    found = offsets[offsets > offset]
+    return int(found[0]) if len(found) else None
 
 
 def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> None:
@@ -130,11 +153,13 @@ def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> N
         server.set_serving,
         server.stopping,
         read_only=settings.read_only,
+        on_settled=server.note_ready,
         open_unbuilt=None if settings.enabled else part.open_unbuilt,
     )
     part.on_flushed = process.flushed
     servicer.state = process.state
     server.add("reput.index.v1.IndexService", pb_grpc.add_IndexServiceServicer_to_server, servicer)
+    serve_lookups(settings.address, {Lookup.SEARCH_KEY: (pb.SearchKeyRequest, servicer.SearchKey)}, server)
     server.on_stop(process.stop)
     server.in_background(process.run)
 

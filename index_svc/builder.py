@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from index_svc.index_file_set import IndexFileSet
-from index_svc.recovery import FirstIndexed, resume, save_checkpoint, save_rebuild_mark
+from index_svc.recovery import FirstIndexed, checkpoint_state, resume, save_rebuild_mark
+from store.builders.checkpoint_thread import Checkpointer
 from store.builders.following_builder import FollowingBuilder
 from store.builders.progress import BuilderProgress
-from store.dispatch import DispatchRequest
+from store.dispatch_columns import DispatchColumns
+from store.files.json_state import write_json_state
 
 
 class IndexBuilder(FollowingBuilder):
@@ -23,6 +25,7 @@ class IndexBuilder(FollowingBuilder):
         checkpoint: our own checkpoint file.
         progress: where to say how far it is; None for an own one.
         on_flushed: told the offset (bytes) and the store time (ms, None for none) up to which all is on the disk.
+        checkpointer: see FollowingBuilder.
         clock: seconds, rising.
     """
 
@@ -33,9 +36,10 @@ class IndexBuilder(FollowingBuilder):
         *,
         progress: BuilderProgress | None = None,
         on_flushed: Callable[[int, int | None], None] | None = None,
+        checkpointer: Checkpointer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(progress=progress, on_flushed=on_flushed, clock=clock)
+        super().__init__(progress=progress, on_flushed=on_flushed, checkpointer=checkpointer, clock=clock)
         self._files = files
         self._checkpoint = checkpoint
 
@@ -58,24 +62,28 @@ class IndexBuilder(FollowingBuilder):
         self.progress.see_log(log_first_offset, log_end_offset)
         self.progress.advance(found.next_offset)
 
-    def _put(self, requests: Sequence[DispatchRequest]) -> None:
-        self._files.apply(requests)
+    def _put(self, columns: DispatchColumns) -> None:
+        self._files.apply(columns)
 
     def _start_over(self) -> None:
         save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout)
         self._files.clear()
 
-    def _write_checkpoint(self, *, is_clean: bool) -> None:
-        self._files.flush()
-        save_checkpoint(
-            self._files.fs,
-            self._checkpoint,
+    def _prepare_checkpoint(self, *, is_clean: bool) -> Callable[[], None]:
+        state = checkpoint_state(
             self._files,
             self.progress.next_offset,
             self.progress.store_time_millis,
             last_record=self._last_record,
             is_clean=is_clean,
         )
+        flush = self._files.prepare_flush()
+
+        def write() -> None:
+            flush()
+            write_json_state(self._files.fs, self._checkpoint, state)
+
+        return write
 
     def _hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
         return self._files.hide_expired(log_first_offset, file_count_max)

@@ -6,12 +6,13 @@ left, which `recovery.py` cuts back to the checkpoint.
 """
 
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 
 import numpy as np
 
-from store.builders.index_state import Heads, IndexFileState, Ints, heads_from_entries
+from store.builders.index_state import ENTRY_DTYPE, Heads, IndexFileState, Ints, heads_from_entries
 from store.format.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
@@ -24,6 +25,7 @@ from store.readers.index_reader import IndexFileView, IndexLayout
 from store.readers.open_files import OpenFiles
 
 PAGE_SLOT_COUNT = 1024
+PAGE_GAP_COUNT_MAX = 16  # unchanged pages between changed ones are written along: cheaper than one more call
 ENTRY_CHUNK_COUNT = 1 << 18
 # What a checkpoint remembers of the file's end: enough to see another file of the same length, cheap to read.
 TAIL_ENTRY_COUNT = 16
@@ -47,6 +49,8 @@ class IndexFile:
         self._lock = Lock()
         self._dirty_pages = np.zeros(-(-layout.slot_count // PAGE_SLOT_COUNT), dtype=bool)
         self._is_dirty = True
+        self._flushed = Event()  # no flush is under way
+        self._flushed.set()
 
     @classmethod
     def create(cls, files: OpenFiles, path: Path, layout: IndexLayout, before: IndexHeader | None) -> "IndexFile":
@@ -63,25 +67,34 @@ class IndexFile:
     @classmethod
     def reopen(cls, files: OpenFiles, path: Path, layout: IndexLayout, header: IndexHeader) -> "IndexFile":
         """A file whose slots on the disk are right for its header."""
-        data = (
-            files.get(path).read(HEADER_SIZE, layout.slot_count * SLOT_SIZE).ljust(layout.slot_count * SLOT_SIZE, b"\0")
-        )
-        heads = np.frombuffer(data, dtype=">i4").astype(np.int32)
+        heads = _read_heads(files, path, layout)
         return cls(files, path, layout, IndexFileState(layout.slot_count, layout.entry_count_max, header, heads))
 
     @classmethod
-    def cut_back(cls, files: OpenFiles, path: Path, layout: IndexLayout, header: IndexHeader) -> "IndexFile":
-        """A file of which only the entries that a header counts can be trusted: slots are made from them."""
-        heads: Heads = np.zeros(layout.slot_count, dtype=np.int32)
+    def cut_back(
+        cls, files: OpenFiles, path: Path, layout: IndexLayout, header: IndexHeader, slots_crc: int | None = None
+    ) -> "IndexFile":
+        """A file of which only the entries that a header counts can be trusted.
+
+        Args:
+            files: opens it.
+            path: the file.
+            layout: how it is divided.
+            header: how it was when everything before was flushed.
+            slots_crc: what `slots_crc()` was then; None when nobody knows.
+        """
         count = max(header.entry_count, 1)
-        file = files.get(path, writing=True)
-        for first in range(1, count, ENTRY_CHUNK_COUNT):
-            size = min(ENTRY_CHUNK_COUNT, count - first) * ENTRY_SIZE
-            heads_from_entries(
-                layout.slot_count, file.read(entry_position(first, layout.slot_count), size), first, heads
-            )
-        file.zero_from(entry_position(count, layout.slot_count), layout.file_size_bytes)
+        found = heads = _read_heads(files, path, layout)
+        if slots_crc is not None:
+            heads = _without_entries_from(files, path, layout, count, found)
+        if slots_crc is None or zlib.crc32(heads.data) != slots_crc:
+            heads = _heads_from_all_entries(files, path, layout, count)
         index_file = cls(files, path, layout, IndexFileState(layout.slot_count, layout.entry_count_max, header, heads))
+        index_file._dirty_pages[np.flatnonzero(heads != found) // PAGE_SLOT_COUNT] = True
+        # Slots before entries: a kill in between must find the entries by which the slots are undone.
+        index_file._write_slots()
+        files.get(path, writing=True).zero_from(entry_position(count, layout.slot_count), layout.file_size_bytes)
+        # What was found may stand in memory alone, behind a refused flush that nobody lived to tell.
         index_file._dirty_pages[:] = True
         return index_file
 
@@ -99,19 +112,53 @@ class IndexFile:
 
     def flush(self) -> None:
         """The file on the disk is whole afterwards, or FlushFailedError."""
+        self.prepare_flush()()
+
+    def prepare_flush(self) -> Callable[[], None]:
+        """What brings the file to the disk as it is now; may be called on any thread, while more keys are put.
+
+        It keeps a copy of what changed in the slot table, 20 MB at most for 5,000,000 slots. The next flush waits for it.
+        """
+        self._flushed.wait()
         if not self._is_dirty:
-            return
-        file = self._files.get(self.path, writing=True)
-        dirty = np.flatnonzero(self._dirty_pages)
-        if len(dirty):
-            for pages in np.split(dirty, np.flatnonzero(np.diff(dirty) > 1) + 1):
-                begin, end = int(pages[0]) * PAGE_SLOT_COUNT, (int(pages[-1]) + 1) * PAGE_SLOT_COUNT
-                data = self.state.heads[begin:end].astype(">i4").tobytes()
-                file.write(HEADER_SIZE + begin * SLOT_SIZE, data)
-        file.write(0, encode_index_header(self.state.header))
-        file.flush()
-        self._dirty_pages[:] = False
+            return lambda: None
+        pages, slots, header = self._dirty_pages, self._changed_slots(), encode_index_header(self.state.header)
+        self._dirty_pages = np.zeros_like(pages)
         self._is_dirty = False
+        self._flushed.clear()
+
+        def flush() -> None:
+            try:
+                file = self._files.get(self.path, writing=True)
+                for position, data in slots:
+                    file.write(position, data)
+                file.write(0, header)
+                file.flush()
+            except BaseException:
+                self._dirty_pages[pages] = self._is_dirty = True
+                raise
+            finally:
+                self._flushed.set()
+
+        return flush
+
+    def _write_slots(self) -> None:
+        """Writes the changed pages of the slot table; they stay marked until a flush has them on the disk."""
+        file = self._files.get(self.path, writing=True)
+        for position, data in self._changed_slots():
+            file.write(position, data)
+
+    def _changed_slots(self) -> list[tuple[int, memoryview]]:
+        """Copies of the changed pages of the slot table, neighbours together, with their positions in the file."""
+        dirty = np.flatnonzero(self._dirty_pages)
+        if not len(dirty):
+            return []
+        changed = []
+        for pages in np.split(dirty, np.flatnonzero(np.diff(dirty) > PAGE_GAP_COUNT_MAX) + 1):
+            begin, end = int(pages[0]) * PAGE_SLOT_COUNT, (int(pages[-1]) + 1) * PAGE_SLOT_COUNT
+            data = self.state.heads[begin:end].astype(">i4").data.cast("B")
+            changed.append((HEADER_SIZE + begin * SLOT_SIZE, data))
+        return changed
 
     def trailing_key_count(self) -> int:
         """How many entries at the end belong to the newest record."""
@@ -125,11 +172,12 @@ class IndexFile:
         return count
 
     def tail_crc(self) -> int:
-        """CRC-32 over the last TAIL_ENTRY_COUNT entries, or as many as there are."""
-        count = self.state.header.entry_count
-        first = max(1, count - TAIL_ENTRY_COUNT)
-        position = entry_position(first, self.layout.slot_count)
-        return zlib.crc32(self._files.get(self.path).read(position, (count - first) * ENTRY_SIZE))
+        """See `tail_crc_of`."""
+        return tail_crc_of(self._files, self.path, self.layout, self.state.header)
+
+    def slots_crc(self) -> int:
+        """CRC-32 over the heads of all slots in memory: 9 ms for the 20 MB of 5,000,000 slots."""
+        return zlib.crc32(self.state.heads.data)
 
     def view(self) -> IndexFileView:
         """To search in, while it is being filled."""
@@ -140,3 +188,48 @@ class IndexFile:
     def _head(self, slot: int) -> int:
         with self._lock:
             return self.state.head(slot)
+
+
+def tail_crc_of(files: OpenFiles, path: Path, layout: IndexLayout, header: IndexHeader) -> int:
+    """CRC-32 over the last TAIL_ENTRY_COUNT entries that a header counts, or as many as there are."""
+    count = max(header.entry_count, 1)
+    first = max(1, count - TAIL_ENTRY_COUNT)
+    position = entry_position(first, layout.slot_count)
+    return zlib.crc32(files.get(path).read(position, (count - first) * ENTRY_SIZE))
+
+
+def _read_heads(files: OpenFiles, path: Path, layout: IndexLayout) -> Heads:
+    """The slot table as it lies in the file."""
+    size_bytes = layout.slot_count * SLOT_SIZE
+    data = files.get(path).read(HEADER_SIZE, size_bytes).ljust(size_bytes, b"\0")
+    return np.frombuffer(data, dtype=">i4").astype(np.int32)
+
+
+def _without_entries_from(files: OpenFiles, path: Path, layout: IndexLayout, count: int, found: Heads) -> Heads:
+    """The heads as they were with `count` entries, where the file holds the entries behind as they were written.
+
+    Of the entries behind, the first of each slot says in `previous` what was the slot's head. They are as many as were
+    written since a checkpoint, whatever the file holds. Whether the file was so kind, only the result shows: after a power
+    cut heads may be on the disk without their entries.
+    """
+    heads = found.copy()
+    end = min(int(found.max(initial=0)) + 1, layout.entry_count_max)
+    file = files.get(path)
+    for first in range(count, end, ENTRY_CHUNK_COUNT):
+        size = min(ENTRY_CHUNK_COUNT, end - first) * ENTRY_SIZE
+        data = file.read(entry_position(first, layout.slot_count), size)
+        entries = np.frombuffer(data, dtype=ENTRY_DTYPE, count=len(data) // ENTRY_SIZE)
+        is_first = (entries["previous"] < count) & (entries["key_hash"] >= 0)
+        slots = entries["key_hash"][is_first].astype(np.int64) % layout.slot_count
+        heads[slots] = entries["previous"][is_first]
+    return heads
+
+
+def _heads_from_all_entries(files: OpenFiles, path: Path, layout: IndexLayout, count: int) -> Heads:
+    """The heads that `count` entries make: 2 s for 20,000,000 of them."""
+    heads: Heads = np.zeros(layout.slot_count, dtype=np.int32)
+    file = files.get(path)
+    for first in range(1, count, ENTRY_CHUNK_COUNT):
+        size = min(ENTRY_CHUNK_COUNT, count - first) * ENTRY_SIZE
+        heads_from_entries(layout.slot_count, file.read(entry_position(first, layout.slot_count), size), first, heads)
+    return heads

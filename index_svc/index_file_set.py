@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from index_svc.index_file import IndexFile
-from store.builders.index_keys import index_keys
-from store.dispatch import DispatchRequest
+from store.builders.index_state import Ints
+from store.dispatch_columns import DispatchColumns
 from store.errors import StoreCorruptedError, StoreError
 from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
-from store.format.index_layout import HEADER_SIZE, IndexHeader, key_hash
+from store.format.index_layout import HEADER_SIZE, IndexHeader
 from store.format.paths import index_dir, index_file_name
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 from store.readers.open_files import OpenFiles
@@ -135,63 +135,59 @@ class IndexFileSet:
         self.applied_offset, self.applied_key_count = -1, 0
         self.remove(self.paths())
 
-    def apply(self, requests: Sequence[DispatchRequest]) -> None:
+    def apply(self, columns: DispatchColumns) -> None:
         """Indexes records, given in log order; what was applied already is passed over."""
-        hashes: list[int] = []
-        offsets: list[int] = []
-        times: list[int] = []
-        room = self.live.state.room if self.live else 0
-        for request in requests:
-            offset = request.commit_log_offset
-            if offset < self.applied_offset:
-                continue
-            keys = index_keys(request)
-            if offset == self.applied_offset and self.applied_offset >= 0 and not hashes:
-                keys = keys[self.applied_key_count :]
-                if not keys:
-                    continue
-            if room <= 0:
-                self._write(hashes, offsets, times)
-                room = self._roll()
-            for key in keys:
-                if room <= 0:
-                    self._write(hashes, offsets, times)
-                    room = self._roll()
-                hashes.append(key_hash(key))
-                offsets.append(offset)
-                times.append(request.store_time_millis)
-                room -= 1
-            if len(hashes) >= WRITE_KEY_COUNT:
-                self._write(hashes, offsets, times)
-        self._write(hashes, offsets, times)
+        columns = columns.behind(self.applied_offset)
+        hashes = columns.key_hashes.astype(np.int64)
+        offsets = columns.commit_log_offsets[columns.key_records]
+        times_millis = columns.store_times_millis[columns.key_records]
+        begin = 0
+        record_count = len(columns)
+        if record_count and int(columns.commit_log_offsets[0]) == self.applied_offset:
+            key_count = int(np.searchsorted(columns.key_records, 1))
+            begin = min(self.applied_key_count, key_count)
+            record_count -= begin == key_count  # nothing is left of it
+        if not record_count:
+            return
+        if self._room <= 0:
+            self._roll()
+        while begin < len(hashes):
+            if self._room <= 0:
+                self._roll()
+            end = min(begin + self._room, begin + WRITE_KEY_COUNT, len(hashes))
+            self._write(hashes[begin:end], offsets[begin:end], times_millis[begin:end])
+            begin = end
+        if self._room <= 0 and int(offsets[-1]) < int(columns.commit_log_offsets[-1]):
+            self._roll()
 
     def flush(self) -> None:
         """Everything applied is on the disk afterwards, or FlushFailedError."""
-        if self.live is not None:
-            self.live.flush()
+        self.prepare_flush()()
+
+    def prepare_flush(self) -> Callable[[], None]:
+        """What flushes everything applied so far; may be called on any thread, while more is applied."""
+        return self.live.prepare_flush() if self.live is not None else lambda: None
 
     def close(self) -> None:
         """Closes all files."""
         self.files.close()
 
-    def _write(self, hashes: list[int], offsets: list[int], times: list[int]) -> None:
-        if not hashes:
-            return
+    @property
+    def _room(self) -> int:
+        """Entries that the newest file still takes."""
+        return self.live.state.room if self.live is not None else 0
+
+    def _write(self, hashes: Ints, offsets: Ints, times_millis: Ints) -> None:
         assert self.live is not None
-        last = offsets[-1]
-        count = self.live.put(
-            np.array(hashes, dtype=np.int64), np.array(offsets, dtype=np.int64), np.array(times, dtype=np.int64)
-        )
+        count = self.live.put(hashes, offsets, times_millis)
         assert count == len(hashes), (count, len(hashes))
-        of_last = len(offsets) - offsets.index(last)
+        last = int(offsets[-1])
+        of_last = count - int(np.searchsorted(offsets, last))
         self.applied_key_count = of_last + (self.applied_key_count if last == self.applied_offset else 0)
         self.applied_offset = last
-        hashes.clear()
-        offsets.clear()
-        times.clear()
 
-    def _roll(self) -> int:
-        """Begins the next file; its room."""
+    def _roll(self) -> None:
+        """Begins the next file."""
         before: IndexHeader | None = None
         full = self.live
         if full is not None:
@@ -211,7 +207,6 @@ class IndexFileSet:
             self._sealed.append(IndexFileView(self.files, full.path, self.layout))
             self._sealed_key_count += full.state.key_count
         self.live = live
-        return live.state.room
 
     def _next_path(self) -> Path:
         name = index_file_name(self._clock_millis())

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from index_svc.index_file import IndexFile
+from index_svc.index_file import IndexFile, tail_crc_of
 from index_svc.index_file_set import IndexFileSet
 from store.builders.last_record import LastRecord
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
@@ -60,6 +60,33 @@ def saved_layout(fs: FileSystem, checkpoint: Path) -> IndexLayout | None:
     return IndexLayout(slot_count, entry_count_max) if slot_count > 0 and entry_count_max > 1 else None
 
 
+def checkpoint_state(
+    files: IndexFileSet,
+    next_offset: int,
+    store_time_millis: int,
+    *,
+    last_record: LastRecord | None,
+    is_clean: bool,
+) -> dict[str, Any]:
+    """What a checkpoint says: everything before an offset is applied; true once what is written now is flushed."""
+    live = files.live
+    return {
+        "version": VERSION,
+        "next_offset": next_offset,
+        "store_time_millis": store_time_millis,
+        "last_record": [last_record.commit_log_offset, last_record.fingerprint] if last_record else None,
+        "clean": is_clean,
+        "slot_count": files.layout.slot_count,
+        "entry_count_max": files.layout.entry_count_max,
+        "files": files.marks(),
+        "header": list(live.state.header) if live is not None else [],
+        "tail_crc": live.tail_crc() if live is not None else 0,
+        "slots_crc": live.slots_crc() if live is not None else 0,
+        "applied_offset": files.applied_offset,
+        "applied_key_count": files.applied_key_count,
+    }
+
+
 def save_checkpoint(
     fs: FileSystem,
     path: Path,
@@ -71,21 +98,7 @@ def save_checkpoint(
     is_clean: bool,
 ) -> None:
     """Writes down that everything before an offset is applied and flushed."""
-    live = files.live
-    state = {
-        "version": VERSION,
-        "next_offset": next_offset,
-        "store_time_millis": store_time_millis,
-        "last_record": [last_record.commit_log_offset, last_record.fingerprint] if last_record else None,
-        "clean": is_clean,
-        "slot_count": files.layout.slot_count,
-        "entry_count_max": files.layout.entry_count_max,
-        "files": files.marks(),
-        "header": list(live.state.header) if live is not None else [],
-        "tail_crc": live.tail_crc() if live is not None else 0,
-        "applied_offset": files.applied_offset,
-        "applied_key_count": files.applied_key_count,
-    }
+    state = checkpoint_state(files, next_offset, store_time_millis, last_record=last_record, is_clean=is_clean)
     write_json_state(fs, path, state)
 
 
@@ -129,6 +142,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
         header = IndexHeader._make(map(int, state["header"])) if names else None
         applied = (int(state["applied_offset"]), int(state["applied_key_count"]))
         tail_crc = int(state["tail_crc"])
+        slots_crc = int(state["slots_crc"]) if "slots_crc" in state else None  # a version before did not write it
         if state["version"] != VERSION or layout != files.layout or found.next_offset < 0:
             return None
     except (KeyError, TypeError, ValueError):
@@ -143,14 +157,14 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
     kept = [by_name[name] for name in names if name in by_name]
     if len(kept) != len(names) or not _are_sound(files, kept, header_crcs):
         return None
-    live = IndexFile.reopen(files.files, kept[-1], files.layout, header)
-    if live.tail_crc() != tail_crc:
+    if tail_crc_of(files.files, kept[-1], files.layout, header) != tail_crc:
         return None
     newer = [path for path in paths if path.name > names[-1]]
     if is_clean and (newer or IndexFileView(files.files, kept[-1], files.layout).header() != header):
         return None  # someone else went on writing
-    if not is_clean:
-        live = IndexFile.cut_back(files.files, kept[-1], files.layout, header)
+    live = IndexFile.reopen(files.files, kept[-1], files.layout, header)
+    if not is_clean or (slots_crc is not None and live.slots_crc() != slots_crc):
+        live = IndexFile.cut_back(files.files, kept[-1], files.layout, header, slots_crc)
     # Also older ones: they had expired when a crash kept them from going.
     files.remove([path for path in paths if path not in kept])
     files.adopt_sealed(kept[:-1])

@@ -107,6 +107,7 @@ class BuilderProcess:
         backoff: pauses between lives.
         wait: pauses, for so many seconds or until `stopping`; None for `stopping.wait`.
         clock: seconds, rising.
+        on_settled: called when the files are open, or could not be opened; perhaps again and again.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class BuilderProcess:
         backoff: Backoff | None = None,
         wait: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_settled: Callable[[], None] = lambda: None,
     ) -> None:
         self.progress = progress
         self._name = name
@@ -137,6 +139,7 @@ class BuilderProcess:
         self._backoff = backoff or Backoff()
         self._wait = wait or stopping.wait
         self._clock = clock
+        self._on_settled = on_settled
         self._log = structlog.get_logger(f"reput.{name}")
         self._lock: OwnerLock | None = None
         self._builder: FollowingBuilder | None = None
@@ -217,6 +220,7 @@ class BuilderProcess:
         self._part.shut()
         builder = self._part.open(log, drop_cache=self._is_cache_doubtful)
         self._was_open = True
+        self._on_settled()
         self._builder = builder
         try:
             builder.begin()
@@ -240,6 +244,7 @@ class BuilderProcess:
     def _live_switched_off(self, open_unbuilt: Callable[[], None]) -> None:
         open_unbuilt()
         self._was_open = True
+        self._on_settled()
         self._phase = "off"
         self._failure_count, self._last_error = 0, ""
         self._serve(True)
@@ -273,7 +278,7 @@ class BuilderProcess:
 
     def _apply(self, batch: ReputBatch) -> bool:
         assert self._builder is not None
-        taken = self._builder.apply(batch.requests, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
+        taken = self._builder.apply(batch.columns, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
         self._log_is_damaged = False
         self._serve(not self._failure_count and not self.progress.catching_up)
         return taken
@@ -306,6 +311,7 @@ class BuilderProcess:
                 "builder.failed", error=words, offset=self._failed_at, exc_info=None if is_known else error, **metadata
             )
         self._last_error = words
+        self._on_settled()
         self._wait(self._backoff.next_seconds(DISK_FULL_PAUSE_SECONDS_MAX if _is_no_room(error) else None))
 
     def _stream_broke(self, error: StoreError) -> None:

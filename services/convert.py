@@ -1,7 +1,7 @@
 """Store dataclass <-> proto message, one pair of functions per type; times in milliseconds <-> `Timestamp`.
 
 Record           -> StoredMessage     `stored_message`
-DispatchRequest <-> DispatchRequest   `dispatch_to_proto`, `dispatch_from_proto`
+DispatchRequest <-> DispatchRequest   `dispatch_to_proto`, `dispatch_from_proto`; whole batches: `reput_columns.py`
 milliseconds    <-> Timestamp         `millis_to_timestamp`, `timestamp_to_millis`
 """
 

@@ -1,11 +1,18 @@
 """How long a handler may still take: the caller's deadline, passed on to whoever is called next."""
 
-import grpc
+from typing import Protocol
 
 SECONDS_DEFAULT = 10.0
 
 
-def remaining_seconds(context: grpc.ServicerContext, default: float = SECONDS_DEFAULT) -> float:
+class Timed(Protocol):
+    """What is needed of a `grpc.ServicerContext`."""
+
+    def time_remaining(self) -> float | None:
+        """Seconds until the caller's deadline."""
+
+
+def remaining_seconds(context: Timed, default: float = SECONDS_DEFAULT) -> float:
     """Seconds left for this call.
 
     Args:

@@ -9,11 +9,11 @@ the same on the wire: so it starts before the request is there, waits for it und
 needs no request at all. Answers are serialized before they wait for their reader, so that what waits is bytes and no
 objects; nothing here keeps a request or an answer beyond its turn.
 
-Open work is what a clean stop waits for: a unary call, a stream that ends by itself, and on a two-way stream the
-requests not answered yet. Tails never end by themselves: they are ended.
+Open work (services/open_work.py) is a unary call, a stream that ends by itself, and on a two-way stream the requests not
+answered yet. Tails never end by themselves: they are ended.
 """
 
-import threading
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +23,9 @@ import structlog
 
 from services import status
 from services.lanes import Lane, Lanes
+from services.open_work import OpenWork, Unanswered
 from services.stall_watch import REQUEST_SECONDS_MAX, Wait
+from services.unary_call import AnsweredLater, Arrived, ThreadedCall
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
 OWN_PREFIX = "/reput."
@@ -32,31 +34,7 @@ HEALTH_PREFIX = "/grpc.health."
 TAIL_METHODS = frozenset({"/reput.commitlog.v1.CommitLogService/Reput"})
 
 _log = structlog.get_logger("reput.rpc")
-
-
-class OpenWork:
-    """Counts what a clean stop waits for.
-
-    Attributes:
-        stopping: set once the service drains; tails end when they see it.
-    """
-
-    def __init__(self) -> None:
-        self.stopping = threading.Event()
-        self._count = 0
-        self._changed = threading.Condition()
-
-    def add(self, count: int) -> None:
-        """Note that so much work began (positive) or was done (negative)."""
-        with self._changed:
-            self._count += count
-            if self._count <= 0:
-                self._changed.notify_all()
-
-    def wait_until_done(self, timeout_seconds: float) -> bool:
-        """Wait for all open work; False when the time was over first."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._count <= 0, timeout_seconds)
+_stdlib_log = logging.getLogger("reput.rpc")
 
 
 class StatusInterceptor(grpc.ServerInterceptor):
@@ -113,7 +91,50 @@ class StatusInterceptor(grpc.ServerInterceptor):
         if handler.response_streaming:
             return _stream_stream(self._server_stream(method, handler, lane), lane)
         assert not handler.request_streaming, f"{method}: there is no stream with one answer in the contract"
-        return _stream_unary(self._single_answer(method, handler, lane), lane, handler.response_serializer)
+        if isinstance(handler.unary_unary, AnsweredLater):
+            take = self._later(method, handler.unary_unary)
+            return _stream_unary(self._threaded(method, take), lane, None, method, take)
+        return _stream_unary(self._single_answer(method, handler, lane), lane, handler.response_serializer, method)
+
+    def _later(self, method: str, later: AnsweredLater) -> Callable[[bytes | None, Any], None]:
+        """Takes a call without a thread; a part of it runs when it ends."""
+
+        def take(request: bytes | None, call: Any) -> None:
+            started = time.perf_counter()
+            leave = call.ended
+            if request is None:
+                call.fail(status.to_status(_no_request(method)))
+                return
+
+            def ended() -> None:
+                self._work.add(-1)
+                _log_call(method, started)
+                leave()
+
+            self._work.add(1)
+            call.ended = ended
+            try:
+                later.offer(request, call)
+            except Exception as error:
+                call.fail(status.to_status(_as_store_error(error, method)))
+
+        return take
+
+    def _threaded(self, method: str, take: Callable[[bytes | None, Any], None]) -> Callable[..., bytes]:
+        """The same for a call that has a thread."""
+
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            wait = self._lanes.watch.add(self._lanes.calls.name, method, context)
+            wait.begin(REQUEST_SECONDS_MAX)
+            try:
+                request = next(requests, None)
+            finally:
+                self._lanes.watch.remove(wait)
+            call = ThreadedCall(context)
+            take(request, call)
+            return call.wait()
+
+        return handle
 
     def _single_answer(self, method: str, handler: Any, lane: Lane) -> Callable[..., Any]:
         def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
@@ -165,7 +186,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[bytes]:
             started = time.perf_counter()
-            unanswered = _Unanswered(self._work)
+            unanswered = Unanswered(self._work)
             wait = self._lanes.watch.add(lane.name, method, context)
             taken = unanswered.count(requests) if is_ours else _watched(requests, wait)
             try:
@@ -198,14 +219,17 @@ class StatusInterceptor(grpc.ServerInterceptor):
     def _only_request(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, method: str, handler: Any, lane: Lane
     ) -> Any:
-        wait = self._lanes.watch.add(lane.name, method, context)
-        wait.begin(REQUEST_SECONDS_MAX)
-        try:
+        if isinstance(requests, Arrived):
             data = next(requests, None)
-        finally:
-            self._lanes.watch.remove(wait)
+        else:
+            wait = self._lanes.watch.add(lane.name, method, context)
+            wait.begin(REQUEST_SECONDS_MAX)
+            try:
+                data = next(requests, None)
+            finally:
+                self._lanes.watch.remove(wait)
         if data is None:
-            raise InvalidArgumentError(f"{method} takes one request, and none came", field="request")
+            raise _no_request(method)
         if handler.request_deserializer is None:
             return data
         try:
@@ -217,9 +241,15 @@ class StatusInterceptor(grpc.ServerInterceptor):
 
 
 def _stream_unary(
-    behaviour: Any, lane: Any, response_serializer: Callable[[Any], bytes] | None = None
+    behaviour: Any,
+    lane: Any,
+    response_serializer: Callable[[Any], bytes] | None = None,
+    method: str = "",
+    take: Callable[[bytes | None, Any], None] | None = None,
 ) -> grpc.RpcMethodHandler:
     behaviour.experimental_thread_pool = lane
+    behaviour.method = method
+    behaviour.take = take
     handler: grpc.RpcMethodHandler = grpc.stream_unary_rpc_method_handler(
         behaviour, response_serializer=response_serializer
     )
@@ -254,53 +284,32 @@ def _watched(requests: Iterator[Any], wait: Wait) -> Iterator[Any]:
         yield request
 
 
-class _Unanswered:
-    """The requests of one two-way stream that have no response yet, as open work."""
-
-    def __init__(self, work: OpenWork) -> None:
-        self._work = work
-        self._count = 0
-        self._is_closed = False
-        self._lock = threading.Lock()
-
-    def count(self, requests: Iterator[Any]) -> Iterator[Any]:
-        return map(self._counted, requests)  # a generator would keep each request until the next
-
-    def _counted(self, request: Any) -> Any:
-        self._add(1)
-        return request
-
-    def answered(self) -> None:
-        self._add(-1)
-
-    def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            self._work.add(-self._count)
-            self._count = 0
-
-    def _add(self, count: int) -> None:
-        with self._lock:
-            # Handlers may read on in a thread of their own after the stream ended, or answer more than was asked.
-            if not self._is_closed and self._count + count >= 0:
-                self._count += count
-                self._work.add(count)
-
-
 def end_with(error: Exception, context: grpc.ServicerContext, method: str) -> None:
     """End the call with the status of an error; never returns."""
     if context.code() is not None:
         raise error  # the handler ended the call itself: this is how `context.abort` leaves it
-    if isinstance(error, StoreError):
-        _log.debug("rpc.refused", method=method, reason=status.reason_of(type(error)), error=error.message[:200])
-        status.raise_status(context, error)
-    if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
-        status.raise_status(context, status.from_rpc_error(error))
-    if not context.is_active():
+    is_typed = isinstance(error, StoreError) or (isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call))
+    if not is_typed and not context.is_active():
         raise error  # the caller is gone; whatever broke because of that is not news
+    status.raise_status(context, _as_store_error(error, method))
+
+
+def _as_store_error(error: Exception, method: str) -> StoreError:
+    if isinstance(error, StoreError):
+        if _stdlib_log.isEnabledFor(logging.DEBUG):
+            _log.debug("rpc.refused", method=method, reason=status.reason_of(type(error)), error=error.message[:200])
+        return error
+    if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
+        return status.from_rpc_error(error)
     _log.error("rpc.failed", method=method, exc_info=error)
-    status.raise_status(context, StoreError(f"{method} failed unexpectedly; the service's log has the cause"))
+    return StoreError(f"{method} failed unexpectedly; the service's log has the cause")
+
+
+def _no_request(method: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{method} takes one request, and none came", field="request")
 
 
 def _log_call(method: str, started: float) -> None:
+    if not _stdlib_log.isEnabledFor(logging.DEBUG):
+        return  # the logger's own chain of processors costs more than an answer from memory
     _log.debug("rpc.done", method=method, millis=round((time.perf_counter() - started) * 1000, 3))

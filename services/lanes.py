@@ -15,15 +15,18 @@ stands behind readers that sleep.
 
 gRPC's own `maximum_concurrent_rpcs` is not used: it would refuse health checks as well, without our ErrorInfo. A lane
 is an executor, which gRPC takes for a method from an attribute of its handler; it submits from one thread, right after
-the interceptor has asked `admits`.
+the interceptor has asked `admits`. A call with one request has its place from the beginning and a thread once that
+request is there (services/unary_call.py).
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any, TypeVar
 
-from services.stall_watch import StallWatch
+from services.stall_watch import REQUEST_SECONDS_MAX, StallWatch
+from services.unary_call import UnaryCall
 from store.errors import ResourceBusyError
 
 HEALTH_COUNT_MAX = 4
@@ -40,6 +43,9 @@ SPARE_COUNT = 4
 REFUSAL_THREAD_COUNT = 2
 
 Result = TypeVar("Result")
+# gRPC wants a future for each call, and asks it only when it has an end; ours have theirs elsewhere.
+UNDER_WAY: futures.Future[Any] = futures.Future()
+UNDER_WAY.set_result(None)
 
 
 class Lane(futures.ThreadPoolExecutor):
@@ -65,6 +71,8 @@ class Lane(futures.ThreadPoolExecutor):
         self._call_count_max = place_count + waiting_count_max
         self._watch = watch
         self._count = 0
+        self._unary_count = 0
+        self._waiting: deque[UnaryCall] = deque()
         self._count_lock = threading.Lock()
 
     @property
@@ -99,7 +107,11 @@ class Lane(futures.ThreadPoolExecutor):
         )
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> futures.Future[Result]:
-        """As every executor's; the call is counted until it is done."""
+        """As every executor's; the call is counted until it is done. A unary call has a place at once, a thread later."""
+        call = UnaryCall.of(fn, args)
+        if call is not None:
+            self._take(call)
+            return UNDER_WAY
         with self._count_lock:
             self._count += 1
         future = super().submit(fn, *args, **kwargs)
@@ -109,6 +121,45 @@ class Lane(futures.ThreadPoolExecutor):
     def _leave(self, _future: futures.Future[Any]) -> None:
         with self._count_lock:
             self._count -= 1
+
+    def _take(self, call: UnaryCall) -> None:
+        with self._count_lock:
+            self._count += 1
+            has_place = self._unary_count < self._place_count
+            if has_place:
+                self._unary_count += 1
+            else:
+                self._waiting.append(call)  # its request is not asked for: what waits costs no memory
+        if has_place:
+            self._receive(call)
+
+    def _receive(self, call: UnaryCall) -> None:
+        behaviour = call.behaviour
+        wait = self._watch.add(self.name, behaviour.method, call)
+        wait.begin(REQUEST_SECONDS_MAX)
+
+        def arrived(request: bytes | None) -> None:
+            self._watch.remove(wait)
+            if behaviour.take is not None:
+                call.ended = self._leave_place
+                behaviour.take(request, call)
+            else:
+                super(Lane, self).submit(*call.in_thread(request)).add_done_callback(self._leave_place)
+
+        call.receive(arrived)
+
+    def _leave_place(self, _future: futures.Future[Any] | None = None) -> None:
+        """The place goes to who has waited longest for one and is still there."""
+        while True:
+            with self._count_lock:
+                self._count -= 1
+                if not self._waiting:
+                    self._unary_count -= 1
+                    return
+                call = self._waiting.popleft()
+            if call.is_active():
+                self._receive(call)
+                return
 
 
 class Lanes:

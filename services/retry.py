@@ -36,14 +36,31 @@ def call_idempotent(
         StoreError: the typed error of the last attempt.
     """
     deadline = time.monotonic() + timeout_seconds
-    failures: list[StoreError] = []
+    if timeout_seconds <= 0:
+        raise DeadlineExceededError(f"no time was left to call {service}", service=service)
+    try:
+        # Nearly every call succeeds at once: it pays for no retrying.
+        return call_once(call, timeout_seconds, service)
+    except StoreError as error:
+        if attempt_count_max <= 1 or not is_worth_retrying(error):
+            raise
+        first_failure = error
+    return _try_again(call, deadline, service, first_failure, attempt_count_max)
+
+
+def _try_again(
+    call: Callable[[float], Answer], deadline: float, service: str, first_failure: StoreError, attempt_count_max: int
+) -> Answer:
+    """The attempts that follow a first one, which failed."""
+    failures = [first_failure]
+    made = [first_failure]  # attempts made before the policy began to count
 
     def attempt() -> Answer:
+        if made:
+            raise made.pop()
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            if failures:
-                raise failures[-1]  # the pause took longer than asked for: this says why there was one
-            raise DeadlineExceededError(f"no time was left to call {service}", service=service)
+            raise failures[-1]  # the pause took longer than asked for: this says why there was one
         try:
             return call_once(call, remaining, service)
         except StoreError as error:

@@ -57,6 +57,7 @@ from services.reflection import add_reflection
 from services.settings import Origins, ServiceSettings, load_from_process, print_and_exit
 from services.telemetry import configure_logging
 from store.errors import InvalidSettingError, StoreError
+from store.kernels import loading
 
 RECEIVE_BYTES_MAX = 4 * 1024 * 1024 + 128 * 1024
 # Our calls need no metadata; a proxy's tracing and a bearer token stay below 8 KiB.
@@ -107,7 +108,7 @@ class ServiceServer:
 
     Args:
         name: the component, such as `commitlog`; stands in logs.
-        settings: address, address_file, worker_count and metrics_address are used.
+        settings: address, address_file, ready_file, worker_count and metrics_address are used.
 
     Attributes:
         stopping: set when the end begins; tails and background loops watch it.
@@ -127,6 +128,7 @@ class ServiceServer:
         self._servicers: list[tuple[str, object]] = []
         self.stopping = self._work.stopping
         self._exit_code = 0
+        self._is_ready = False
         # Whoever asks for the end writes a byte here. Not an Event: a Python signal handler runs only when the main
         # thread gets to it, never while that is about to wait for a lock, and may hold that very lock itself.
         self._stop_reader, self._stop_writer = os.pipe()
@@ -166,8 +168,23 @@ class ServiceServer:
             self.metrics_address = self._serve_metrics(self._settings.metrics_address)
         if self._settings.address_file is not None:
             write_atomically(self._settings.address_file, self.address + "\n")
+        if self._is_ready:
+            self._make_ready_file()
         self._log.info("server.listening", address=self.address)
         return self.address
+
+    def note_ready(self) -> None:
+        """What this serves from is open, or could not be opened: make `ready_file`, once the port is open too."""
+        if not self._is_ready:
+            self._is_ready = True
+            if self.address:
+                self._make_ready_file()
+
+    def _make_ready_file(self) -> None:
+        # Two threads may come here at the same time: then it is made twice.
+        if self._settings.ready_file is not None:
+            with contextlib.suppress(OSError):  # whoever waited for it has gone
+                self._settings.ready_file.touch()
 
     def stop_on_signals(self) -> None:
         """Take SIGTERM and SIGINT as `stop`; for the main thread of a process that is only this server.
@@ -187,6 +204,8 @@ class ServiceServer:
             for name in (health.OVERALL_HEALTH, *self._service_names):
                 self._health.set(name, state)
         self._log.info("server.serving" if is_serving else "server.not_serving")
+        if is_serving:
+            self.note_ready()
 
     def in_background(self, work: Callable[[], object], name: str = "recover") -> threading.Thread:
         """Run work in a daemon thread of its own; an exception there is logged and ends the process with code 1."""
@@ -301,6 +320,7 @@ def main(
     try:
         settings, origins = load_from_process(component, model, argv)
         configure_logging(component, settings.log_level)
+        loading.switch(settings.kernels)
     except InvalidSettingError as error:
         print_and_exit(error)
     if settings.parent_pid is not None:

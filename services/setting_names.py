@@ -61,6 +61,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(SHARED, "log_level", "info", "debug|info|warning|error", "Least level of log lines."),
     Setting(SHARED, "worker_count", "64", "threads", "Calls, and as many streams, that a service works on."),
     Setting(SHARED, "address_file", "", "", "File that gets the bound address once the service listens."),
+    Setting(SHARED, "kernels", "auto", "auto|eager|off", "Compiled codecs: with the first load, at once, or never."),
+    Setting(SHARED, "ready_file", "", "", "File that is made once the service has opened what it serves from."),
     Setting(SHARED, "parent_pid", "", "pid", "Process with which this one ends at once."),
     Setting(SHARED, "commitlog_target", "127.0.0.1:8082", "host:port|unix:/path", "Where the commitlog service is."),
     Setting(

@@ -90,6 +90,39 @@ class DispatchColumns:
             last=requests[-1] if requests else None,
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence["DispatchColumns"]) -> "DispatchColumns":
+        """Runs that follow one another as one."""
+        parts = [part for part in parts if len(part)]
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.of(())
+        numbers: dict[str, int] = {}
+        topic_numbers: list[Int32s] = []
+        key_records: list[Int32s] = []
+        record_count = 0
+        for part in parts:
+            places = [numbers.setdefault(topic, len(numbers)) for topic in part.topics]
+            topic_numbers.append(np.array(places, dtype=np.int32)[part.topic_numbers])
+            key_records.append(part.key_records + np.int32(record_count))
+            record_count += len(part)
+        return cls(
+            tuple(numbers),
+            np.concatenate(topic_numbers),
+            np.concatenate([part.queue_ids for part in parts]),
+            np.concatenate([part.queue_offsets for part in parts]),
+            np.concatenate([part.commit_log_offsets for part in parts]),
+            np.concatenate([part.record_sizes_bytes for part in parts]),
+            np.concatenate([part.tags_codes for part in parts]),
+            np.concatenate([part.store_times_millis for part in parts]),
+            np.concatenate([part.sys_flags for part in parts]),
+            np.concatenate(key_records),
+            np.concatenate([part.key_hashes for part in parts]),
+            parts[0].first,
+            parts[-1].last,
+        )
+
     def behind(self, commit_log_offset: int) -> "DispatchColumns":
         """The records that start at this offset or behind it; `first` stays only when nothing is left out."""
         begin = int(np.searchsorted(self.commit_log_offsets, commit_log_offset))

@@ -1,8 +1,9 @@
 """Typed client of the commitlog service: errors arrive as the classes that the service raised."""
 
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -11,27 +12,34 @@ from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services import convert, retry, status
 from services.channel import open_channel
+from services.clients.log_files import LogFiles
+from services.clients.lookups import LookupClient
 from services.deadline import SECONDS_DEFAULT
-from store.dispatch import DispatchRequest
+from services.lookup_calls import Lookup
 from store.errors import ServiceUnavailableError, StoreError
+
+if TYPE_CHECKING:
+    from store.dispatch_columns import DispatchColumns
 
 SERVICE = "commitlog"
 BATCH_GET_COUNT_MAX = 1_000
 BODY_BYTES_DEFAULT = 3_670_016
+# Records of more bytes than this, together, are asked for: the service knows how to cut such an answer.
+FILE_READ_BYTES_MAX = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReputBatch:
-    """A batch of the tail; without requests it is a heartbeat.
+    """A batch of the tail.
 
     Attributes:
-        requests: records in log order.
+        columns: records in log order; None for a heartbeat.
         next_offset: resume here after applying the batch (bytes).
         log_first_offset: the log's first record (bytes).
         log_end_offset: end of the flushed log (bytes).
     """
 
-    requests: list[DispatchRequest]
+    columns: "DispatchColumns | None"
     next_offset: int
     log_first_offset: int
     log_end_offset: int
@@ -47,13 +55,14 @@ class ReputStream:
         """Batches, for ever.
 
         Raises:
-            StoreError: the typed error with which the stream ended; ServiceUnavailableError also after `cancel` and
-                when the server ended it in peace, which a tail does only while stopping.
+            StoreError: the typed error with which the stream ended; ServiceUnavailableError also after `cancel`, when
+                the server ended it in peace, which a tail does only while stopping, and when a batch contradicts
+                itself.
         """
         try:
             for response in self._call:
                 yield ReputBatch(
-                    [convert.dispatch_from_proto(request) for request in response.requests],
+                    _columns(response),
                     response.next_offset,
                     response.log_first_offset,
                     response.log_end_offset,
@@ -67,12 +76,23 @@ class ReputStream:
         self._call.cancel()
 
 
+def _columns(response: pb.ReputResponse) -> "DispatchColumns | None":
+    """The records of a batch, also of a server that knows no columns."""
+    if not response.HasField("columns") and not response.requests:
+        return None
+    from services import reput_columns  # an idle builder, and a gateway, do without numpy
+
+    if response.requests:
+        return reput_columns.columns_from_requests(response.requests)
+    return reput_columns.columns_from_proto(response.columns)
+
+
 class CommitLogClient:
     """Calls one commitlog service.
 
     Args:
         target: `HOST:PORT` or `unix:/path`.
-        channel: a channel to use instead of an own one.
+        channel: a channel to use instead of an own one; everything goes over it then.
 
     Attributes:
         channel: for callers with needs of their own, such as forwarding raw bytes.
@@ -82,6 +102,8 @@ class CommitLogClient:
         self.target = target
         self.channel = channel or open_channel(target)
         self._stub = pb_grpc.CommitLogServiceStub(self.channel)
+        self._lookups = LookupClient(target if channel is None else "", SERVICE)
+        self._files = LogFiles(self._lookups)
 
     def append(
         self,
@@ -111,9 +133,19 @@ class CommitLogClient:
             RecordCorruptedError: the bytes there are damaged.
         """
         request = pb.GetMessageRequest(commit_log_offset=commit_log_offset)
-        response = retry.call_idempotent(
-            lambda seconds: self._stub.GetMessage(request, timeout=seconds), timeout_seconds, SERVICE
+        began = time.monotonic()
+        record = self._files.read(commit_log_offset, timeout_seconds)
+        if record is not None and record.store_size_bytes <= FILE_READ_BYTES_MAX:
+            return convert.stored_message(record, self._files.broker_name)
+        mark = self._files.mark()
+        response = self._lookups.call(
+            Lookup.GET_MESSAGE,
+            request,
+            pb.GetMessageResponse,
+            self._stub.GetMessage,
+            timeout_seconds - (time.monotonic() - began),
         )
+        self._files.learn(mark, response.message.commit_log_offset + response.message.store_size_bytes)
         return response.message
 
     def get_many(
@@ -129,6 +161,12 @@ class CommitLogClient:
         Asks as often as it takes. Once the answers hold `body_bytes_max` bytes of bodies, the rest come without
         theirs (`body_omitted`).
         """
+        began = time.monotonic()
+        read = self._read_all(commit_log_offsets, body_bytes_max, timeout_seconds, omit_bodies=omit_bodies)
+        if read is not None:
+            return read
+        timeout_seconds -= time.monotonic() - began
+        mark, next_offset = self._files.mark(), 0
         outcomes: list[message_pb2.StoredMessage | StoreError] = []
         body_bytes_left = body_bytes_max if body_bytes_max > 0 else BODY_BYTES_DEFAULT
         while len(outcomes) < len(commit_log_offsets):
@@ -142,10 +180,13 @@ class CommitLogClient:
                 raise ServiceUnavailableError(f"{SERVICE} answered a batch without any outcome", service=SERVICE)
             for outcome in response.outcomes:
                 if outcome.HasField("message"):
-                    body_bytes_left -= len(outcome.message.body)
-                    outcomes.append(outcome.message)
+                    message = outcome.message
+                    body_bytes_left -= len(message.body)
+                    outcomes.append(message)
+                    next_offset = max(next_offset, message.commit_log_offset + message.store_size_bytes)
                 else:
                     outcomes.append(status.from_status(outcome.error))
+        self._files.learn(mark, next_offset)
         return outcomes
 
     def store_times_millis(
@@ -163,7 +204,7 @@ class CommitLogClient:
     def reput(self, start_offset: int, batch_bytes_max: int = 0) -> ReputStream:
         """Follow the log from an offset (-1 = its first record); see services/reput_tail.py for the lasting kind."""
         return ReputStream(
-            self._stub.Reput(pb.ReputRequest(start_offset=start_offset, batch_bytes_max=batch_bytes_max))
+            self._stub.Reput(pb.ReputRequest(start_offset=start_offset, batch_bytes_max=batch_bytes_max, columns=True))
         )
 
     def report_progress(
@@ -204,9 +245,34 @@ class CommitLogClient:
 
     def close(self) -> None:
         """Close the channel; running calls end with ServiceUnavailableError."""
+        self._files.close()
+        self._lookups.close()
         self.channel.close()
 
+    def _read_all(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, timeout_seconds: float, *, omit_bodies: bool
+    ) -> list[message_pb2.StoredMessage | StoreError] | None:
+        """All records from the log's files, bodies left out as the service does; None when it has to be asked."""
+        messages: list[message_pb2.StoredMessage | StoreError] = []
+        body_bytes_left = body_bytes_max if body_bytes_max > 0 else BODY_BYTES_DEFAULT
+        size_bytes_left = FILE_READ_BYTES_MAX
+        for commit_log_offset in commit_log_offsets:
+            record = self._files.read(commit_log_offset, timeout_seconds)
+            if record is None:
+                return None
+            size_bytes_left -= record.store_size_bytes
+            if size_bytes_left < 0:
+                return None
+            omit_bodies = omit_bodies or len(record.body) > body_bytes_left
+            messages.append(convert.stored_message(record, self._files.broker_name, omit_body=omit_bodies))
+            body_bytes_left -= 0 if omit_bodies else len(record.body)
+        return messages
+
     def _batch_get(self, request: pb.BatchGetMessagesRequest, timeout_seconds: float) -> pb.BatchGetMessagesResponse:
-        return retry.call_idempotent(
-            lambda seconds: self._stub.BatchGetMessages(request, timeout=seconds), timeout_seconds, SERVICE
+        return self._lookups.call(
+            Lookup.BATCH_GET_MESSAGES,
+            request,
+            pb.BatchGetMessagesResponse,
+            self._stub.BatchGetMessages,
+            timeout_seconds,
         )

@@ -6,7 +6,9 @@ from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services import convert, retry
 from services.channel import open_channel
+from services.clients.lookups import LookupClient
 from services.deadline import SECONDS_DEFAULT
+from services.lookup_calls import Lookup
 
 SERVICE = "consumequeue"
 PAGE_SIZE = 1_000
@@ -17,13 +19,14 @@ class ConsumeQueueClient:
 
     Args:
         target: `HOST:PORT` or `unix:/path`.
-        channel: a channel to use instead of an own one.
+        channel: a channel to use instead of an own one; everything goes over it then.
     """
 
     def __init__(self, target: str, channel: grpc.Channel | None = None) -> None:
         self.target = target
         self.channel = channel or open_channel(target)
         self._stub = pb_grpc.ConsumeQueueServiceStub(self.channel)
+        self._lookups = LookupClient(target if channel is None else "", SERVICE)
 
     def list_queues(self, topic: str = "", *, timeout_seconds: float = SECONDS_DEFAULT) -> list[pb.Queue]:
         """All queues with their ranges, by topic and number; all pages.
@@ -59,8 +62,8 @@ class ConsumeQueueClient:
         request = pb.GetQueueUnitsRequest(
             topic=topic, queue_id=queue_id, queue_offset=queue_offset, max_units=max_units
         )
-        return retry.call_idempotent(
-            lambda seconds: self._stub.GetQueueUnits(request, timeout=seconds), timeout_seconds, SERVICE
+        return self._lookups.call(
+            Lookup.GET_QUEUE_UNITS, request, pb.GetQueueUnitsResponse, self._stub.GetQueueUnits, timeout_seconds
         )
 
     def search_offset(
@@ -92,6 +95,7 @@ class ConsumeQueueClient:
 
     def close(self) -> None:
         """Close the channel; running calls end with ServiceUnavailableError."""
+        self._lookups.close()
         self.channel.close()
 
     def _list_queues(self, request: pb.ListQueuesRequest, timeout_seconds: float) -> pb.ListQueuesResponse:

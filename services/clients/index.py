@@ -6,7 +6,9 @@ from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
 from services import convert, retry
 from services.channel import open_channel
+from services.clients.lookups import LookupClient
 from services.deadline import SECONDS_DEFAULT
+from services.lookup_calls import Lookup
 
 SERVICE = "index"
 
@@ -16,13 +18,14 @@ class IndexClient:
 
     Args:
         target: `HOST:PORT` or `unix:/path`.
-        channel: a channel to use instead of an own one.
+        channel: a channel to use instead of an own one; everything goes over it then.
     """
 
     def __init__(self, target: str, channel: grpc.Channel | None = None) -> None:
         self.target = target
         self.channel = channel or open_channel(target)
         self._stub = pb_grpc.IndexServiceStub(self.channel)
+        self._lookups = LookupClient(target if channel is None else "", SERVICE)
 
     def search_key(
         self,
@@ -52,8 +55,8 @@ class IndexClient:
             request.begin_time.CopyFrom(convert.millis_to_timestamp(begin_time_millis))
         if end_time_millis is not None:
             request.end_time.CopyFrom(convert.millis_to_timestamp(end_time_millis))
-        return retry.call_idempotent(
-            lambda seconds: self._stub.SearchKey(request, timeout=seconds), timeout_seconds, SERVICE
+        return self._lookups.call(
+            Lookup.SEARCH_KEY, request, pb.SearchKeyResponse, self._stub.SearchKey, timeout_seconds
         )
 
     def get_status(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.GetStatusResponse:
@@ -64,4 +67,5 @@ class IndexClient:
 
     def close(self) -> None:
         """Close the channel; running calls end with ServiceUnavailableError."""
+        self._lookups.close()
         self.channel.close()

@@ -119,15 +119,28 @@ class UniqueKeyGenerator:
 
     def create(self) -> str:
         """The next key, 32 or 56 upper-case digits; unlike all others of this generator within 65,536 a millisecond."""
+        text, counter = self.reserve(1)
+        return f"{text}{counter:04X}"
+
+    @property
+    def size_digits(self) -> int:
+        """How long its keys are."""
+        return len(self._prefix) + 12
+
+    def reserve(self, count: int) -> tuple[str, int]:
+        """The next `count` keys: the digits that all of them begin with, and the counter of the first.
+
+        Four digits follow: the counter, counted on and cut to 16 bits.
+        """
         now_millis = self._clock_millis()
         with self._lock:
             counter = self._counter
-            self._counter = (counter + 1) & 0xFFFF
+            self._counter = (counter + count) & 0xFFFF
             if not self._begin_millis <= now_millis < self._end_millis:
                 self._begin_millis = _month_begin_millis(now_millis, self._time_zone)
                 self._end_millis = _month_begin_millis(self._begin_millis + 32 * 86_400_000, self._time_zone)
             span_millis = now_millis - self._begin_millis
-        return f"{self._prefix}{span_millis & _U32_MASK:08X}{counter:04X}"
+        return f"{self._prefix}{span_millis & _U32_MASK:08X}", counter
 
 
 def _month_begin_millis(time_millis: int, time_zone: tzinfo | None) -> int:

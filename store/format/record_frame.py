@@ -115,6 +115,13 @@ def prepare_record(message: PreparedMessage) -> bytearray:
     return bytearray().join((head, body, topic_field, I16.pack(properties_size), properties))
 
 
+def encode_head(born_host: Host, store_host: Host) -> bytes:
+    """What frames with V1's magic begin with, up to the body, with zeros for all that differs from message to message."""
+    born, store, host_flags = _encode_hosts(born_host, store_host)
+    head: bytes = HEADS[(host_flags >> 4) & 3].pack(0, MAGIC_V1, 0, 0, 0, 0, 0, host_flags, 0, born, 0, store, 0, 0, 0)
+    return head
+
+
 @lru_cache(maxsize=4096)
 def _encode_hosts(born_host: Host, store_host: Host) -> tuple[bytes, bytes, int]:
     """Both hosts as stored, and the bits that say so in the system flag."""

@@ -7,6 +7,9 @@ and, where there is one, the whole frame its `__CRC32#`. The walk ends at the fi
 - bytes that are no record, and behind them no record either: a torn write, the tail that a crash may leave;
 - a record without `__CRC32#` that cannot be what was written, and behind it nothing of the log: a torn write too;
 - bytes that are no record, and behind them a record that knows its place: damage. Nothing is cut then.
+
+Who needs no record itself, only the ends of the queues, gets runs of plainly good records from a kernel, without Python
+for each of them (`record_runs.py`). Whatever is not plainly good is judged here.
 """
 
 from collections.abc import Callable
@@ -25,8 +28,9 @@ from store.format.record import (
     decode_record,
 )
 from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
+from store.readers.record_runs import QueueOffsets, RecordRuns
 
-CHUNK_BYTES = 8 << 20
+CHUNK_BYTES = 1 << 20  # a piece that is still in the CPU's cache when it is checked
 HEADER_BYTES_MAX = 128  # more than the longest frame head
 TEAR_WINDOW_BYTES = 65_536  # behind the end of a log that was not torn all of this is zeros
 MAGICS = (MAGIC_V1.to_bytes(4, "big", signed=True), MAGIC_V2.to_bytes(4, "big", signed=True))
@@ -60,17 +64,25 @@ def walk_log(
     begin_offset: int,
     see: Callable[[Record], None],
     pulse: Callable[[WalkEnd], None] = lambda end: None,
+    see_run: Callable[[QueueOffsets], None] | None = None,
 ) -> WalkEnd:
     """Shows every good record from `begin_offset` (a record's start) on to `see`; never raises for bad bytes.
 
-    `pulse` is called between records, once for each piece of the log that is read, with how far the walk is.
+    Args:
+        files: the log's.
+        begin_offset: where to begin.
+        see: takes a record.
+        pulse: called between records, once for each piece of the log that is read, with how far the walk is.
+        see_run: takes runs of records instead of `see`, as the queue offset of the last record of each queue in the run
+            (without prepared and rolled-back messages, which stand in no queue); in log order with what `see` takes.
     """
     end = WalkEnd(begin_offset)
+    runs = RecordRuns(see_run) if see_run is not None else None
     before = files.find(begin_offset - CRC_PROPERTY_SIZE_BYTES)
     if before is not None and begin_offset <= before.last_offset:
         end.is_guarded = before.read(begin_offset - CRC_PROPERTY_SIZE_BYTES, len(CRC_MARKER)) == CRC_MARKER
     while (file := files.find(end.end_offset)) is not None:
-        if not _walk_file(files, file, end, see, pulse):
+        if not _walk_file(files, file, end, see, pulse, runs):
             break
     return end
 
@@ -81,6 +93,7 @@ def _walk_file(
     end: WalkEnd,
     see: Callable[[Record], None],
     pulse: Callable[[WalkEnd], None],
+    runs: RecordRuns | None,
 ) -> bool:
     """Walks to the file's end (True) or to the end of the log (False)."""
     base, chunk, at = end.end_offset, b"", 0
@@ -91,6 +104,10 @@ def _walk_file(
             chunk, base, at = file.read(offset, CHUNK_BYTES), offset, 0
         if offset >= file.last_offset:
             return True
+        if runs is not None and (behind := _skip_run(runs, chunk, at, base, end)) > at:
+            at, offset = behind, base + behind
+            if len(chunk) - at < BLANK_SIZE_BYTES:
+                continue
         head = chunk[at : at + BLANK_SIZE_BYTES]
         if not any(head):
             return False
@@ -139,6 +156,19 @@ def _walk_file(
         end.last_store_time_millis = max(end.last_store_time_millis, record.store_time_millis)
         at += record.store_size_bytes
         end.end_offset = base + at
+
+
+def _skip_run(runs: RecordRuns, chunk: bytes, at: int, base: int, end: WalkEnd) -> int:
+    """Lets a run of good records through; where the first behind it starts in `chunk`."""
+    run = runs.check(chunk, at, base + at, is_guarded=end.is_guarded)
+    if run is None:
+        return at
+    end.record_count += run.record_count
+    end.last_record = (base + run.last_at, run.next_at - run.last_at)
+    end.is_guarded = run.is_guarded
+    end.last_store_time_millis = max(end.last_store_time_millis, run.store_time_millis_max)
+    end.end_offset = base + run.next_at
+    return run.next_at
 
 
 def _is_torn(record: Record, files: MappedFileQueue, file: MappedFile, *, follows_guarded: bool) -> bool:

@@ -8,7 +8,7 @@ neither. Nothing here keeps units in memory.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, QueueUnit, decode_q
 from store.readers.open_files import OpenFiles
 
 READ_UNIT_COUNT = 4096
+LOAD_UNIT_COUNT = 204  # the units of a page of memory
 # What a checkpoint remembers of a queue's end: enough to see another queue of the same length, cheap to read.
 TAIL_UNIT_COUNT = 16
 
@@ -55,12 +56,12 @@ def detect_queue_file_size(fs: FileSystem, root: Path, preferred: int | None = N
             for first in firsts:
                 size = fs.stat_size(directory / log_file_name(first))
                 if size > UNIT_SIZE_BYTES and size % UNIT_SIZE_BYTES == 0 and first % size == 0:
+                    if size == preferred:
+                        return size
                     sizes[size] += 1
                     lengths.add(size)
             # Two neighbouring names say it too, whatever became of the files' lengths.
             sizes.update(b - a for a, b in pairwise(firsts) if (b - a) % UNIT_SIZE_BYTES == 0)
-    if preferred in lengths:
-        return preferred
     return max(sizes, key=lambda size: (sizes[size], size in lengths, size)) if sizes else None
 
 
@@ -111,18 +112,21 @@ class QueueUnits:
         self._first_real: int | None = None
         self._min_of: tuple[int, int] | None = None  # (log's first offset, min offset)
 
-    def load(self) -> None:
-        """Finds `begin` and `end` from the files."""
-        # A name that no file of this size can have is somebody else's.
-        offsets = [n for n in file_offsets(self.files.fs, self.directory) if n % self.file_size_bytes == 0]
+    def load(self, offsets: Sequence[int] | None = None) -> None:
+        """Finds `begin` and `end` from the files.
+
+        Args:
+            offsets: first bytes of the files, rising, where they are known already.
+        """
+        if offsets is None:
+            # A name that no file of this size can have is somebody else's.
+            offsets = [n for n in file_offsets(self.files.fs, self.directory) if n % self.file_size_bytes == 0]
         self._first_real = self._min_of = None
         self.begin = self.end = offsets[0] // UNIT_SIZE_BYTES if offsets else 0
-        per_file = self.file_size_bytes // UNIT_SIZE_BYTES
         for offset in reversed(offsets):
-            first = offset // UNIT_SIZE_BYTES
-            end = first_true(first, first + per_file, self._is_empty)
-            if end > first:
-                self.end = end
+            count = self._written_count(offset)
+            if count > 0:
+                self.end = offset // UNIT_SIZE_BYTES + count
                 break
 
     def read_bytes(self, begin: int, end: int) -> bytes:
@@ -237,8 +241,27 @@ class QueueUnits:
 
         return first_true(self._skip_fillers(), self.end, holds)
 
-    def _is_empty(self, number: int) -> bool:
-        return self.unit(number).is_empty
+    def _written_count(self, first_byte: int) -> int:
+        """Units of a file before its first empty one: a few small reads, since a store has thousands of files."""
+        try:
+            file = self.files.get(self.path_of(first_byte))
+        except FileNotFoundError:
+            return 0
+
+        def ends_before(block: int) -> bool:
+            position = block * LOAD_UNIT_COUNT * UNIT_SIZE_BYTES
+            return decode_queue_unit(file.read(position, UNIT_SIZE_BYTES).ljust(UNIT_SIZE_BYTES, b"\0")).is_empty
+
+        per_file = self.file_size_bytes // UNIT_SIZE_BYTES
+        # The last block whose first unit is written holds the end.
+        block = first_true(0, -(-per_file // LOAD_UNIT_COUNT), ends_before) - 1
+        if block < 0:
+            return 0
+        begin = block * LOAD_UNIT_COUNT
+        size_bytes = min(LOAD_UNIT_COUNT, per_file - begin) * UNIT_SIZE_BYTES
+        data = file.read(begin * UNIT_SIZE_BYTES, size_bytes).ljust(size_bytes, b"\0")
+        places = range(0, size_bytes, UNIT_SIZE_BYTES)
+        return begin + first_true(0, len(places), lambda number: decode_queue_unit(data, places[number]).is_empty)
 
     def _skip_fillers(self) -> int:
         if self._first_real is None or not self.begin <= self._first_real < self.end:

@@ -15,6 +15,8 @@ from tests.commitlog_svc.support import append, make_log, new_message, open_log
 from tests.support.faulty_file_system import FaultyFileSystem
 from tests.support.fixture_stores import walk_frames
 
+pytestmark = pytest.mark.usefixtures("kernel_mode")  # the log is walked with the kernel and without
+
 MESSAGE_COUNT = 400
 
 

@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from store.dispatch_columns import DispatchColumns
 from store.errors import DiskFullError, QueueNotFoundError, TopicNotFoundError
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import file_bytes, make_request
@@ -27,38 +28,38 @@ def table(tmp_path):
 
 
 def test_units_fill_files_one_after_the_other_and_the_next_is_made_at_need(table, tmp_path):
-    table.apply([make_request(n) for n in range(5)])
+    table.apply(DispatchColumns.of([make_request(n) for n in range(5)]))
     assert list(queue_bytes(tmp_path)) == ["orders/0/00000000000000000000"]
 
-    table.apply([make_request(5)])
+    table.apply(DispatchColumns.of([make_request(5)]))
 
     assert queue_bytes(tmp_path)["orders/0/00000000000000000100"] == unit(5).rstrip(b"\0")
     assert table.queue("orders", 0).units.end == 6
 
 
 def test_a_first_message_in_the_middle_is_preceded_by_fillers(table, tmp_path):
-    table.apply([make_request(n, queue_offset=n + 7) for n in range(2)])
+    table.apply(DispatchColumns.of([make_request(n, queue_offset=n + 7) for n in range(2)]))
 
     assert queue_bytes(tmp_path) == {"orders/0/00000000000000000100": FILLER * 2 + unit(0) + unit(1)}
 
 
 def test_a_gap_is_filled_so_that_positions_stay_right(table, tmp_path):
-    table.apply([make_request(0), make_request(1, queue_offset=3)])
+    table.apply(DispatchColumns.of([make_request(0), make_request(1, queue_offset=3)]))
 
     assert queue_bytes(tmp_path) == {"orders/0/00000000000000000000": unit(0) + FILLER * 2 + unit(1)}
     assert [position for position, _ in table.queue("orders", 0).units.units(0, 10)] == [0, 3]
 
 
 def test_a_message_whose_position_is_taken_is_left_out(table, tmp_path):
-    table.apply([make_request(0), make_request(1), make_request(2)])
-    table.apply([make_request(3, queue_offset=1), make_request(4, queue_offset=3)])
+    table.apply(DispatchColumns.of([make_request(0), make_request(1), make_request(2)]))
+    table.apply(DispatchColumns.of([make_request(3, queue_offset=1), make_request(4, queue_offset=3)]))
 
     assert queue_bytes(tmp_path) == {"orders/0/00000000000000000000": unit(0) + unit(1) + unit(2) + unit(4)}
 
 
 def test_a_topic_made_again_starts_its_queues_anew(table, tmp_path):
-    table.apply([make_request(n) for n in range(7)])
-    table.apply([make_request(7, queue_offset=0), make_request(8, queue_offset=1)])
+    table.apply(DispatchColumns.of([make_request(n) for n in range(7)]))
+    table.apply(DispatchColumns.of([make_request(7, queue_offset=0), make_request(8, queue_offset=1)]))
 
     assert queue_bytes(tmp_path) == {"orders/0/00000000000000000000": unit(7) + unit(8)}
     assert table.queue("orders", 0).units.end == 2
@@ -66,24 +67,24 @@ def test_a_topic_made_again_starts_its_queues_anew(table, tmp_path):
 
 def test_the_same_batch_again_changes_nothing(table, tmp_path):
     requests = [make_request(n) for n in range(7)]
-    table.apply(requests)
+    table.apply(DispatchColumns.of(requests))
     before = file_bytes(tmp_path)
 
-    table.apply(requests)
+    table.apply(DispatchColumns.of(requests))
 
     assert file_bytes(tmp_path) == before
 
 
 @pytest.mark.parametrize("topic", ["../../x", "..", ".", "a/b"])
 def test_a_hostile_topic_never_leaves_the_store(table, tmp_path, topic):
-    table.apply([make_request(0, topic=topic), make_request(1, topic="fine", queue_offset=0)])
+    table.apply(DispatchColumns.of([make_request(0, topic=topic), make_request(1, topic="fine", queue_offset=0)]))
 
     assert [name for (name, _), _ in table.items()] == ["fine"]
     assert list(queue_bytes(tmp_path)) == ["fine/0/00000000000000000000"]
 
 
 def test_unknown_topics_and_queues_are_told_apart(table):
-    table.apply([make_request(0)])
+    table.apply(DispatchColumns.of([make_request(0)]))
 
     with pytest.raises(TopicNotFoundError):
         table.queue("nope", 0)
@@ -111,12 +112,12 @@ def test_a_batch_that_met_a_full_disk_is_completed_by_the_next_try(tmp_path, wri
     requests = [make_request(n, queue_id=n % 2, queue_offset=n // 2) for n in range(20)]
     for _ in range(3):
         try:
-            table.apply(requests)
+            table.apply(DispatchColumns.of(requests))
         except DiskFullError:
             continue
 
     fs.writes_left = 1000
-    table.apply(requests)
+    table.apply(DispatchColumns.of(requests))
 
     for queue_id in (0, 1):
         units = table.queue("orders", queue_id).units

@@ -8,6 +8,7 @@ from consumequeue_svc.servicer import ConsumeQueueServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.builder_process import BuilderState
 from store.builders.progress import BuilderProgress
+from store.dispatch_columns import DispatchColumns
 from store.errors import (
     InvalidArgumentError,
     InvalidPageTokenError,
@@ -30,7 +31,9 @@ class Context:
 def servicer(tmp_path):
     progress = BuilderProgress()
     table = ConsumeQueueTable(tmp_path, RealFileSystem(), 100)
-    table.apply([make_request(n, topic=f"t{n % 3}", queue_id=n % 2, queue_offset=n // 6) for n in range(60)])
+    table.apply(
+        DispatchColumns.of([make_request(n, topic=f"t{n % 3}", queue_id=n % 2, queue_offset=n // 6) for n in range(60)])
+    )
     progress.see_log(0, 6000)
     progress.advance(6000)
     servicer = ConsumeQueueServicer(progress, lambda units, _: [u.commit_log_offset for u in units])

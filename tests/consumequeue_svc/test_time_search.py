@@ -7,6 +7,7 @@ import pytest
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.time_search import Boundary, search_offset
+from store.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
 from store.readers.queue_reader import QueueReader
 from tests.support.dispatches import make_request, requests_of
@@ -27,7 +28,7 @@ def test_any_time_in_queues_of_any_length(tmp_path, count, boundary):
     random_ = random.Random(count)
     times = sorted(random_.choices(range(1000, 1000 + max(count // 3, 2) * 2, 2), k=count))
     table = ConsumeQueueTable(tmp_path, RealFileSystem(), 20 * 50)
-    table.apply([make_request(n) for n in range(count)] or [make_request(0, sys_flag=4)])
+    table.apply(DispatchColumns.of([make_request(n) for n in range(count)] or [make_request(0, sys_flag=4)]))
     if not count:
         return
     units = table.queue("orders", 0).units
@@ -52,7 +53,7 @@ def test_any_time_in_queues_of_any_length(tmp_path, count, boundary):
 def test_fillers_in_between_are_stepped_over(tmp_path, boundary):
     table = ConsumeQueueTable(tmp_path, RealFileSystem(), 20 * 50)
     positions = [7, 8, 20, 21, 150, 400]
-    table.apply([make_request(n, queue_offset=position) for n, position in enumerate(positions)])
+    table.apply(DispatchColumns.of([make_request(n, queue_offset=position) for n, position in enumerate(positions)]))
     times = [10, 10, 20, 30, 30, 40]
 
     for time in range(5, 45):

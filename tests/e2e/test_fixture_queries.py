@@ -34,10 +34,17 @@ def rows_of(mode: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.fixture(scope="module")
-def stack(broker_store: Path) -> Iterator[Stack]:
+# On sockets the services use the short ways between them (services/lookup_calls.py), on ports gRPC alone.
+ADDRESSES = {
+    "sockets": {},
+    "ports": {f"REPUT_{name}_ADDRESS": "127.0.0.1:0" for name in ("COMMITLOG", "CONSUMEQUEUE", "INDEX")},
+}
+
+
+@pytest.fixture(scope="module", params=list(ADDRESSES))
+def stack(request: pytest.FixtureRequest, broker_store: Path) -> Iterator[Stack]:
     # Read-only on read-only files: whatever a query needs must come without a write.
-    with running_stack(broker_store, "--read-only") as stack:
+    with running_stack(broker_store, "--read-only", settings=ADDRESSES[request.param]) as stack:
         stack.wait_until_built()
         yield stack
 

@@ -10,6 +10,7 @@ import pytest
 from index_svc.index_file_set import IndexFileSet
 from index_svc.key_search import search_key
 from store.builders.index_keys import index_keys
+from store.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.files.file_system import RealFileSystem
 from store.format.index_layout import IndexHeader, decode_index_header, encode_index_header
@@ -189,7 +190,7 @@ def test_a_rebuild_that_was_killed_is_not_taken_for_what_the_checkpoint_before_r
     builder.stop()
     builder = open_index(tmp_path, REQUESTS)
     builder.rebuild()
-    builder._files.apply(REQUESTS[:50])
+    builder._files.apply(DispatchColumns.of(REQUESTS[:50]))
     builder.abandon()
     assert recovered(tmp_path) == expected
 
@@ -235,7 +236,7 @@ def test_rmq_7539_a_full_disk_while_a_file_is_made_leaves_at_most_one_half_file(
 
 def one_file_set(root):
     files = IndexFileSet(root, FS, LAYOUT, lambda: 0)
-    files.apply(REQUESTS[:30])
+    files.apply(DispatchColumns.of(REQUESTS[:30]))
     files.flush()
     return files
 

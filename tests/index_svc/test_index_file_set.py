@@ -4,6 +4,7 @@ import pytest
 
 from index_svc.index_file_set import IndexFileSet
 from index_svc.key_search import search_key
+from store.dispatch_columns import DispatchColumns
 from store.errors import DiskFullError, InvalidArgumentError, InvalidPageTokenError
 from store.files.file_system import RealFileSystem
 from store.format.index_layout import IndexHeader, decode_index_header
@@ -25,29 +26,29 @@ def headers(files):
 
 
 def test_a_message_without_keys_makes_the_next_file_once_the_newest_is_full(files):
-    files.apply([make_request(0, keys="abcd", time_millis=T0)])
+    files.apply(DispatchColumns.of([make_request(0, keys="abcd", time_millis=T0)]))
     assert len(files.paths()) == 1
 
-    files.apply([make_request(1)])
+    files.apply(DispatchColumns.of([make_request(1)]))
 
     assert headers(files)[1] == IndexHeader(T0, T0, 0, 0, 0, 1)
 
 
 def test_the_first_message_makes_the_first_file_though_it_has_no_keys(files):
-    files.apply([make_request(0)])
+    files.apply(DispatchColumns.of([make_request(0)]))
 
     assert headers(files) == [IndexHeader(0, 0, 0, 0, 0, 1)]
 
 
 def test_the_keys_of_one_message_may_lie_in_two_files(files):
-    files.apply([make_request(0, keys="abc"), make_request(1, keys="defg")])
+    files.apply(DispatchColumns.of([make_request(0, keys="abc"), make_request(1, keys="defg")]))
 
     assert [header.entry_count for header in headers(files)] == [5, 4]
     assert headers(files)[1].begin_commit_log_offset == 100
 
 
 def test_names_rise_though_the_clock_stands_still(files):
-    files.apply([make_request(n, keys="abcd") for n in range(5)])
+    files.apply(DispatchColumns.of([make_request(n, keys="abcd") for n in range(5)]))
 
     names = [path.name for path in files.paths()]
     assert names == sorted(set(names))
@@ -56,12 +57,12 @@ def test_names_rise_though_the_clock_stands_still(files):
 
 def test_what_was_applied_is_passed_over_down_to_the_key(files):
     requests = [make_request(n, keys="abcdef"[: n % 6]) for n in range(20)]
-    files.apply(requests)
+    files.apply(DispatchColumns.of(requests))
     files.flush()
     before = file_bytes(files.paths()[0].parent)
 
-    files.apply(requests)
-    files.apply(requests[-3:])
+    files.apply(DispatchColumns.of(requests))
+    files.apply(DispatchColumns.of(requests[-3:]))
     files.flush()
 
     assert file_bytes(files.paths()[0].parent) == before
@@ -89,29 +90,29 @@ class FullDisk(RealFileSystem):
 def test_rmq_7539_a_full_disk_leaves_no_half_files_and_the_next_try_completes(tmp_path, write_count):
     requests = [make_request(n, keys="abcdef"[: n % 6]) for n in range(20)]
     whole = IndexFileSet(tmp_path / "whole", RealFileSystem(), LAYOUT, lambda: T0)
-    whole.apply(requests)
+    whole.apply(DispatchColumns.of(requests))
     whole.flush()
     fs = FullDisk(write_count)
     files = IndexFileSet(tmp_path / "full", fs, LAYOUT, lambda: T0)
 
     for _ in range(3):
         try:
-            files.apply(requests)
+            files.apply(DispatchColumns.of(requests))
         except DiskFullError:
             continue
     fs.writes_left = 10_000
-    files.apply(requests)
+    files.apply(DispatchColumns.of(requests))
     files.flush()
 
     assert list(file_bytes(tmp_path / "full").values()) == list(file_bytes(tmp_path / "whole").values())
 
 
 def test_pages_follow_one_another_while_more_is_written(files):
-    files.apply([make_request(n, keys=["k"]) for n in range(10)])
+    files.apply(DispatchColumns.of([make_request(n, keys=["k"]) for n in range(10)]))
     page = search_key(files, "orders", "k", page_size=4)
     assert page.commit_log_offsets == [900, 800, 700, 600]
 
-    files.apply([make_request(n, keys=["k"]) for n in range(10, 20)])
+    files.apply(DispatchColumns.of([make_request(n, keys=["k"]) for n in range(10, 20)]))
     seen = list(page.commit_log_offsets)
     while page.next_page_token:
         page = search_key(files, "orders", "k", page_size=4, page_token=page.next_page_token)
@@ -121,13 +122,13 @@ def test_pages_follow_one_another_while_more_is_written(files):
 
 
 def test_a_key_twice_in_one_message_is_one_candidate(files):
-    files.apply([make_request(0, keys=["k", "k", "x", "k"], unique_key="k")])
+    files.apply(DispatchColumns.of([make_request(0, keys=["k", "k", "x", "k"], unique_key="k")]))
 
     assert search_key(files, "orders", "k").commit_log_offsets == [0]
 
 
 def test_a_last_page_that_is_just_full_has_no_token(files):
-    files.apply([make_request(n, keys=["k"]) for n in range(4)])
+    files.apply(DispatchColumns.of([make_request(n, keys=["k"]) for n in range(4)]))
 
     assert search_key(files, "orders", "k", page_size=4).next_page_token == ""
 
@@ -139,7 +140,7 @@ def test_a_token_that_is_no_offset_is_refused(files, token):
 
 
 def test_a_negative_page_size_is_refused_and_a_huge_one_clamped(files):
-    files.apply([make_request(n, keys=["k"]) for n in range(1100)])
+    files.apply(DispatchColumns.of([make_request(n, keys=["k"]) for n in range(1100)]))
 
     assert len(search_key(files, "orders", "k", page_size=2**31 - 1).commit_log_offsets) == 1000
     assert len(search_key(files, "orders", "k").commit_log_offsets) == 64
@@ -148,13 +149,13 @@ def test_a_negative_page_size_is_refused_and_a_huge_one_clamped(files):
 
 
 def test_a_file_whose_name_is_no_date_does_not_stop_the_next_from_being_made(files, tmp_path):
-    files.apply([make_request(0, keys="abcd", time_millis=T0)])
+    files.apply(DispatchColumns.of([make_request(0, keys="abcd", time_millis=T0)]))
     files.flush()
     path = files.paths()[0]
     path.rename(path.with_name("20261171105931892"))  # a month 17 that sorts behind now
 
     again = IndexFileSet(tmp_path, RealFileSystem(), LAYOUT, lambda: T0)
     again.adopt_sealed(again.paths())
-    again.apply([make_request(1, keys="e", time_millis=T0)])
+    again.apply(DispatchColumns.of([make_request(1, keys="e", time_millis=T0)]))
 
     assert [path.name for path in again.paths()] == ["20261171105931892", "20261171105931893"]

@@ -7,6 +7,7 @@ from index_svc.servicer import IndexServicer
 from reput.index.v1 import index_service_pb2 as pb
 from services.builder_process import BuilderState
 from store.builders.progress import BuilderProgress
+from store.dispatch_columns import DispatchColumns
 from store.errors import StoreRecoveringError
 from store.files.file_system import RealFileSystem
 from store.readers.index_reader import IndexLayout
@@ -15,7 +16,7 @@ from tests.support.dispatches import make_request
 
 def test_candidates_come_with_how_far_the_index_is(tmp_path):
     progress, files = BuilderProgress(), IndexFileSet(tmp_path, RealFileSystem(), IndexLayout(7, 9), lambda: 0)
-    files.apply([make_request(n, keys=["k"]) for n in range(20)])
+    files.apply(DispatchColumns.of([make_request(n, keys=["k"]) for n in range(20)]))
     progress.see_log(0, 2500)
     progress.advance(2000, 1_700_000_000_123)
     servicer = IndexServicer(progress)

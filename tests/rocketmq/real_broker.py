@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / ".tools" / "rocketmq"
@@ -59,7 +59,7 @@ def classpath() -> str:
     return f"{classes}:{listing.read_text().strip()}"
 
 
-def _free_port_block() -> int:
+def free_port_block() -> int:
     """A port whose neighbours -2 and +1 are free too: the broker's VIP and replication ports."""
     for _ in range(100):
         with contextlib.ExitStack() as held:
@@ -84,12 +84,14 @@ class RealRocketMQ:
         settings: further lines of broker.conf.
     """
 
+    broker_heap = "512m"
+
     def __init__(self, store: pathlib.Path, work: pathlib.Path, **settings: object) -> None:
         self.store = store
         self.work = work
         self.settings = settings
-        self.broker_port = _free_port_block()
-        self.namesrv_port = _free_port_block()
+        self.broker_port = free_port_block()
+        self.namesrv_port = free_port_block()
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -97,14 +99,22 @@ class RealRocketMQ:
         """Address of the name server."""
         return f"127.0.0.1:{self.namesrv_port}"
 
-    def _java(self, main: str, *args: str) -> list[str]:
-        return ["java", f"-Duser.home={self.work}", *JVM_FLAGS, "-cp", classpath(), main, *args]
+    def classpath(self) -> str:
+        """What the processes are started with."""
+        return classpath()
 
-    def _launch(self, name: str, port: int, main: str, *args: str, heap: str) -> None:
+    def is_registered(self) -> bool:
+        """Whether the name server knows the broker."""
+        return "broker-a" in self.mqadmin("clusterList")
+
+    def _java(self, main: str, *args: str) -> list[str]:
+        return ["java", f"-Duser.home={self.work}", *JVM_FLAGS, "-cp", self.classpath(), main, *args]
+
+    def _launch(self, name: str, port: int, main: str, *args: str, heap: str, jvm_flags: Sequence[str] = ()) -> None:
         home = self.work / "home"
         (home / "conf").mkdir(parents=True, exist_ok=True)
         command = self._java(main, *args)
-        command[1:1] = [f"-Xms{heap}", f"-Xmx{heap}"]
+        command[1:1] = [f"-Xms{heap}", f"-Xmx{heap}", *jvm_flags]
         with open(self.work / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(home)
@@ -126,9 +136,25 @@ class RealRocketMQ:
 
     def start(self) -> None:
         """Start both processes; return once the broker is registered."""
+        self.start_name_server()
+        self.start_broker()
+
+    def start_name_server(self) -> None:
+        """Start the name server; return once its port is open."""
         self.work.mkdir(parents=True, exist_ok=True)
         namesrv_conf = self.work / "namesrv.conf"
         namesrv_conf.write_text(f"listenPort={self.namesrv_port}\n")
+        self._launch(
+            "namesrv",
+            self.namesrv_port,
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            "-c",
+            str(namesrv_conf),
+            heap="128m",
+        )
+
+    def start_broker(self) -> None:
+        """Start the broker; return once the name server knows it."""
         lines = {
             "brokerClusterName": "DefaultCluster",
             "brokerName": "broker-a",
@@ -143,21 +169,13 @@ class RealRocketMQ:
         }
         broker_conf = self.work / "broker.conf"
         broker_conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-        self._launch(
-            "namesrv",
-            self.namesrv_port,
-            "org.apache.rocketmq.namesrv.NamesrvStartup",
-            "-c",
-            str(namesrv_conf),
-            heap="128m",
-        )
-        self._launch(
-            "broker", self.broker_port, "org.apache.rocketmq.broker.BrokerStartup", "-c", str(broker_conf), heap="512m"
-        )
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        self._launch("broker", self.broker_port, main, "-c", str(broker_conf), heap=self.broker_heap)
         deadline = time.monotonic() + REGISTER_SECONDS_MAX
-        while "broker-a" not in self.mqadmin("clusterList"):
+        while not self.is_registered():
             if time.monotonic() > deadline:
                 raise RuntimeError("the broker did not register with the name server")
+            time.sleep(0.05)
 
     def mqadmin(self, *args: str) -> str:
         """What the real mqadmin prints for a command."""

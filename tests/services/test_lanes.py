@@ -21,6 +21,7 @@ from services.settings import ServiceSettings
 from services.stall_watch import ANSWER_SECONDS_MAX, REQUEST_SECONDS_MAX, StallWatch
 from store.errors import ResourceBusyError
 from tests.services.loopback import commit_log_server, get_request, stub
+from tests.services.ways import way  # noqa: F401
 
 WORKER_COUNT = 8  # of loopback.py's servers
 WAIT_SECONDS_MAX = 30
@@ -183,6 +184,7 @@ def test_callers_who_never_send_their_request_do_not_take_health_with_them(monke
         silent = [check.future(nothing()) for _ in range(lanes_module.HEALTH_COUNT_MAX)]
         wait_for(lambda: server.lanes.health.call_count >= lanes_module.HEALTH_COUNT_MAX)
         wait_for(lambda: is_healthy_within_a_second(server))
+        wait_for(lambda: is_healthy(server) and server.lanes.watch.ended_count)
         release.set()
 
     assert any(call.done() and call.code() is grpc.StatusCode.CANCELLED for call in silent)

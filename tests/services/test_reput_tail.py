@@ -46,7 +46,7 @@ class Builder:
         return self.applied[-1] + RECORD_SIZE_BYTES if self.applied else -1
 
     def apply(self, batch) -> bool:
-        self.applied += [request.commit_log_offset for request in batch.requests]
+        self.applied += batch.columns.commit_log_offsets.tolist() if batch.columns else []
         if batch.next_offset == LOG_END:
             self.tail.stop()
         return True

@@ -7,6 +7,7 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
+from store.builders.checkpoint_thread import Checkpointer
 from store.builders.following_builder import FollowingBuilder
 from store.builders.index_keys import index_keys
 from store.dispatch import DispatchRequest
@@ -35,13 +36,15 @@ def open_queues(
     *,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
+    checkpointer: Checkpointer | None = None,
     is_clean_store: bool = True,
     log_first_offset: int = 0,
 ) -> ConsumeQueueBuilder:
     """A recovered queue builder that has begun."""
     table = ConsumeQueueTable(root, fs or RealFileSystem(), QUEUE_FILE_SIZE)
     table.load()
-    builder = ConsumeQueueBuilder(table, root / "reput/consumequeue/checkpoint.json", clock=clock or Clock())
+    checkpoint = root / "reput/consumequeue/checkpoint.json"
+    builder = ConsumeQueueBuilder(table, checkpoint, checkpointer=checkpointer, clock=clock or Clock())
     builder.recover(
         is_clean_store=is_clean_store,
         log_first_offset=log_first_offset,
@@ -57,12 +60,14 @@ def open_index(
     *,
     fs: FileSystem | None = None,
     clock: Clock | None = None,
+    checkpointer: Checkpointer | None = None,
     is_clean_store: bool = True,
     log_first_offset: int = 0,
 ) -> IndexBuilder:
     """A recovered index builder that has begun."""
     files = IndexFileSet(root, fs or RealFileSystem(), LAYOUT, lambda: 1_800_000_000_000)
-    builder = IndexBuilder(files, root / "reput/index/checkpoint.json", clock=clock or Clock())
+    checkpoint = root / "reput/index/checkpoint.json"
+    builder = IndexBuilder(files, checkpoint, checkpointer=checkpointer, clock=clock or Clock())
 
     offsets = {request.commit_log_offset for request in requests}
 

@@ -30,6 +30,7 @@ SMALL_FILES = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(16 << 20),
     "REPUT_INDEX_HASH_SLOT_COUNT": "500",
     "REPUT_INDEX_ENTRY_COUNT_MAX": "20000",
+    "REPUT_KERNELS": "eager",  # loaded by the first append and the first reader, before the memory is looked at
 }
 # One connection a reader, as they would be on many machines; answers pile up only where gRPC lets them.
 # Without the probe a window stays at HTTP/2's 64 KiB instead of growing to many MiB, in which a silent caller would look
@@ -81,13 +82,13 @@ class Memory:
 
 
 @contextlib.contextmanager
-def silent_readers(address: str, count: int) -> Iterator[list[grpc.Call]]:
+def silent_readers(address: str, count: int, *, columns: bool = False) -> Iterator[list[grpc.Call]]:
     """Readers of the whole log that take one batch and then nothing more; those that were refused are left out."""
     channels = [grpc.insecure_channel(address, options=OWN_CONNECTION) for _ in range(count)]
     calls = []
     try:
         for channel in channels:
-            call = pb_grpc.CommitLogServiceStub(channel).Reput(pb.ReputRequest(start_offset=-1))
+            call = pb_grpc.CommitLogServiceStub(channel).Reput(pb.ReputRequest(start_offset=-1, columns=columns))
             try:
                 next(call)
                 calls.append(call)
@@ -129,15 +130,19 @@ class LiveReader:
         self._thread.join()
 
 
-def test_silent_reput_readers_cost_little_memory_and_hold_nobody_up(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize("columns", [False, True], ids=["requests", "columns"])
+def test_silent_reput_readers_cost_little_memory_and_hold_nobody_up(tmp_path: pathlib.Path, columns: bool) -> None:
     reader_count = amount(sample=8, change=50, full=50)
     seconds = amount(sample=1, change=20, full=3600)
     with Service("commitlog", tmp_path / "store", SMALL_FILES) as service:
         fill(service.stub, 12 << 20)
         live = LiveReader(service.stub, service.stub.GetStatus(pb.GetStatusRequest()).log_flushed_offset)
+        first = service.stub.Reput(pb.ReputRequest(start_offset=-1, columns=columns))
+        next(first)
+        first.cancel()
         memory = Memory(service.pid)
         worst_seconds = 0.0
-        with silent_readers(service.address, reader_count) as calls:
+        with silent_readers(service.address, reader_count, columns=columns) as calls:
             assert len(calls) >= min(reader_count, TAIL_COUNT_MAX - 1)
             until = time.monotonic() + seconds
             while time.monotonic() < until:

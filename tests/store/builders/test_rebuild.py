@@ -8,6 +8,7 @@ import pytest
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.index_file_set import IndexFileSet
+from store.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
 from store.readers.index_layout_detection import detect_index_layout
 from store.readers.index_reader import IndexLayout, list_index_files
@@ -26,7 +27,7 @@ def test_queues_equal_rocketmqs(store, batch, request, tmp_path):
     table = ConsumeQueueTable(tmp_path, fs, detect_queue_file_size(fs, root))
 
     for at in range(0, len(requests), batch):
-        table.apply(requests[at : at + batch])
+        table.apply(DispatchColumns.of(requests[at : at + batch]))
 
     assert file_bytes(root / "consumequeue") == file_bytes(tmp_path / "consumequeue")
 
@@ -39,7 +40,7 @@ def test_rmq_1987_1807_index_files_equal_rocketmqs_slot_for_slot(store, batch, r
     files = IndexFileSet(tmp_path, fs, detect_index_layout(fs, root, DEFAULT_LAYOUT), lambda: 1_795_256_952_255)
 
     for at in range(0, len(requests), batch):
-        files.apply(requests[at : at + batch])
+        files.apply(DispatchColumns.of(requests[at : at + batch]))
     files.flush()
 
     expected = [path.read_bytes() for path in list_index_files(fs, root)]
@@ -51,6 +52,6 @@ def test_the_crashed_stores_index_has_each_key_once(crashed_store, tmp_path):
     fs = RealFileSystem()
     files = IndexFileSet(tmp_path, fs, detect_index_layout(fs, crashed_store, DEFAULT_LAYOUT), lambda: 0)
 
-    files.apply(requests_of(crashed_store))
+    files.apply(DispatchColumns.of(requests_of(crashed_store)))
 
     assert files.key_count == 6249

@@ -37,6 +37,7 @@ from index_svc.index_file_set import IndexFileSet
 from reput.message.v1.message_pb2 import NewMessage
 from store.builders.index_keys import index_keys
 from store.dispatch import DispatchRequest
+from store.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError, StoreError
 from store.files.abort import has_abort_marker
 from store.files.file_system import RealFileSystem
@@ -412,9 +413,9 @@ def difference_from_rebuild(root: Path, requests: list[DispatchRequest], scratch
     """
     scratch.mkdir()
     table = ConsumeQueueTable(scratch, RealFileSystem(), QUEUE_FILE_BYTES)
-    table.apply(requests)
+    table.apply(DispatchColumns.of(requests))
     files = IndexFileSet(scratch, RealFileSystem(), LAYOUT, lambda: 1_800_000_000_000)
-    files.apply(requests)
+    files.apply(DispatchColumns.of(requests))
     files.flush()
     made, kept = _tree(scratch / "consumequeue"), _tree(root / "consumequeue")
     indexes = [[path.read_bytes() for path in list_index_files(RealFileSystem(), place)] for place in (scratch, root)]

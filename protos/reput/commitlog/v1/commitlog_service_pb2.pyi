@@ -12,12 +12,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AppendMessagesRequest(_message.Message):
-    __slots__ = ("messages", "flush")
+    __slots__ = ("messages", "flush", "deduplicate")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATE_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
     flush: _message_pb2.FlushMode
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ...) -> None: ...
+    deduplicate: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., deduplicate: _Optional[bool] = ...) -> None: ...
 
 class AppendMessagesResponse(_message.Message):
     __slots__ = ("results",)
@@ -26,12 +28,14 @@ class AppendMessagesResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ...) -> None: ...
 
 class AppendMessageStreamRequest(_message.Message):
-    __slots__ = ("messages", "flush")
+    __slots__ = ("messages", "flush", "deduplicate")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATE_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
     flush: _message_pb2.FlushMode
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ...) -> None: ...
+    deduplicate: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., deduplicate: _Optional[bool] = ...) -> None: ...
 
 class AppendMessageStreamResponse(_message.Message):
     __slots__ = ("results", "error")
@@ -77,12 +81,14 @@ class BatchGetMessagesResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[BatchGetMessagesResponse.Outcome, _Mapping]]] = ...) -> None: ...
 
 class ReputRequest(_message.Message):
-    __slots__ = ("start_offset", "batch_bytes_max")
+    __slots__ = ("start_offset", "batch_bytes_max", "columns")
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     start_offset: int
     batch_bytes_max: int
-    def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ...) -> None: ...
+    columns: bool
+    def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ..., columns: _Optional[bool] = ...) -> None: ...
 
 class DispatchRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code", "store_time_millis", "keys", "unique_key", "sys_flag", "prepared_transaction_offset")
@@ -110,17 +116,49 @@ class DispatchRequest(_message.Message):
     prepared_transaction_offset: int
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ..., store_time_millis: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., sys_flag: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ...) -> None: ...
 
+class ReputColumns(_message.Message):
+    __slots__ = ("topics", "topic_numbers", "queue_ids", "queue_offsets", "commit_log_offsets", "record_sizes_bytes", "tags_codes", "store_times_millis", "sys_flags", "key_records", "key_hashes", "first", "last")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_LOG_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    RECORD_SIZES_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TAGS_CODES_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIMES_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    SYS_FLAGS_FIELD_NUMBER: _ClassVar[int]
+    KEY_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    KEY_HASHES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    topic_numbers: bytes
+    queue_ids: bytes
+    queue_offsets: bytes
+    commit_log_offsets: bytes
+    record_sizes_bytes: bytes
+    tags_codes: bytes
+    store_times_millis: bytes
+    sys_flags: bytes
+    key_records: bytes
+    key_hashes: bytes
+    first: DispatchRequest
+    last: DispatchRequest
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., topic_numbers: _Optional[bytes] = ..., queue_ids: _Optional[bytes] = ..., queue_offsets: _Optional[bytes] = ..., commit_log_offsets: _Optional[bytes] = ..., record_sizes_bytes: _Optional[bytes] = ..., tags_codes: _Optional[bytes] = ..., store_times_millis: _Optional[bytes] = ..., sys_flags: _Optional[bytes] = ..., key_records: _Optional[bytes] = ..., key_hashes: _Optional[bytes] = ..., first: _Optional[_Union[DispatchRequest, _Mapping]] = ..., last: _Optional[_Union[DispatchRequest, _Mapping]] = ...) -> None: ...
+
 class ReputResponse(_message.Message):
-    __slots__ = ("requests", "next_offset", "log_first_offset", "log_end_offset")
+    __slots__ = ("requests", "next_offset", "log_first_offset", "log_end_offset", "columns")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedCompositeFieldContainer[DispatchRequest]
     next_offset: int
     log_first_offset: int
     log_end_offset: int
-    def __init__(self, requests: _Optional[_Iterable[_Union[DispatchRequest, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ...) -> None: ...
+    columns: ReputColumns
+    def __init__(self, requests: _Optional[_Iterable[_Union[DispatchRequest, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., columns: _Optional[_Union[ReputColumns, _Mapping]] = ...) -> None: ...
 
 class ReportProgressRequest(_message.Message):
     __slots__ = ("builder", "next_offset", "store_time")

@@ -22,12 +22,14 @@ BOUNDARY_LOWER: Boundary
 BOUNDARY_UPPER: Boundary
 
 class AppendMessagesRequest(_message.Message):
-    __slots__ = ("messages", "flush")
+    __slots__ = ("messages", "flush", "deduplicate")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATE_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
     flush: _message_pb2.FlushMode
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ...) -> None: ...
+    deduplicate: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., deduplicate: _Optional[bool] = ...) -> None: ...
 
 class AppendMessagesResponse(_message.Message):
     __slots__ = ("results",)
@@ -36,12 +38,14 @@ class AppendMessagesResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ...) -> None: ...
 
 class AppendMessageStreamRequest(_message.Message):
-    __slots__ = ("messages", "flush")
+    __slots__ = ("messages", "flush", "deduplicate")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
+    DEDUPLICATE_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
     flush: _message_pb2.FlushMode
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ...) -> None: ...
+    deduplicate: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., deduplicate: _Optional[bool] = ...) -> None: ...
 
 class AppendMessageStreamResponse(_message.Message):
     __slots__ = ("results", "error")

@@ -1,0 +1,156 @@
+"""Appends on their way to the shards' commitlogs, in turn, as the bytes that came: their messages are the same on the wire.
+
+What a commitlog refuses arrives unchanged, trailers included. Nothing is tried again: an append is not idempotent.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from grpc_status import rpc_status
+
+from gateway.answer_gate import AnswerGate
+from gateway.append_coalescer import SENDER_COUNT, AppendCoalescer, AppendFailedError, PendingAppend
+from services.append_wire import FLUSH_MODE_COUNT, read_small_append, split_results
+from services.deadline import remaining_seconds
+from services.status import error_info, from_rpc_error, status_of, to_status
+from services.unary_call import Answerable, AnsweredLater
+from store.errors import DeadlineExceededError, StoreError
+
+APPEND_SECONDS_DEFAULT = 60.0
+# Deadlines further away than this are gRPC's "never".
+STREAM_SECONDS_MAX = 86_400.0
+COMMITLOG_SERVICE = "/reput.commitlog.v1.CommitLogService/"
+ALONE_COUNT_DEFAULT = 16
+
+_log = structlog.get_logger("reput.gateway")
+
+
+class AppendForwarder:
+    """Hands on unary appends, small ones together, and append streams, each as it is.
+
+    Args:
+        channels: to the commitlogs.
+        alone_count: requests under way at the same time that are sent alone: large ones, or with a wish of their own.
+    """
+
+    def __init__(self, channels: Sequence[grpc.Channel], alone_count: int = ALONE_COUNT_DEFAULT) -> None:
+        self._alone = ThreadPoolExecutor(alone_count, thread_name_prefix="append-alone")
+        self._senders = ThreadPoolExecutor(
+            SENDER_COUNT * FLUSH_MODE_COUNT * len(channels), thread_name_prefix="append-sender"
+        )
+        commitlogs = [_Commitlog(channel, self._senders) for channel in channels]
+        self._commitlogs = itertools.cycle(commitlogs)
+        self._two_way: Iterator[Any] = itertools.cycle(
+            [channel.stream_stream(COMMITLOG_SERVICE + "AppendMessageStream") for channel in channels]
+        )
+
+    def handlers(self) -> dict[str, Any]:
+        """The handlers, without serializers: requests and responses stay bytes."""
+        return {
+            "AppendMessages": grpc.unary_unary_rpc_method_handler(AnsweredLater(self.append_messages)),
+            "AppendMessageStream": grpc.stream_stream_rpc_method_handler(self.append_message_stream),
+        }
+
+    def append_messages(self, request: bytes, caller: Answerable) -> None:
+        """One request, one response; returns at once."""
+        commitlog = next(self._commitlogs)
+        deadline_seconds = time.monotonic() + remaining_seconds(caller, APPEND_SECONDS_DEFAULT)
+        small = read_small_append(request)
+        if small is None:
+            self._alone.submit(commitlog.send_alone, request, deadline_seconds, caller)
+        else:
+            commitlog.coalescer.offer(
+                PendingAppend(request, small.message_count, small.flush, deadline_seconds, caller)
+            )
+
+    def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        """A stream for a stream.
+
+        gRPC takes a request from the caller only when the one before was sent on, and a response only when the one
+        before was taken; and no request is taken while many of its forerunners' responses were not. So for a caller who
+        does not read, no request is held here. The end of the requests is passed on; when either side gives up, so does
+        the other.
+        """
+        gate = AnswerGate(requests)
+        remaining = context.time_remaining()
+        timeout = remaining if remaining is not None and remaining < STREAM_SECONDS_MAX else None
+        call = next(self._two_way)(gate, timeout=timeout)
+
+        def end() -> None:
+            gate.close()
+            call.cancel()
+
+        if not context.add_callback(end):
+            end()
+        try:
+            for response in call:
+                yield response
+                gate.answered()
+        except grpc.RpcError as rpc_error:
+            _pass_on(rpc_error, context)
+        finally:
+            end()
+
+    def close(self) -> None:
+        """Send nothing more; who still waits is not answered."""
+        self._alone.shutdown(wait=False, cancel_futures=True)
+        self._senders.shutdown(wait=False, cancel_futures=True)
+
+
+class _Commitlog:
+    """Sends requests to one commitlog."""
+
+    def __init__(self, channel: grpc.Channel, senders: ThreadPoolExecutor) -> None:
+        self._append: Any = channel.unary_unary(COMMITLOG_SERVICE + "AppendMessages")
+        self.coalescer = AppendCoalescer(
+            self._send, split_results, senders, clock=time.monotonic, expired=_expired, broken=_broken
+        )
+
+    def send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        try:
+            caller.answer(self._send(request, deadline_seconds - time.monotonic()))
+        except AppendFailedError as error:
+            caller.fail(error.status)
+        except Exception:
+            _log.exception("append.failed", count=1)
+            caller.fail(_broken())
+
+    def _send(self, request: bytes, seconds: float) -> bytes:
+        try:
+            response: bytes = self._append(request, timeout=seconds)
+        except grpc.RpcError as rpc_error:
+            raise _failure(rpc_error) from rpc_error
+        return response
+
+
+def _failure(rpc_error: Any) -> AppendFailedError:
+    status = status_of(rpc_error)
+    if status is None:
+        return AppendFailedError(to_status(from_rpc_error(rpc_error, "commitlog")))
+    info = error_info(status)
+    # Ours, and of its kind: the whole request was checked before any of it was written.
+    is_refused = info is not None and status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    index = info.metadata.get("index", "") if info is not None else ""
+    return AppendFailedError(status, is_refused=is_refused, index=int(index) if index.isdecimal() else None)
+
+
+def _expired() -> Any:
+    return to_status(DeadlineExceededError("the deadline passed before the append was sent", service="commitlog"))
+
+
+def _broken() -> Any:
+    return to_status(StoreError("the append's receipts cannot be told; the gateway's log has the cause"))
+
+
+def _pass_on(rpc_error: Any, context: grpc.ServicerContext) -> NoReturn:
+    """End the call as the call behind it ended."""
+    status = status_of(rpc_error)
+    if status is None:
+        raise from_rpc_error(rpc_error, "commitlog") from rpc_error
+    context.abort_with_status(rpc_status.to_status(status))
+    raise AssertionError("abort_with_status returned")

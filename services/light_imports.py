@@ -1,0 +1,17 @@
+"""Keeps out of a service what its libraries would load along: a service's `__main__` imports this before anything else.
+
+- structlog loads rich, if it finds it, to colour tracebacks on a terminal: about 50 ms and 4 MiB in each service.
+- pydantic looks through everything installed for plugins.
+"""
+
+import os
+import sys
+
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+if "structlog" not in sys.modules and "rich" not in sys.modules:
+    sys.modules["rich"] = None  # type: ignore[assignment]  # "there is none", as the import system has it
+    try:
+        import structlog  # noqa: F401
+    finally:
+        del sys.modules["rich"]

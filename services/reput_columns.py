@@ -1,0 +1,105 @@
+"""DispatchColumns <-> ReputColumns. What comes from the wire is believed only as far as it agrees with itself.
+
+Apart from `convert.py`, because it needs numpy: whoever never sees a record does without.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.convert import dispatch_from_proto, dispatch_to_proto
+from store.dispatch_columns import DispatchColumns
+from store.errors import ServiceUnavailableError
+
+RECORD_COLUMNS = {
+    "topic_numbers": "<i4",
+    "queue_ids": "<i4",
+    "queue_offsets": "<i8",
+    "commit_log_offsets": "<i8",
+    "record_sizes_bytes": "<i4",
+    "tags_codes": "<i8",
+    "store_times_millis": "<i8",
+    "sys_flags": "<i4",
+}
+KEY_COLUMNS = {"key_records": "<i4", "key_hashes": "<i4"}
+ALL_COLUMNS = RECORD_COLUMNS | KEY_COLUMNS
+
+
+def columns_to_proto(columns: DispatchColumns) -> pb.ReputColumns:
+    """A run of records for the wire."""
+    message = pb.ReputColumns(topics=columns.topics)
+    for name, dtype in ALL_COLUMNS.items():
+        setattr(message, name, getattr(columns, name).astype(dtype, copy=False).tobytes())
+    if columns.first is not None:
+        message.first.CopyFrom(dispatch_to_proto(columns.first))
+    if columns.last is not None:
+        message.last.CopyFrom(dispatch_to_proto(columns.last))
+    return message
+
+
+def columns_from_proto(message: pb.ReputColumns) -> DispatchColumns:
+    """A run of records from the wire.
+
+    Raises:
+        ServiceUnavailableError: the message contradicts itself; whoever sent it cannot be followed.
+    """
+    arrays = {}
+    for name, dtype in ALL_COLUMNS.items():
+        data = getattr(message, name)
+        if len(data) % np.dtype(dtype).itemsize:
+            raise _contradiction(f"{name} has {len(data)} bytes")
+        arrays[name] = np.frombuffer(data, dtype=dtype).astype(dtype.replace("<", "="), copy=False)
+    return checked(
+        DispatchColumns(
+            topics=tuple(message.topics),
+            **arrays,
+            first=dispatch_from_proto(message.first) if message.HasField("first") else None,
+            last=dispatch_from_proto(message.last) if message.HasField("last") else None,
+        )
+    )
+
+
+def columns_from_requests(requests: Iterable[pb.DispatchRequest]) -> DispatchColumns:
+    """A run of records from a server that knows no columns; raises like `columns_from_proto`."""
+    return checked(DispatchColumns.of([dispatch_from_proto(request) for request in requests]))
+
+
+def checked(columns: DispatchColumns) -> DispatchColumns:
+    """The columns, when each index in them lies inside what it points into and the records stand in log order.
+
+    Raises:
+        ServiceUnavailableError: they do not.
+    """
+    count, key_count = len(columns.commit_log_offsets), len(columns.key_records)
+    for name in RECORD_COLUMNS:
+        if len(getattr(columns, name)) != count:
+            raise _contradiction(f"{len(getattr(columns, name))} {name} for {count} records")
+    if len(columns.key_hashes) != key_count:
+        raise _contradiction(f"{len(columns.key_hashes)} key_hashes for {key_count} keys")
+    if len(set(columns.topics)) != len(columns.topics):
+        raise _contradiction("a topic occurs twice")
+    _check_range("topic_numbers", columns.topic_numbers, len(columns.topics))
+    _check_range("key_records", columns.key_records, count)
+    _check_range("key_hashes", columns.key_hashes, 1 << 31)
+    offsets = columns.commit_log_offsets
+    if count and (int(offsets[0]) < 0 or not bool((offsets[1:] > offsets[:-1]).all())):
+        raise _contradiction("commit_log_offsets do not rise from 0 on")
+    if not bool((columns.key_records[1:] >= columns.key_records[:-1]).all()):
+        raise _contradiction("key_records do not rise")
+    if count and int(columns.record_sizes_bytes.min()) <= 0:
+        raise _contradiction("a record has no size")
+    ends = [None if end is None else end.commit_log_offset for end in (columns.first, columns.last)]
+    if ends != ([int(offsets[0]), int(offsets[-1])] if count else [None, None]):
+        raise _contradiction("the first and the last record are not those of the columns")
+    return columns
+
+
+def _check_range(name: str, values: npt.NDArray[np.int32], end: int) -> None:
+    if len(values) and not (int(values.min()) >= 0 and int(values.max()) < end):
+        raise _contradiction(f"{name} reach outside 0 to {end - 1}")
+
+
+def _contradiction(what: str) -> ServiceUnavailableError:
+    return ServiceUnavailableError(f"commitlog sent a batch that contradicts itself: {what}", service="commitlog")

@@ -1,0 +1,47 @@
+"""What a service loads when it starts: each library here is seconds and megabytes in four processes."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SERVICES = ["commitlog_svc", "consumequeue_svc", "index_svc", "gateway"]
+NOT_NEEDED = {"rich", "typer", "numba", "prometheus_client", "grpc_reflection.v1alpha", "services.commented_reflection"}
+
+
+def loaded_by(statements: str) -> set[str]:
+    code = f"{statements}\nimport sys; print(' '.join(name for name, module in sys.modules.items() if module))"
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'protos'}"},
+        capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    return set(finished.stdout.split())
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_starts_without_what_only_some_need(name):
+    loaded = loaded_by(f"import {name}.__main__")
+
+    assert "grpc" in loaded
+    assert not NOT_NEEDED & loaded
+
+
+def test_what_starts_the_services_speaks_no_grpc_and_checks_no_settings():
+    loaded = loaded_by("import deploy.local; deploy.local.LocalStack.__init__; import services.setting_sources")
+
+    assert not {"grpc", "pydantic", "numpy", "structlog"} & loaded
+
+
+def test_a_verb_loads_no_other_verb():
+    loaded = loaded_by("import cli.main; cli.main.main(['queryMsgById', '-i', '00', '-f', 'no-such-charset'])")
+
+    assert "cli.query" in loaded
+    assert not {"cli.fsck", "cli.demo", "cli.send", "deploy.local"} & loaded
+
+
+def test_rich_can_be_loaded_behind_it():
+    assert "rich.table" in loaded_by("import services.light_imports, structlog, rich.table")

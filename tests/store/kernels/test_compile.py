@@ -1,0 +1,43 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from store.kernels.compile import kernel_names
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "protos")))
+    environment = {**os.environ, "PYTHONPATH": paths, **environment}
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_every_kernel_has_what_loading_asks_for() -> None:
+    names = kernel_names()
+    assert {"crc32_kernel", "dispatch_kernel", "log_walk_kernel"} <= set(names)
+    for name in names:
+        assert "\ndef touch() -> None:" in (ROOT / "store" / "kernels" / f"{name}.py").read_text(encoding="utf-8"), name
+
+
+def test_setup_compiles_every_kernel() -> None:
+    done = run("-m", "store.kernels.compile")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_setup_goes_on_where_numba_cannot_be_used() -> None:
+    done = run(
+        "-c", "import sys; sys.modules['numba'] = None; from store.kernels import compile; sys.exit(compile.main())"
+    )
+    assert done.returncode == 0
+    assert "plain code will serve" in done.stderr
+
+
+def test_kernels_stay_inside_their_buffers() -> None:
+    """Thousands of damaged logs once more, with numba's own checks of each index."""
+    damaged = ["tests/store/kernels/test_log_walk.py", "tests/store/kernels/test_dispatch_walk.py"]
+    done = run(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "damaged or cut or any", *damaged, NUMBA_BOUNDSCHECK="1"
+    )
+    assert done.returncode == 0, done.stdout
