@@ -206,10 +206,16 @@ def copy_of(kept: KeptStore, target: pathlib.Path) -> pathlib.Path:
     return target
 
 
-def log_only_root(kept: KeptStore, target: pathlib.Path) -> pathlib.Path:
+def log_only_root(kept: KeptStore, target: pathlib.Path, *, is_ours: bool) -> pathlib.Path:
     """A root with the log of a kept store and the marker of a crash, without anything derived from the log.
 
     Its files are shared as in `copy_of`.
+
+    Args:
+        kept: the store.
+        target: the root.
+        is_ours: as our own services leave it when they are killed: with the mark up to which the log was flushed, which
+            spares reading all of it from the disk again. There is no snapshot; every record is walked.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -217,6 +223,10 @@ def log_only_root(kept: KeptStore, target: pathlib.Path) -> pathlib.Path:
     if (kept.root / "config").is_dir():
         _copy(kept.root / "config", target / "config")
     (target / "abort").touch()
+    if is_ours:
+        own = pathlib.Path("reput", "commitlog")
+        (target / own).mkdir(parents=True)
+        _copy(kept.root / own / "durable", target / own / "durable")
     return target
 
 
@@ -238,4 +248,4 @@ def warm(root: pathlib.Path) -> None:
 
 
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
-    subprocess.run(["cp", "-a", "--sparse=auto", "--reflink=auto", str(source), str(target)], check=True)
+    subprocess.run(["cp", "-a", "--sparse=always", "--reflink=auto", str(source), str(target)], check=True)

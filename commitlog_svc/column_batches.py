@@ -8,6 +8,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +55,10 @@ class ColumnBatches:
         self._clock = clock
         self._files = files
         self._changed = threading.Condition()
-        self._places = threading.Semaphore(DECODER_COUNT_MAX)
+        # Who decodes holds one; it is read into, since a piece that is given back with every batch scatters the heap.
+        self._buffers: SimpleQueue[_Buffer] = SimpleQueue()
+        for _ in range(DECODER_COUNT_MAX):
+            self._buffers.put(_Buffer())
         self._batches: OrderedDict[tuple[int, int], Kept] = OrderedDict()
         self._cached_bytes = 0
         self._decoding: set[tuple[int, int]] = set()
@@ -79,10 +83,11 @@ class ColumnBatches:
                 return found.columns, found.next_offset
             self._decoding.add(key)
         batch = None
+        buffer = self._buffers.get()
         try:
-            with self._places:
-                batch = self._decode(offset, end_offset, batch_bytes_max)
+            batch = self._decode(buffer, offset, end_offset, batch_bytes_max)
         finally:
+            self._buffers.put(buffer)
             with self._changed:
                 self._decoding.discard(key)
                 if batch is not None:
@@ -90,13 +95,16 @@ class ColumnBatches:
                 self._changed.notify_all()
         return batch
 
-    def _decode(self, offset: int, end_offset: int, batch_bytes_max: int) -> tuple[DispatchColumns, int]:
+    def _decode(
+        self, buffer: "_Buffer", offset: int, end_offset: int, batch_bytes_max: int
+    ) -> tuple[DispatchColumns, int]:
         if end_offset - offset >= KERNEL_LAG_BYTES or self._record_count >= KERNEL_RECORD_COUNT:
             loading.load_in_background(KERNEL)
         file = find_file(self._files, offset, end_offset)
         record_count_max = COLUMN_BYTES_MAX // RECORD_COLUMN_BYTES
         wanted_bytes = max(int(self._record_bytes * record_count_max), READ_BYTES_MIN)
-        chunk = file.read(offset, min(wanted_bytes, batch_bytes_max, end_offset - offset))
+        room = buffer.first(min(wanted_bytes, batch_bytes_max, end_offset - offset))
+        chunk = room[: file.read_into(offset, room)]
         columns, next_offset, _ = walk_columns(chunk, 0, offset, record_count_max)
         fitting_count = _fitting_count(columns)
         if fitting_count < len(columns):
@@ -119,6 +127,19 @@ class ColumnBatches:
                 break
             self._batches.popitem(last=False)
             self._cached_bytes -= _size_bytes(oldest.columns)
+
+
+class _Buffer:
+    """Bytes to read into, as many as were ever wanted."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def first(self, size_bytes: int) -> memoryview:
+        """So many of them."""
+        if len(self._bytes) < size_bytes:
+            self._bytes = bytearray(size_bytes)
+        return memoryview(self._bytes)[:size_bytes]
 
 
 def _fitting_count(columns: DispatchColumns) -> int:

@@ -28,7 +28,7 @@ from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record
 from store.format.sys_flag import TransactionType, transaction_type
 from store.kernels import loading
-from store.readers.log_walk import WalkEnd, find_record_behind, walk_log
+from store.readers.log_walk import HEADER_BYTES_MAX, WalkEnd, find_record_behind, walk_log
 from store.readers.record_runs import KERNEL
 
 SCAN_CHUNK_BYTES = 1 << 20
@@ -115,9 +115,11 @@ def recover_log(
         skip = read_only and not was_aborted
         begin = files.files[-READ_ONLY_FILE_COUNT:][0].first_offset if files.files and skip else files.first_offset
     found.walked_from_offset = begin
+    durable_offset = read_durable_mark(fs, own_directory)
     if was_aborted and not read_only:
-        # After a failed flush the page cache may show what the disk does not hold.
-        drop_cached_pages(fs, (file.path for file in files.files if file.last_offset > begin))
+        # After a failed flush the page cache may show what the disk does not hold; not of what was flushed before.
+        doubtful_offset = max(begin, durable_offset or 0)
+        drop_cached_pages(fs, (file.path for file in files.files if file.last_offset > doubtful_offset))
 
     def see(record: Record) -> None:
         if transaction_type(record.sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
@@ -150,8 +152,9 @@ def recover_log(
     if end.last_record is not None:
         found.last_record = end.last_record
         found.last_store_time_millis = max(found.last_store_time_millis, end.last_store_time_millis)
-    _judge_tail(files, end, read_durable_mark(fs, own_directory), was_aborted=was_aborted)
-    if _has_bytes_behind(files, end.end_offset):
+    written_offset = _find_written_behind(files, end.end_offset)
+    _judge_tail(files, end, written_offset, durable_offset, was_aborted=was_aborted)
+    if written_offset is not None:
         found.cut_offset = end.end_offset
         found.cut_why = end.why.message if end.why is not None else "bytes behind the end of the log"
         if not read_only:
@@ -207,9 +210,19 @@ class _Checkpoint:
         self._written_at = self._clock()
 
 
-def _judge_tail(files: MappedFileQueue, end: WalkEnd, durable_offset: int | None, *, was_aborted: bool) -> None:
+def _judge_tail(
+    files: MappedFileQueue,
+    end: WalkEnd,
+    written_offset: int | None,
+    durable_offset: int | None,
+    *,
+    was_aborted: bool,
+) -> None:
     offset = end.end_offset
-    record_offset = find_record_behind(files, offset)
+    record_offset = None
+    if written_offset is not None:
+        # A head may begin with zeros in the piece before, and the damaged record itself does not count.
+        record_offset = find_record_behind(files, max(offset, written_offset - HEADER_BYTES_MAX))
     before_mark = durable_offset is not None and offset < durable_offset
     may_be_lost = was_aborted and durable_offset is not None and offset >= durable_offset
     if not before_mark and (record_offset is None or may_be_lost):
@@ -228,15 +241,19 @@ def _judge_tail(files: MappedFileQueue, end: WalkEnd, durable_offset: int | None
     )
 
 
-def _has_bytes_behind(files: MappedFileQueue, offset: int) -> bool:
+def _find_written_behind(files: MappedFileQueue, offset: int) -> int | None:
+    """An offset from `offset` on with only zeros between, and something else within the SCAN_CHUNK_BYTES behind it."""
+    zeros = bytes(SCAN_CHUNK_BYTES)
     file = files.find(offset)
     while file is not None:
         for begin, end in file.data_ranges(max(offset, file.first_offset)):
             for position in range(begin, end, SCAN_CHUNK_BYTES):
-                if file.read(position, min(SCAN_CHUNK_BYTES, end - position)).strip(b"\0"):
-                    return True
+                chunk = file.read(position, min(SCAN_CHUNK_BYTES, end - position))
+                # Compared, not stripped: a copied log ends in a gigabyte of zeros, and comparing is eight times as fast.
+                if chunk != (zeros if len(chunk) == len(zeros) else bytes(len(chunk))):
+                    return position
         file = files.find(file.last_offset)
-    return False
+    return None
 
 
 def _add_queues_without_records(fs: FileSystem, root: Path, found: RecoveredLog) -> None:

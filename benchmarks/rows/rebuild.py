@@ -42,7 +42,7 @@ class Rebuild(Row):
         assert self._kept is not None
         kept = self._kept
         with context.directory() as path:
-            root = stores.log_only_root(kept, path / "store")
+            root = stores.log_only_root(kept, path / "store", is_ours=side == OURS)
             stores.warm(root)
             if side == OURS:
                 seconds = self._ours(root, kept)

@@ -86,7 +86,7 @@ class Restart(Row):
 
     def _ours_behind(self, context: Context, kept: stores.KeptStore) -> float:
         with context.directory() as path:
-            root = stores.log_only_root(kept, path / "store")
+            root = stores.log_only_root(kept, path / "store", is_ours=True)
             stores.warm(root)
             start = time.perf_counter()
             with running_stack(root, self._settings(kept)) as stack:
@@ -118,7 +118,7 @@ class Restart(Row):
 
     def _theirs_behind(self, context: Context, kept: stores.KeptStore) -> float:
         with context.directory() as path:
-            root = stores.log_only_root(kept, path / "store")
+            root = stores.log_only_root(kept, path / "store", is_ours=False)
             stores.warm(root)
             rocketmq = self._rocketmq(context, kept, (root, path / "work"))
             try:

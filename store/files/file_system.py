@@ -43,6 +43,9 @@ class FileSystem(Protocol):
         StoreCorruptedError when the disk cannot read them.
         """
 
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """As `pread`, as many bytes as `buffer` takes, into it; how many there were."""
+
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """All of `data` at `position`, or an error."""
 
@@ -145,12 +148,22 @@ class RealFileSystem:
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            path = _path_of(fd)
-            raise StoreCorruptedError(
-                f"the disk cannot read {path} at byte {position}: check the disk, bring the file back from a copy",
-                file=path,
-                offset=position,
-            ) from error
+            raise _unreadable(fd, position) from error
+
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """See FileSystem."""
+        done = 0
+        try:
+            while done < len(buffer):
+                size_bytes = os.preadv(fd, [buffer[done:]], position + done)
+                if not size_bytes:
+                    break
+                done += size_bytes
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise _unreadable(fd, position) from error
+        return done
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """See FileSystem."""
@@ -432,3 +445,12 @@ def _copy_data(path: str, memory: int) -> None:
                 position += len(data)
     finally:
         os.close(source)
+
+
+def _unreadable(fd: int, position: int) -> StoreCorruptedError:
+    path = _path_of(fd)
+    return StoreCorruptedError(
+        f"the disk cannot read {path} at byte {position}: check the disk, bring the file back from a copy",
+        file=path,
+        offset=position,
+    )

@@ -46,6 +46,12 @@ class MappedFile:
         assert self.first_offset <= offset <= self.last_offset
         return self._fs.pread(self._fd, min(size_bytes, self.last_offset - offset), offset - self.first_offset)
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """As many bytes from address `offset` as `buffer` takes, into it; how many there were before the file's end."""
+        assert self.first_offset <= offset <= self.last_offset
+        room = buffer[: self.last_offset - offset]
+        return self._fs.pread_into(self._fd, room, offset - self.first_offset)
+
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """All of `data` at address `offset`; it must lie inside the file."""
         assert self.first_offset <= offset

@@ -146,6 +146,10 @@ class FaultyFileSystem(RealFileSystem):
         self._pass("pread", self._path(fd), size_bytes)
         return super().pread(fd, size_bytes, position)
 
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        self._pass("pread", self._path(fd), len(buffer))
+        return super().pread_into(fd, buffer, position)
+
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         self._pass("pwrite", self._path(fd), len(data), short=(fd, bytes(data), position))
         super().pwrite(fd, data, position)

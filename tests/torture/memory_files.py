@@ -118,6 +118,11 @@ class MemoryFileSystem:
         with self._lock:
             return bytes(self._open[fd].data[position : position + size_bytes])
 
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        data = self.pread(fd, len(buffer), position)
+        buffer[: len(data)] = data
+        return len(data)
+
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         with self._lock:
             file = self._open[fd]
