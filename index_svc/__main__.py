@@ -12,7 +12,7 @@ import structlog
 
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
-from index_svc.recovery import saved_layout
+from index_svc.recovery import own_layout, saved_layout
 from index_svc.servicer import IndexServicer
 from index_svc.settings import IndexSettings
 from reput.index.v1 import index_service_pb2 as pb
@@ -102,7 +102,9 @@ class IndexPart:
     def _layout(self) -> IndexLayout:
         wanted = IndexLayout(self._settings.hash_slot_count, self._settings.entry_count_max)
         saved = saved_layout(self._fs, self._checkpoint)
-        found = detect_index_layout(self._fs, self._settings.store, saved or wanted)
+        found = own_layout(self._fs, self._checkpoint, self._settings.store) or detect_index_layout(
+            self._fs, self._settings.store, saved or wanted
+        )
         if found is not None and found != wanted:
             _log.warning(
                 "settings.existing_files_decide",

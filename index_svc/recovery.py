@@ -24,7 +24,7 @@ from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
 from store.format.index_layout import IndexHeader
-from store.readers.index_reader import IndexFileView, IndexLayout
+from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 
 VERSION = 2
 
@@ -58,6 +58,19 @@ def saved_layout(fs: FileSystem, checkpoint: Path) -> IndexLayout | None:
     if not (isinstance(slot_count, int) and isinstance(entry_count_max, int)):
         return None
     return IndexLayout(slot_count, entry_count_max) if slot_count > 0 and entry_count_max > 1 else None
+
+
+def own_layout(fs: FileSystem, checkpoint: Path, root: Path) -> IndexLayout | None:
+    """The layout of the last checkpoint, when the newest file that it names is there and as long as the layout says.
+
+    Spares looking for it in the bytes: behind a crash they fit nothing, since slots are newer than the header.
+    """
+    layout = saved_layout(fs, checkpoint)
+    named = (read_json_state(fs, checkpoint) or {}).get("files")
+    if layout is None or not isinstance(named, list) or not named or not isinstance(named[-1], list):
+        return None
+    sizes = {path.name: fs.stat_size(path) for path in list_index_files(fs, root)}
+    return layout if sizes.get(str(named[-1][0])) == layout.file_size_bytes else None
 
 
 def checkpoint_state(

@@ -4,6 +4,8 @@ A file's size alone does not say it (slots * 4 + entries * 20 + 40 has many solu
 entry ends at the last byte that is not zero, its number stands in the header, and its slot's head is that number.
 """
 
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from store.files.file_system import FileSystem
@@ -38,22 +40,20 @@ def detect_index_layout(fs: FileSystem, root: Path, preferred: IndexLayout) -> I
         header = decode_index_header(files.get(path).read(0, HEADER_SIZE))
         if header.entry_count <= 1:
             continue
-        for layout in (preferred, *_candidates(files, path, size, header)):
+        for layout in chain([preferred], _candidates(files, path, size, header)):
             if layout.file_size_bytes == size and _fits(IndexFileView(files, path, layout), header):
                 return layout
     return None
 
 
-def _candidates(files: OpenFiles, path: Path, size: int, header: IndexHeader) -> list[IndexLayout]:
+def _candidates(files: OpenFiles, path: Path, size: int, header: IndexHeader) -> Iterator[IndexLayout]:
     last = _last_byte(files, path, size)
-    found = []
     # The last entry holds that byte, at a multiple of 4.
     for position in range(last - last % 4, last - ENTRY_SIZE, -4):
         slot_bytes = position - HEADER_SIZE - (header.entry_count - 1) * ENTRY_SIZE
         entry_bytes = size - HEADER_SIZE - slot_bytes
         if slot_bytes > 0 and slot_bytes % SLOT_SIZE == 0 and entry_bytes > 0 and entry_bytes % ENTRY_SIZE == 0:
-            found.append(IndexLayout(slot_bytes // SLOT_SIZE, entry_bytes // ENTRY_SIZE))
-    return found
+            yield IndexLayout(slot_bytes // SLOT_SIZE, entry_bytes // ENTRY_SIZE)
 
 
 def _last_byte(files: OpenFiles, path: Path, size: int) -> int:
