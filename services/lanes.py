@@ -72,6 +72,7 @@ class Lane(futures.ThreadPoolExecutor):
         self._watch = watch
         self._count = 0
         self._unary_count = 0
+        self._ending_count = 0  # calls that were ended for others and still have their threads
         self._waiting: deque[UnaryCall] = deque()
         self._count_lock = threading.Lock()
 
@@ -86,17 +87,24 @@ class Lane(futures.ThreadPoolExecutor):
             return True
         has_room = self._count < self._call_count_max
         has_thread = self._count < self._call_count_max + self._spare_count
-        if has_thread and self._watch.end_longest(self.name, EVICT_SECONDS):
+        if has_thread and self._end_longest():
             has_room = True
         if not has_room:
             self.refused_count += 1
         return has_room
 
     def make_room(self) -> None:
-        """End sleepers, one for each call that waits for a place."""
-        for _ in range(self._count - self._place_count):
-            if not self._watch.end_longest(self.name, EVICT_SECONDS):
+        """End sleepers, one for each call that waits for a place and for which none was ended yet."""
+        for _ in range(self._count - self._place_count - self._ending_count):
+            if not self._end_longest():
                 return
+
+    def _end_longest(self) -> bool:
+        if not self._watch.end_longest(self.name, EVICT_SECONDS):
+            return False
+        with self._count_lock:
+            self._ending_count += 1
+        return True
 
     def refusal(self) -> ResourceBusyError:
         """What a refused call is told."""
@@ -120,7 +128,12 @@ class Lane(futures.ThreadPoolExecutor):
 
     def _leave(self, _future: futures.Future[Any]) -> None:
         with self._count_lock:
-            self._count -= 1
+            self._count_down()
+
+    def _count_down(self) -> None:
+        self._count -= 1
+        # Maybe it is another call that left: then a sleeper too many is ended, none too few.
+        self._ending_count = max(0, self._ending_count - 1)
 
     def _take(self, call: UnaryCall) -> None:
         with self._count_lock:
@@ -152,7 +165,7 @@ class Lane(futures.ThreadPoolExecutor):
         """The place goes to who has waited longest for one and is still there."""
         while True:
             with self._count_lock:
-                self._count -= 1
+                self._count_down()
                 if not self._waiting:
                     self._unary_count -= 1
                     return

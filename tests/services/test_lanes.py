@@ -415,3 +415,31 @@ def test_a_lane_counts_what_it_refuses():
     release.set()
     lane.shutdown()
     assert lane.call_count == 0
+
+
+def test_one_newcomer_ends_one_sleeper_however_long_that_takes_to_leave():
+    """Between a sleeper's end and its thread's, the watch looks around and must not end another."""
+
+    class Sleepers:
+        ended_count = 0
+
+        def end_longest(self, lane, over_seconds):
+            self.ended_count += 1
+            return True
+
+    watch, leave = Sleepers(), threading.Event()
+    lane = Lane("tails", 2, 0, watch)
+    try:
+        for _ in range(2):
+            lane.submit(leave.wait, WAIT_SECONDS_MAX)
+        assert lane.admits()
+        lane.submit(leave.wait, WAIT_SECONDS_MAX)
+        lane.make_room()
+        lane.make_room()
+        assert watch.ended_count == 1
+        lane.submit(leave.wait, WAIT_SECONDS_MAX)
+        lane.make_room()
+        assert watch.ended_count == 2
+    finally:
+        leave.set()
+        lane.shutdown()
