@@ -16,6 +16,7 @@ from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.append_server import serve_appends
 from services.lookup_calls import Lookup
 from services.lookup_server import serve_lookups
 from services.server import ServiceServer, main
@@ -58,6 +59,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         Lookup.OPEN_LOG_FILE: (pb.GetMessageRequest, servicer.open_log_file),
     }
     serve_lookups(settings.address, lookups, server)
+    serve_appends(settings.address, servicer.local_appends(), server)
 
     def recover() -> None:
         done = threading.Event()

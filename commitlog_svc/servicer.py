@@ -1,7 +1,7 @@
 """CommitLogService: the RPCs, each read, called and answered; failures are raised and become statuses in `services`."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 
 import grpc
@@ -14,6 +14,7 @@ from commitlog_svc.retention_state import RetentionEvent
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
+from services.append_calls import Append
 from services.convert import dispatch_to_proto, millis_to_timestamp, stored_message, timestamp_to_millis
 from services.lookup_calls import FileAnswer
 from services.raw_handlers import add_with_raw
@@ -64,13 +65,15 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         """AppendMessageStream; see the proto. Its messages have the fields of AppendMessages', and `error`."""
         peer = _peer(context.peer())
 
-        def answer(request: bytes) -> bytes:
-            try:
-                return self.append_bytes(request, peer)
-            except StoreError as error:
-                return pb.AppendMessageStreamResponse(error=to_status(error)).SerializeToString()
+        # Not a generator: one would keep each request while its reader sleeps.
+        return map(partial(self._append_on_stream, born_host=peer), requests)
 
-        return map(answer, requests)  # not a generator: one would keep each request while its reader sleeps
+    def local_appends(self) -> dict[Append, Callable[[bytes], bytes]]:
+        """The same two for callers of this machine: services/append_server.py."""
+        return {
+            Append.UNARY: partial(self.append_bytes, born_host=UNKNOWN_HOST),
+            Append.ON_STREAM: partial(self._append_on_stream, born_host=UNKNOWN_HOST),
+        }
 
     def GetMessage(self, request: pb.GetMessageRequest, context: grpc.ServicerContext) -> pb.GetMessageResponse:
         """See the proto."""
@@ -203,6 +206,12 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             return answer
         receipts = answer if answer is not None else self._append_plainly(data, born_host)
         return pb.AppendMessagesResponse(results=map(self._result_maker(), receipts)).SerializeToString()
+
+    def _append_on_stream(self, request: bytes, born_host: Host) -> bytes:
+        try:
+            return self.append_bytes(request, born_host)
+        except StoreError as error:
+            return pb.AppendMessageStreamResponse(error=to_status(error)).SerializeToString()
 
     def _append_plainly(self, data: bytes, born_host: Host) -> list[AppendReceipt]:
         try:

@@ -22,7 +22,10 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     opened = [open_shard(targets) for targets in settings.shard_targets()]
     fan_out = FanOut(settings.worker_count)
     servicer = GatewayServicer(Shards([shard for shard, _ in opened], fan_out), PageTokens(settings.page_token_secret))
-    forwarder = AppendForwarder([client.channel for _, client in opened], settings.worker_count)
+    clients = [client for _, client in opened]
+    forwarder = AppendForwarder(
+        [client.channel for client in clients], settings.worker_count, [client.target for client in clients]
+    )
     server.add(SERVICE_NAME, lambda servicer, grpc_server: add_to_server(servicer, forwarder, grpc_server), servicer)
     server.on_stop(fan_out.close)
     server.on_stop(forwarder.close)

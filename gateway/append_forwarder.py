@@ -1,13 +1,14 @@
 """Appends on their way to the shards' commitlogs, in turn, as the bytes that came: their messages are the same on the wire.
 
-What a commitlog refuses arrives unchanged, trailers included. Nothing is tried again: an append is not idempotent.
+They go over a plain socket where the commitlog is of this machine and lets us in (services/append_calls.py), otherwise over
+gRPC. What a commitlog refuses arrives unchanged, trailers included. Nothing is tried again: an append is not idempotent.
 """
 
 import itertools
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import Any
 
 import grpc
 import structlog
@@ -16,6 +17,7 @@ from grpc_status import rpc_status
 from gateway.answer_gate import AnswerGate
 from gateway.append_coalescer import SENDER_COUNT, AppendCoalescer, AppendFailedError, PendingAppend
 from services.append_wire import FLUSH_MODE_COUNT, read_small_append, split_results
+from services.clients.appends import AppendClient, AppendStatusError
 from services.deadline import remaining_seconds
 from services.status import error_info, from_rpc_error, status_of, to_status
 from services.unary_call import Answerable, AnsweredLater
@@ -36,18 +38,25 @@ class AppendForwarder:
     Args:
         channels: to the commitlogs.
         alone_count: requests under way at the same time that are sent alone: large ones, or with a wish of their own.
+        targets: the commitlogs' addresses; without them, everything goes over the channels.
     """
 
-    def __init__(self, channels: Sequence[grpc.Channel], alone_count: int = ALONE_COUNT_DEFAULT) -> None:
+    def __init__(
+        self,
+        channels: Sequence[grpc.Channel],
+        alone_count: int = ALONE_COUNT_DEFAULT,
+        targets: Sequence[str] = (),
+    ) -> None:
         self._alone = ThreadPoolExecutor(alone_count, thread_name_prefix="append-alone")
         self._senders = ThreadPoolExecutor(
             SENDER_COUNT * FLUSH_MODE_COUNT * len(channels), thread_name_prefix="append-sender"
         )
-        commitlogs = [_Commitlog(channel, self._senders) for channel in channels]
-        self._commitlogs = itertools.cycle(commitlogs)
-        self._two_way: Iterator[Any] = itertools.cycle(
-            [channel.stream_stream(COMMITLOG_SERVICE + "AppendMessageStream") for channel in channels]
-        )
+        self._all = [
+            _Commitlog(channel, AppendClient(targets[i] if targets else ""), self._senders)
+            for i, channel in enumerate(channels)
+        ]
+        self._commitlogs = itertools.cycle(self._all)
+        self._two_way = itertools.cycle(self._all)
 
     def handlers(self) -> dict[str, Any]:
         """The handlers, without serializers: requests and responses stay bytes."""
@@ -79,7 +88,7 @@ class AppendForwarder:
         gate = AnswerGate(requests)
         remaining = context.time_remaining()
         timeout = remaining if remaining is not None and remaining < STREAM_SECONDS_MAX else None
-        call = next(self._two_way)(gate, timeout=timeout)
+        call = next(self._two_way).open_stream(gate, timeout)
 
         def end() -> None:
             gate.close()
@@ -92,7 +101,9 @@ class AppendForwarder:
                 yield response
                 gate.answered()
         except grpc.RpcError as rpc_error:
-            _pass_on(rpc_error, context)
+            context.abort_with_status(rpc_status.to_status(_failure_of(rpc_error).status))
+        except AppendStatusError as error:
+            context.abort_with_status(rpc_status.to_status(error.status))
         finally:
             end()
 
@@ -100,16 +111,24 @@ class AppendForwarder:
         """Send nothing more; who still waits is not answered."""
         self._alone.shutdown(wait=False, cancel_futures=True)
         self._senders.shutdown(wait=False, cancel_futures=True)
+        for commitlog in self._all:
+            commitlog.local.close()
 
 
 class _Commitlog:
     """Sends requests to one commitlog."""
 
-    def __init__(self, channel: grpc.Channel, senders: ThreadPoolExecutor) -> None:
+    def __init__(self, channel: grpc.Channel, local: AppendClient, senders: ThreadPoolExecutor) -> None:
         self._append: Any = channel.unary_unary(COMMITLOG_SERVICE + "AppendMessages")
+        self._two_way: Any = channel.stream_stream(COMMITLOG_SERVICE + "AppendMessageStream")
+        self.local = local
         self.coalescer = AppendCoalescer(
             self._send, split_results, senders, clock=time.monotonic, expired=_expired, broken=_broken
         )
+
+    def open_stream(self, requests: Iterator[bytes], timeout_seconds: float | None) -> Any:
+        """A stream under way: its answers, and `cancel`. Over the socket, its caller's deadline ends it by that."""
+        return self.local.open_stream(requests) or self._two_way(requests, timeout=timeout_seconds)
 
     def send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
         try:
@@ -121,17 +140,27 @@ class _Commitlog:
             caller.fail(_broken())
 
     def _send(self, request: bytes, seconds: float) -> bytes:
+        deadline_seconds = time.monotonic() + seconds
         try:
-            response: bytes = self._append(request, timeout=seconds)
+            response = self.local.append(request, seconds)
+            if response is None:
+                response = self._append(request, timeout=deadline_seconds - time.monotonic())
+        except AppendStatusError as error:
+            raise _failure(error.status) from error
+        except StoreError as error:
+            raise AppendFailedError(to_status(error)) from error
         except grpc.RpcError as rpc_error:
-            raise _failure(rpc_error) from rpc_error
+            raise _failure_of(rpc_error) from rpc_error
         return response
 
 
-def _failure(rpc_error: Any) -> AppendFailedError:
+def _failure_of(rpc_error: Any) -> AppendFailedError:
+    """What the commitlog said, as it said it; or what gRPC said, which never means that nothing was written."""
     status = status_of(rpc_error)
-    if status is None:
-        return AppendFailedError(to_status(from_rpc_error(rpc_error, "commitlog")))
+    return AppendFailedError(to_status(from_rpc_error(rpc_error, "commitlog"))) if status is None else _failure(status)
+
+
+def _failure(status: Any) -> AppendFailedError:
     info = error_info(status)
     # Ours, and of its kind: the whole request was checked before any of it was written.
     is_refused = info is not None and status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
@@ -145,12 +174,3 @@ def _expired() -> Any:
 
 def _broken() -> Any:
     return to_status(StoreError("the append's receipts cannot be told; the gateway's log has the cause"))
-
-
-def _pass_on(rpc_error: Any, context: grpc.ServicerContext) -> NoReturn:
-    """End the call as the call behind it ended."""
-    status = status_of(rpc_error)
-    if status is None:
-        raise from_rpc_error(rpc_error, "commitlog") from rpc_error
-    context.abort_with_status(rpc_status.to_status(status))
-    raise AssertionError("abort_with_status returned")

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from services.local_door import door_path
+
 GREETING = b"reput-lookups-1\n"
 HEAD = struct.Struct(">IB")
 ANSWER, STATUS = 0, 1
@@ -63,8 +65,7 @@ class LookupWireError(Exception):
 
 def lookup_socket_path(address: str) -> str | None:
     """Where the lookups of a service at that address are answered; None when they are not."""
-    scheme, _, path = address.partition(":")
-    return path + SOCKET_SUFFIX if scheme == "unix" and path else None
+    return door_path(address, SOCKET_SUFFIX)
 
 
 def send_frame(connection: socket.socket, kind: int, payload: bytes) -> None:

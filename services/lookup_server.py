@@ -1,14 +1,10 @@
 """Answers lookup calls (services/lookup_calls.py) beside the gRPC server.
 
-One thread accepts, one thread for each connection answers; a caller keeps a connection for each call that it has under
-way at the same time. More than CONNECTION_COUNT_MAX are closed at once, and their callers go the gRPC way, whose lanes
-say who waits and who is refused.
+A caller keeps a connection (services/local_door.py) for each call that it has under way at the same time.
 """
 
-import contextlib
 import os
 import socket
-import stat
 import struct
 import threading
 from collections.abc import Callable, Mapping
@@ -17,6 +13,7 @@ from typing import Any
 import structlog
 
 from services import lookup_calls as wire
+from services.local_door import LocalDoor
 from services.lookup_calls import FileAnswer, Lookup
 from services.status import to_status
 from store.errors import StoreError
@@ -33,7 +30,7 @@ _log = structlog.get_logger("reput.rpc")
 Handler = tuple[Any, Callable[[Any, Any], Any]]
 
 
-class LookupServer:
+class LookupServer(LocalDoor):
     """Answers the lookups of one service.
 
     Args:
@@ -51,62 +48,11 @@ class LookupServer:
         *,
         connection_count_max: int = CONNECTION_COUNT_MAX,
     ) -> None:
-        self._path = path
+        super().__init__("lookups", path, stopping, connection_count_max)
         self._handlers = {int(lookup): handler for lookup, handler in handlers.items()}
-        self._stopping = stopping
-        self._connection_count_max = connection_count_max
-        self._lock = threading.Lock()
-        self._connections: set[socket.socket] = set()
-        self._listener: socket.socket | None = None
 
-    def start(self) -> None:
-        """Listen from now on; OSError when the socket cannot be made."""
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.stat(self._path).st_mode):
-                os.unlink(self._path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            listener.bind(self._path)
-            listener.listen(self._connection_count_max)
-        except OSError:
-            listener.close()
-            raise
-        self._listener = listener
-        threading.Thread(target=self._accept, args=(listener,), name="lookups-accept", daemon=True).start()
-
-    def close(self) -> None:
-        """Close the door and every connection; callers see it at once."""
-        listener, self._listener = self._listener, None
-        if listener is None:
-            return
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
-        with self._lock:
-            connections = [listener, *self._connections]
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        listener.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError as error:
-                if self._listener is not None and not self._stopping.is_set():
-                    _log.warning("lookups.closed", error=str(error))  # out of descriptors: gRPC goes on serving them
-                    self.close()
-                return
-            with self._lock:
-                has_room = self._listener is not None and len(self._connections) < self._connection_count_max
-                if has_room:
-                    self._connections.add(connection)
-            if not has_room:
-                connection.close()
-                continue
-            threading.Thread(target=self._serve, args=(connection,), name="lookups", daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
+    def serve(self, connection: socket.socket) -> None:
+        """See LocalDoor."""
         try:
             # Not `settimeout`, which bounds receiving too: a caller may be idle for ever.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, TIMEVAL.pack(SEND_SECONDS_MAX, 0))
@@ -128,10 +74,6 @@ class LookupServer:
         except Exception as error:
             # The caller asks again over gRPC, and is told there.
             _log.error("lookups.failed", exc_info=error)
-        finally:
-            with self._lock:
-                self._connections.discard(connection)
-            connection.close()
 
     def _answer(self, kind: int, payload: bytes) -> tuple[int, bytes, int | None]:
         handler = self._handlers.get(kind)
@@ -159,10 +101,4 @@ def serve_lookups(address: str, handlers: Mapping[Lookup, Handler], server: Any)
     if path is None:
         return None
     lookups = LookupServer(path, handlers, server.stopping)
-    try:
-        lookups.start()
-    except OSError as error:  # a path without room for the suffix, for one: gRPC serves alone
-        _log.warning("lookups.not_served", path=path, error=str(error))
-        return None
-    server.on_stop(lookups.close)
-    return lookups
+    return lookups if lookups.open_beside(server) else None

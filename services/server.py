@@ -111,6 +111,7 @@ class ServiceServer:
         settings: address, address_file, ready_file, worker_count and metrics_address are used.
 
     Attributes:
+        work: what a clean stop waits for.
         stopping: set when the end begins; tails and background loops watch it.
         lanes: the threads, by kind of call.
         address: the bound address, after `start`: `HOST:PORT` or `unix:/path`.
@@ -122,11 +123,11 @@ class ServiceServer:
         self.address = ""
         self._settings = settings
         self._log = structlog.get_logger(f"reput.{name}")
-        self._work = OpenWork()
+        self.work = OpenWork()
         self.lanes = Lanes(settings.worker_count)
         self.metrics_address = ""
         self._servicers: list[tuple[str, object]] = []
-        self.stopping = self._work.stopping
+        self.stopping = self.work.stopping
         self._exit_code = 0
         self._is_ready = False
         # Whoever asks for the end writes a byte here. Not an Event: a Python signal handler runs only when the main
@@ -139,7 +140,7 @@ class ServiceServer:
         self._health = health.HealthServicer(experimental_non_blocking=True)
         self._server = grpc.server(
             self.lanes.health,  # every handler names its own lane: services/interceptors.py
-            interceptors=[StatusInterceptor(self._work, self.lanes)],
+            interceptors=[StatusInterceptor(self.work, self.lanes)],
             options=(
                 *SERVER_OPTIONS,
                 ("grpc.max_concurrent_streams", settings.worker_count * CONNECTION_CALL_COUNT_FACTOR),
@@ -302,7 +303,7 @@ class ServiceServer:
             self.stopping.set()
             self._health.enter_graceful_shutdown()
         stopped = self._server.stop(GRACE_SECONDS)
-        if not self._work.wait_until_done(GRACE_SECONDS):
+        if not self.work.wait_until_done(GRACE_SECONDS):
             self._log.warning("server.grace_over", seconds=GRACE_SECONDS)
         # A shorter grace takes the place of the longer one: idle streams need not be waited for.
         self._server.stop(LAST_ANSWERS_SECONDS)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
+from google.protobuf.message import DecodeError
 
 from gateway.append_coalescer import SENDER_COUNT
 from gateway.append_forwarder import AppendForwarder
@@ -13,6 +14,8 @@ from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
+from services.append_calls import Append
+from services.append_server import serve_appends
 from services.append_wire import SMALL_REQUEST_BYTES_MAX
 from services.server import ServiceServer
 from services.settings import ServiceSettings
@@ -35,18 +38,30 @@ class Commitlog:
         self.release.set()
         self.arrived = threading.Semaphore(0)
         self.abort_code = None
+        self.door = None
 
     def append(self, request, context):
         self.requests.append(request)
         self.arrived.release()
         assert self.release.wait(WAIT_SECONDS_MAX)
         if self.abort_code is not None:
+            if context is None:
+                self.door.close()
+                raise AssertionError("nobody is told")
             context.abort(self.abort_code, "the connection broke")
         for index, message in enumerate(request.messages):
             if message.body == b"bad":
                 raise InvalidMessageError(f"message {index} is bad", field="body", index=index)
         results = [message_pb2.AppendResult(unique_key=message.body.decode()) for message in request.messages]
         return commitlog_pb.AppendMessagesResponse(results=results)
+
+    def append_bytes(self, data):
+        """As a commitlog takes it over the socket."""
+        try:
+            request = commitlog_pb.AppendMessagesRequest.FromString(data)
+        except DecodeError as error:
+            raise InvalidArgumentError("no message", field="request") from error
+        return self.append(request, None).SerializeToString()
 
     def hold(self, gateway):
         """Keep all senders under way, so that who comes then is sent together; they are to be waited for."""
@@ -75,10 +90,11 @@ def error_of(call):
 
 
 @contextlib.contextmanager
-def gateway_to(address: str) -> Iterator[tuple[ServiceServer, pb_grpc.GatewayServiceStub]]:
+def gateway_to(address: str, target: str = "") -> Iterator[tuple[ServiceServer, pb_grpc.GatewayServiceStub]]:
+    """A gateway that appends at an address over gRPC, and with a target also over its socket."""
     server = ServiceServer("gateway", ServiceSettings(worker_count=WORKER_COUNT))
     with grpc.insecure_channel(address) as backend:
-        forwarder = AppendForwarder([backend])
+        forwarder = AppendForwarder([backend], targets=[target])
 
         def add(_servicer, grpc_server):
             grpc_server.add_registered_method_handlers(SERVICE_NAME, forwarder.handlers())
@@ -101,10 +117,15 @@ def commitlog():
     return Commitlog()
 
 
-@pytest.fixture
-def served(commitlog):
-    with commit_log_server(append_messages=commitlog.append) as backend, gateway_to(backend.address) as served:
-        yield served
+@pytest.fixture(params=["socket", "grpc"])
+def served(commitlog, request, tmp_path):
+    address = f"unix:{tmp_path}/s.sock"
+    with commit_log_server(address, append_messages=commitlog.append) as backend:
+        if request.param == "socket":
+            commitlog.door = serve_appends(address, {Append.UNARY: commitlog.append_bytes}, backend)
+            assert commitlog.door is not None
+        with gateway_to(address, address) as served:
+            yield served
 
 
 @pytest.fixture
