@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -148,6 +149,18 @@ def test_a_kill_under_unary_calls_fails_those_under_way_and_none_is_appended_twi
     assert len(counts) <= len(answered) + CALLER_COUNT + 1
 
 
+def halt(pid: int) -> None:
+    """Stop a process, and return once each of its threads stands still: the signal itself comes back at once."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while any(
+        (task / "stat").read_text().rpartition(")")[2].split()[0] != "T"
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_a_commitlog_that_hangs_costs_no_more_than_the_deadline_and_appends_once(shard):
     shard.gateway.AppendMessages(request_of(0), timeout=WAIT_SECONDS_MAX)
     requests: list[pb.AppendMessageStreamRequest] = [stream_request_of(number) for number in (1, 2)]
@@ -160,8 +173,8 @@ def test_a_commitlog_that_hangs_costs_no_more_than_the_deadline_and_appends_once
 
     answers = shard.gateway.AppendMessageStream(stream(), timeout=3)
     assert len(next(answers).results) == 1
-    os.kill(shard.commitlog.pid, signal.SIGSTOP)
     try:
+        halt(shard.commitlog.pid)
         hung.set()
         with pytest.raises(grpc.RpcError) as of_unary:
             shard.gateway.AppendMessages(request_of(3), timeout=0.5)
