@@ -26,6 +26,7 @@ from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from services.deadline import remaining_seconds
+from services.raw_handlers import add_with_raw
 from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError
 
@@ -203,26 +204,7 @@ def add_to_server(servicer: GatewayServicer, forwarder: AppendForwarder, server:
 
     The generated ones must not get to the server for an append: they would be asked first, and decode every message.
     """
-    generated = _HandlerCollector()
-    pb_grpc.add_GatewayServiceServicer_to_server(servicer, generated)
-    for service_name, handlers in generated.handlers_by_service.items():
-        served = handlers | forwarder.handlers()
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service_name, served),))
-        server.add_registered_method_handlers(service_name, served)
-
-
-class _HandlerCollector:
-    """Stands in for a server and keeps the handlers that generated code registers."""
-
-    def __init__(self) -> None:
-        self.handlers_by_service: dict[str, dict[str, grpc.RpcMethodHandler]] = {}
-
-    def add_generic_rpc_handlers(self, handlers: object) -> None:
-        """The same handlers come by `add_registered_method_handlers`."""
-
-    def add_registered_method_handlers(self, service_name: str, handlers: dict[str, grpc.RpcMethodHandler]) -> None:
-        """Keep them."""
-        self.handlers_by_service[service_name] = handlers
+    add_with_raw(pb_grpc.add_GatewayServiceServicer_to_server, servicer, forwarder.handlers(), server)
 
 
 def _deadline(context: grpc.ServicerContext) -> Deadline:

@@ -100,21 +100,6 @@ def checkpoint_state(
     }
 
 
-def save_checkpoint(
-    fs: FileSystem,
-    path: Path,
-    files: IndexFileSet,
-    next_offset: int,
-    store_time_millis: int,
-    *,
-    last_record: LastRecord | None,
-    is_clean: bool,
-) -> None:
-    """Writes down that everything before an offset is applied and flushed."""
-    state = checkpoint_state(files, next_offset, store_time_millis, last_record=last_record, is_clean=is_clean)
-    write_json_state(fs, path, state)
-
-
 def save_rebuild_mark(fs: FileSystem, path: Path, layout: IndexLayout) -> None:
     """Writes down that the files cannot be relied on until the next checkpoint."""
     state = {"version": VERSION, "next_offset": -1}

@@ -11,6 +11,7 @@ from index_svc.index_file import PAGE_SLOT_COUNT, IndexFile
 from index_svc.index_file_set import IndexFileSet
 from store.builders.last_record import LastRecord
 from store.files.file_system import RealFileSystem
+from store.files.json_state import write_json_state
 from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, entry_position
 from store.readers.index_reader import IndexLayout
 from store.readers.open_files import OpenFiles
@@ -203,9 +204,8 @@ def saved(root, *, is_clean):
     put(live, hashes)
     files.adopt_live(live, 49_900, 1)
     files.flush()
-    recovery.save_checkpoint(
-        FS, root / "checkpoint.json", files, 50_000, 0, last_record=LastRecord(49_900, 1), is_clean=is_clean
-    )
+    state = recovery.checkpoint_state(files, 50_000, 0, last_record=LastRecord(49_900, 1), is_clean=is_clean)
+    write_json_state(FS, root / "checkpoint.json", state)
     return live, hashes
 
 

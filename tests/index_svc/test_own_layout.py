@@ -5,9 +5,10 @@ import pathlib
 import pytest
 
 from index_svc.index_file_set import IndexFileSet
-from index_svc.recovery import own_layout, save_checkpoint
+from index_svc.recovery import checkpoint_state, own_layout
 from store.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
+from store.files.json_state import write_json_state
 from store.readers.index_layout_detection import detect_index_layout
 from store.readers.index_reader import IndexLayout
 from tests.support.dispatches import make_request
@@ -24,7 +25,7 @@ def checkpoint(tmp_path: pathlib.Path) -> pathlib.Path:
     files = IndexFileSet(tmp_path, fs, LAYOUT, lambda: 0)
     files.apply(DispatchColumns.of([make_request(0, keys=("a",))]))
     files.flush()
-    save_checkpoint(fs, path, files, 100, 0, last_record=None, is_clean=False)
+    write_json_state(fs, path, checkpoint_state(files, 100, 0, last_record=None, is_clean=False))
     files.apply(DispatchColumns.of([make_request(1, keys=("a", "b"))]))
     files.live._write_slots()
     files.close()
