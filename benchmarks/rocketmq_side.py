@@ -73,7 +73,7 @@ class RocketMQ(real_broker.RealRocketMQ):
 
     def start_proxy(self) -> None:
         """Start RocketMQ's gRPC proxy without TLS, on `proxy_port`."""
-        first = real_broker.free_port_block()
+        first = real_broker.broker_port()
         self.proxy_port = first
         settings = {
             "rocketMQClusterName": CLUSTER,

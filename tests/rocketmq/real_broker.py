@@ -13,6 +13,8 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 
+from tests.support.ports import free_port
+
 JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / ".tools" / "rocketmq"
 START_SECONDS_MAX = 90  # a cold JVM on a loaded machine
@@ -59,20 +61,9 @@ def classpath() -> str:
     return f"{classes}:{listing.read_text().strip()}"
 
 
-def free_port_block() -> int:
+def broker_port() -> int:
     """A port whose neighbours -2 and +1 are free too: the broker's VIP and replication ports."""
-    for _ in range(100):
-        with contextlib.ExitStack() as held:
-            first = held.enter_context(socket.socket())
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                for neighbour in (port - 2, port + 1):
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", neighbour))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no block of free ports on loopback")
+    return free_port(-2, 1)
 
 
 class RealRocketMQ:
@@ -90,8 +81,8 @@ class RealRocketMQ:
         self.store = store
         self.work = work
         self.settings = settings
-        self.broker_port = free_port_block()
-        self.namesrv_port = free_port_block()
+        self.broker_port = broker_port()
+        self.namesrv_port = broker_port()
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property

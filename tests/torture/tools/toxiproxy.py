@@ -13,22 +13,26 @@ process.
 
 import contextlib
 import ctypes
+import http.client
 import json
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
+import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from tests.support.ports import free_port
+
 START_SECONDS_MAX = 20.0
+START_TRIES_MAX = 3  # another program may take the port before toxiproxy listens on it
 ANSWER_SECONDS_MAX = 20.0
 PR_SET_PDEATHSIG = 1
+FAILED = "Server finished with error"  # and then its process hangs
 TOOLS = pathlib.Path(__file__).parents[3] / ".tools" / "bin"
 
 
@@ -38,6 +42,10 @@ def binary() -> str | None:
 
 
 MISSING = "toxiproxy-server is missing (go install github.com/Shopify/toxiproxy/v2/cmd/server@v2.12.0, renamed)"
+
+
+class NotStartedError(Exception):
+    """toxiproxy does not answer; what it wrote."""
 
 
 class Link:
@@ -78,28 +86,40 @@ class Toxiproxy:
     def __init__(self) -> None:
         path = binary()
         assert path is not None, MISSING
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        for tries_left in reversed(range(START_TRIES_MAX)):
+            try:
+                self._start(path)
+                return
+            except NotStartedError:
+                if not tries_left:
+                    raise
+
+    def _start(self, path: str) -> None:
+        port = free_port()
         self._base = f"http://127.0.0.1:{port}"
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the process
         self._process = subprocess.Popen(
             [path, "-host", "127.0.0.1", "-port", str(port)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_die_with_parent,  # noqa: PLW1509  # before any thread
+            stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, preexec_fn=_die_with_parent,  # noqa: PLW1509  # before any thread
         )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
                 self.ask("GET", "/version")
                 return
-            except (urllib.error.URLError, ConnectionError):
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self.close()
-                    raise
-                time.sleep(0.02)
+            except (OSError, http.client.HTTPException) as error:  # nobody there yet, or another program
+                self._log.seek(0)
+                said = self._log.read().decode(errors="replace")
+                ended = FAILED in said or self._process.poll() is not None
+                if not ended and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                self.close()
+                raise NotStartedError(said) from error
 
     def link(self, name: str, upstream: str) -> Link:
         """A way to a service, on a free port."""
-        proxy = {"name": name, "listen": "127.0.0.1:0", "upstream": upstream, "enabled": True}
+        proxy = {"name": name, "listen": f"127.0.0.1:{free_port()}", "upstream": upstream, "enabled": True}
         return Link(self, name, self.ask("POST", "/proxies", proxy)["listen"])
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
