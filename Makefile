@@ -23,7 +23,7 @@ run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## S
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
 test: .venv/.setup-dev ## Run all tests but the benchmarks' own; those that need Java or Go skip themselves where these are missing
-	$(PYTEST) -m "not bench"
+	$(PYTEST) -m "not bench and not spark"
 
 torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
 	TORTURE_LEVEL=$(if $(FULL),full,change) $(if $(COUNT),TORTURE_COUNT=$(COUNT)) $(if $(SEED),TORTURE_SEED=$(SEED)) \
@@ -46,12 +46,12 @@ bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (20 to 30 mi
 		$(if $(STORES),--stores $(STORES))
 
 ci: .venv/.setup-dev ## The marked suites (real RocketMQ, grpcurl, benchmarks) and torture; a skipped one is a failure
-	$(BIN)/python -m pytest -p tests.support.no_skips -m "rocketmq or grpcurl or bench"
+	$(BIN)/python -m pytest -p tests.support.no_skips -m "rocketmq or grpcurl or bench or spark"
 	$(MAKE) torture
 
 lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
-		pyproject.toml --group dev -o requirements/dev.txt
+		pyproject.toml --extra pipeline --group dev -o requirements/dev.txt
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
 		pyproject.toml -c requirements/dev.txt -o requirements/serve.txt
 

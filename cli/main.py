@@ -25,6 +25,16 @@ VERBS = {
     "fsck": ("cli.fsck", "fsck"),
     "demo": ("cli.demo", "demo"),
 }
+# The same for `reput pipeline NAME`.
+PIPELINE_VERBS = {
+    "rebuild": ("cli.pipeline.rebuild", "rebuild"),
+    "audit": ("cli.pipeline.audit", "audit"),
+    "archive": ("cli.pipeline.archive", "archive"),
+    "restore": ("cli.pipeline.restore", "restore"),
+    "query": ("cli.pipeline.query", "query"),
+    "analytics": ("cli.pipeline.analytics", "analytics"),
+    "ship": ("cli.pipeline.ship", "ship"),
+}
 
 
 def version() -> str:
@@ -41,7 +51,7 @@ def version() -> str:
         return str(tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]["version"])
 
 
-def _build_app(verbs: Iterable[str]) -> Any:
+def _build_app(verbs: Iterable[str], pipeline_verbs: Iterable[str]) -> Any:
     """The command with these verbs; only their modules are loaded."""
     import importlib
 
@@ -68,6 +78,15 @@ def _build_app(verbs: Iterable[str]) -> Any:
     for name in verbs:
         module_name, function_name = VERBS[name]
         app.command(name)(_as_command(getattr(importlib.import_module(module_name), function_name)))
+    pipeline = typer.Typer(
+        help="Jobs on Spark over the store's files; each prints a JSON report.",
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name in pipeline_verbs:
+        module_name, function_name = PIPELINE_VERBS[name]
+        pipeline.command(name)(_as_command(getattr(importlib.import_module(module_name), function_name)))
+    app.add_typer(pipeline, name="pipeline")
     return app
 
 
@@ -106,8 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal without a character must not end the answer
     try:
         # Help and a wrong verb need all of them.
-        verbs = arguments[:1] if arguments[:1] and arguments[0] in VERBS else VERBS
-        _build_app(verbs)(arguments, prog_name="reput")
+        verbs: Iterable[str] = VERBS
+        pipeline_verbs: Iterable[str] = PIPELINE_VERBS
+        if arguments and arguments[0] in VERBS:
+            verbs, pipeline_verbs = arguments[:1], ()
+        elif len(arguments) > 1 and arguments[0] == "pipeline":
+            verbs = ()
+            pipeline_verbs = arguments[1:2] if arguments[1] in PIPELINE_VERBS else PIPELINE_VERBS
+        _build_app(verbs, pipeline_verbs)(arguments, prog_name="reput")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FOUND
     return Exit.FOUND

@@ -1,0 +1,1 @@
+"""The verbs of `reput pipeline`, one a file."""

@@ -1,0 +1,1 @@
+"""Where Spark reads and writes: the Data Sources `commitlog` and `rocketmq`."""
