@@ -5,6 +5,7 @@ What `delivery.py` does with threads; the outbox and the outcomes are the same. 
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from typing import Any
@@ -16,15 +17,16 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.channel import SERVICE
 from reput_client.encoding import encode_request, encode_request_tail
 from reput_client.errors import (
-    BufferFullError,
     DeadlineExceededError,
     ProducerClosedError,
     ReputClientError,
     ServiceUnavailableError,
     is_worth_retrying,
 )
-from reput_client.outbox import Message, Outbox
+from reput_client.futures import OnDelivery
+from reput_client.outbox import Outbox
 from reput_client.outcome import CLOSED, OVERDUE, Outcomes
+from reput_client.receipt import SendReceipt
 from reput_client.settings import ProducerSettings
 from reput_client.status import error_of_call
 
@@ -99,21 +101,25 @@ class AsyncDelivery:
         """Whether nothing can be sent any more."""
         return self._is_closing
 
-    async def send(self, message: Message, *, urgent: bool) -> None:
-        """Take a message.
+    async def send(self, wire: bytes, on_delivery: OnDelivery | None, *, urgent: bool) -> asyncio.Future[SendReceipt]:
+        """Take a message; arguments as of `Delivery.send`.
 
         Raises:
             BufferFullError: there was no room for too long.
             ProducerClosedError: closed.
         """
-        if not self._outbox.has_room(message):
-            await self._wait_for_room(message)
+        if not self._outbox.has_room(wire):
+            await self._wait_for_room(wire)
         if self._is_closing:
             raise ProducerClosedError("the producer is closed")
-        if self._outbox.add(message, time.monotonic(), urgent=urgent):
+        settlement, slot, wake = self._outbox.add(wire, time.monotonic(), urgent=urgent)
+        future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
+        settlement.listen(slot, functools.partial(_tell_future, future, on_delivery))
+        if wake and not self._outbox.is_saturated:
             self._work.send()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="reput-producer")
+        return future
 
     async def flush(self, timeout_seconds: float | None) -> bool:
         """Wait until everything sent before is answered or has failed; False when the time was over first."""
@@ -220,7 +226,7 @@ class AsyncDelivery:
                 if self._outbox.in_flight_count == 1:
                     stream.progress_at = now
                     self._watched.send()
-                return encode_request([message.wire for message in batch.messages], self._tail)
+                return encode_request(batch.wires, self._tail)
             if self._outbox.has_work:
                 idle_at = now + idle_seconds_max
                 await self._work.wait(self._outbox.next_take_seconds(now))
@@ -241,7 +247,8 @@ class AsyncDelivery:
             stream.error = stream.error or outcomes.refusal
             stream.is_ending = True
         stream.progress_at = time.monotonic()
-        self._work.send()
+        if not self._outbox.is_saturated:
+            self._work.send()
         self._tell(outcomes)
 
     def _end_stream(self, stream: _Stream, error: ReputClientError | None) -> None:
@@ -296,22 +303,36 @@ class AsyncDelivery:
     def _tell(self, outcomes: Outcomes) -> None:
         outcomes.tell()
         outcomes.finish(self._outbox)
-        self._room.send()
+        if self._outbox.has_ample_room:
+            self._room.send()
         self._done.send()
 
-    async def _wait_for_room(self, message: Message) -> None:
+    async def _wait_for_room(self, wire: bytes) -> None:
         seconds = self._settings.block_seconds_max
-        if message.buffered_bytes > self._settings.buffer_bytes_max:
-            raise BufferFullError(f"the message takes {message.buffered_bytes} bytes, more than buffer_bytes_max")
+        self._outbox.check_fits(wire)
         end = time.monotonic() + seconds
-        while not self._is_closing and not self._outbox.has_room(message):
+        while not self._is_closing and not self._outbox.has_room(wire):
             if time.monotonic() >= end:
-                raise BufferFullError(
-                    f"{self._outbox.buffered_bytes} bytes wait for answers, and no room came free in {seconds} s: "
-                    "send slower, or raise buffer_bytes_max"
-                )
+                raise self._outbox.full_error(seconds)
             await self._room.wait(end - time.monotonic())
 
     def _wake_all(self) -> None:
         for signal in (self._work, self._room, self._done, self._watched):
             signal.send()
+
+
+def _tell_future(
+    future: asyncio.Future[SendReceipt],
+    on_delivery: OnDelivery | None,
+    receipt: SendReceipt | None,
+    error: ReputClientError | None,
+) -> None:
+    if not future.done():  # cancelled by its holder
+        if error is None:
+            future.set_result(receipt)  # type: ignore[arg-type]
+        else:
+            future.set_exception(error)
+            if on_delivery is not None:
+                future.exception()  # asyncio complains of errors that nobody was told
+    if on_delivery is not None:
+        on_delivery(receipt, error)

@@ -12,13 +12,12 @@ import grpc
 
 from reput_client.async_delivery import AsyncDelivery
 from reput_client.channel import open_async_channel
-from reput_client.encoding import encode_message
 from reput_client.errors import ProducerClosedError
-from reput_client.outbox import Message
-from reput_client.outcome import OnDelivery
+from reput_client.futures import OnDelivery
 from reput_client.receipt import SendReceipt
 from reput_client.settings import ProducerSettings
 from reput_client.unique_key import UniqueKeyGenerator
+from reput_client.wire import encode
 
 
 class AsyncProducer:
@@ -45,7 +44,7 @@ class AsyncProducer:
         self._settings = ProducerSettings(**settings)
         self.target = target
         self._channel = channel
-        self._create_unique_key = UniqueKeyGenerator().create
+        self._create_unique_key = UniqueKeyGenerator().create_ascii
 
     async def send(
         self,
@@ -80,9 +79,9 @@ class AsyncProducer:
             ProducerClosedError: closed.
             InvalidMessageError: too large for any request.
         """
-        return await self._send(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, on_delivery, urgent=False
-        )
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        return await self._started().send(wire, on_delivery, urgent=False)
 
     async def send_and_wait(
         self,
@@ -104,33 +103,11 @@ class AsyncProducer:
             ReputClientError: as `send`, and what its future fails with.
             TimeoutError: not within `timeout_seconds`; it is tried further.
         """
-        future = await self._send(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, None, urgent=True
-        )
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        future = await self._started().send(wire, None, urgent=True)
         async with asyncio.timeout(timeout_seconds):
             return await asyncio.shield(future)
-
-    async def _send(
-        self,
-        topic: str,
-        body: bytes | bytearray | memoryview,
-        keys: Iterable[str],
-        tags: str,
-        properties: Mapping[str, str] | None,
-        queue_id: int | None,
-        unique_key: str | None,
-        born_time: datetime | None,
-        flag: int,
-        on_delivery: OnDelivery | None,
-        *,
-        urgent: bool,
-    ) -> asyncio.Future[SendReceipt]:
-        if unique_key is None:
-            unique_key = self._create_unique_key()
-        wire = encode_message(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag)
-        future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
-        await self._started().send(Message(wire, unique_key, future, on_delivery), urgent=urgent)
-        return future
 
     async def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time was over first."""

@@ -8,7 +8,6 @@ A fork copies no threads: in the child, nothing here works and everything says s
 """
 
 import logging
-import os
 import threading
 import time
 from typing import Any
@@ -20,14 +19,14 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.channel import SERVICE
 from reput_client.encoding import encode_request, encode_request_tail
 from reput_client.errors import (
-    BufferFullError,
     DeadlineExceededError,
     ProducerClosedError,
     ReputClientError,
     ServiceUnavailableError,
     is_worth_retrying,
 )
-from reput_client.outbox import Message, Outbox
+from reput_client.futures import DeliveryFuture, OnDelivery
+from reput_client.outbox import Batch, Outbox
 from reput_client.outcome import CLOSED, OVERDUE, Outcomes
 from reput_client.settings import ProducerSettings
 from reput_client.status import error_of_call
@@ -48,6 +47,9 @@ class Delivery:
         channel: to a gateway.
         settings: limits and habits.
         owns_channel: close the channel in the end.
+
+    Attributes:
+        is_forked: this is a child's copy, without threads, and perhaps with locks that nobody will release.
     """
 
     def __init__(self, channel: grpc.Channel, settings: ProducerSettings, *, owns_channel: bool) -> None:
@@ -59,7 +61,7 @@ class Delivery:
         )
         self._tail = encode_request_tail(settings.flush_mode)
         self._outbox = Outbox(settings)
-        self._pid = os.getpid()
+        self.is_forked = False
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # whoever takes requests: there may be one
         self._room = threading.Condition(self._lock)  # whoever sends: there is room
@@ -69,6 +71,7 @@ class Delivery:
         self._done_waiter_count = 0
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
+        self._is_watch_idle = False  # else it looks by itself when the time of an older request is over
         self._is_closing = False
         self._is_aborted = False
         self._has_ended = False
@@ -76,26 +79,36 @@ class Delivery:
     @property
     def is_closed(self) -> bool:
         """Whether nothing can be sent any more."""
-        return self._is_closing or os.getpid() != self._pid
+        return self._is_closing or self.is_forked
 
-    def send(self, message: Message, *, urgent: bool) -> None:
+    def send(self, wire: bytes, on_delivery: OnDelivery | None, *, urgent: bool) -> DeliveryFuture:
         """Take a message.
+
+        Args:
+            wire: its bytes as they stand in a request.
+            on_delivery: called with the receipt or the error.
+            urgent: somebody waits for it.
 
         Raises:
             BufferFullError: there was no room for too long.
             ProducerClosedError: closed, or forked.
         """
-        if os.getpid() != self._pid:
+        if self.is_forked:
             raise ProducerClosedError("this producer was made before the fork: make one in each process")
+        outbox = self._outbox
         with self._lock:
             if self._is_closing:
                 raise ProducerClosedError("the producer is closed")
-            if not self._outbox.has_room(message):
-                self._wait_for_room(message)
-            if self._outbox.add(message, time.monotonic(), urgent=urgent):
+            if not outbox.has_room(wire):
+                self._wait_for_room(wire)
+            settlement, slot, wake = outbox.add(wire, time.monotonic(), urgent=urgent)
+            if on_delivery is not None:
+                settlement.listen(slot, on_delivery)
+            if wake and not outbox.is_saturated:
                 self._work.notify_all()
             if self._thread is None:
                 self._start()
+        return DeliveryFuture(settlement, slot)
 
     def flush(self, timeout_seconds: float | None) -> bool:
         """Wait until everything sent before is answered or has failed; False when the time was over first."""
@@ -112,7 +125,7 @@ class Delivery:
 
     def close(self, timeout_seconds: float | None) -> None:
         """Deliver what waits, for so long; the rest fails. From a callback: begin to, and return at once."""
-        if os.getpid() != self._pid:
+        if self.is_forked:
             return
         if timeout_seconds is None:
             timeout_seconds = self._settings.close_seconds_max
@@ -151,6 +164,10 @@ class Delivery:
     # Called by grpc's sending thread.
 
     def _next_request(self, stream: Stream) -> bytes | None:
+        batch = self._take(stream)
+        return None if batch is None else encode_request(batch.wires, self._tail)
+
+    def _take(self, stream: Stream) -> Batch | None:
         with self._lock:
             idle_at = time.monotonic() + self._settings.idle_seconds_max
             while not stream.is_ending:
@@ -159,8 +176,9 @@ class Delivery:
                 if batch is not None:
                     if self._outbox.in_flight_count == 1:
                         stream.progress_at = now
-                        self._watched.notify()
-                    return encode_request([message.wire for message in batch.messages], self._tail)
+                        if self._is_watch_idle:
+                            self._watched.notify()
+                    return batch
                 if self._outbox.has_work:
                     idle_at = now + self._settings.idle_seconds_max
                     self._work.wait(self._outbox.next_take_seconds(now))
@@ -232,9 +250,9 @@ class Delivery:
                 stream.error = stream.error or outcomes.refusal
                 stream.is_ending = True
             stream.progress_at = time.monotonic()
-            if outbox.has_waiting or not outbox.in_flight_count:
+            if (outbox.has_waiting and not outbox.is_saturated) or not outbox.in_flight_count:
                 self._work.notify_all()
-            if self._room_waiter_count:
+            if self._room_waiter_count and outbox.has_ample_room:
                 self._room.notify_all()
         self._tell(outcomes)
 
@@ -301,7 +319,9 @@ class Delivery:
             while not self._has_ended:
                 stream = self._stream
                 if stream is None or not (self._outbox.in_flight_count or stream.is_ending):
+                    self._is_watch_idle = True
                     self._watched.wait()
+                    self._is_watch_idle = False
                     continue
                 # A message whose time is over while it is under way still gets its answer: it says more than silence.
                 end = stream.progress_at + self._settings.request_seconds_max
@@ -324,26 +344,21 @@ class Delivery:
         self._thread.start()
         threading.Thread(target=self._watch, name="reput-producer-watch", daemon=True).start()
 
-    def _wait_for_room(self, message: Message) -> None:
-        settings = self._settings
-        if message.buffered_bytes > settings.buffer_bytes_max:
-            raise BufferFullError(f"the message takes {message.buffered_bytes} bytes, more than buffer_bytes_max")
+    def _wait_for_room(self, wire: bytes) -> None:
+        self._outbox.check_fits(wire)
         # A callback runs in the thread that makes room.
-        seconds = 0.0 if threading.current_thread() is self._thread else settings.block_seconds_max
+        seconds = 0.0 if threading.current_thread() is self._thread else self._settings.block_seconds_max
         self._room_waiter_count += 1
         try:
             has_room = self._room.wait_for(
-                lambda: self._is_closing or self._outbox.has_room(message), min(seconds, threading.TIMEOUT_MAX)
+                lambda: self._is_closing or self._outbox.has_room(wire), min(seconds, threading.TIMEOUT_MAX)
             )
         finally:
             self._room_waiter_count -= 1
         if self._is_closing:
             raise ProducerClosedError("the producer was closed")
         if not has_room:
-            raise BufferFullError(
-                f"{self._outbox.buffered_bytes} bytes wait for answers, and no room came free in {seconds} s: "
-                "send slower, or raise buffer_bytes_max"
-            )
+            raise self._outbox.full_error(seconds)
 
     def _wake_all(self) -> None:
         for condition in (self._work, self._room, self._done, self._watched):

@@ -75,6 +75,11 @@ def encode_message(
     return _MESSAGES_TAG + encode_varint(size_bytes) + data
 
 
+def unique_key_of(wire: bytes) -> str:
+    """The unique key of a message as it stands in a request."""
+    return pb.AppendMessageStreamRequest.FromString(wire).messages[0].unique_key
+
+
 def encode_request_tail(flush_mode: FlushMode) -> bytes:
     """What stands behind the messages."""
     request = pb.AppendMessageStreamRequest(flush=flush_mode.value)

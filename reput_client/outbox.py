@@ -10,44 +10,15 @@ has an answer or an error; until then its bytes count as buffered.
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Protocol
 
-from reput_client.errors import ReputClientError
+from reput_client.errors import BufferFullError, ReputClientError
+from reput_client.futures import Settlement
 from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 
 # A batch that cannot leave is closed after so long, so that its messages are of about one age and expire together.
 BATCH_SPREAD_SECONDS_MAX = 1.0
-
-
-class Future(Protocol):
-    """What `concurrent.futures.Future` and `asyncio.Future` have in common."""
-
-    def set_result(self, result: Any, /) -> None: ...  # noqa: D102
-    def set_exception(self, exception: Any, /) -> None: ...  # noqa: D102
-
-
-class Message:
-    """One message under way.
-
-    Args:
-        wire: its bytes as they stand in a request.
-        unique_key: its id.
-        future: to be told how it went.
-        on_delivery: to be called with the receipt or the error.
-    """
-
-    __slots__ = ("future", "on_delivery", "unique_key", "wire")
-
-    def __init__(self, wire: bytes, unique_key: str, future: Any, on_delivery: Any = None) -> None:
-        self.wire = wire
-        self.unique_key = unique_key
-        self.future = future
-        self.on_delivery = on_delivery
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What it counts in the buffer."""
-        return len(self.wire) + MESSAGE_OVERHEAD_BYTES
+# Whoever waits for room is woken when this part of the buffer is free: not for each answer to send one batch more.
+AMPLE_ROOM_DIVISOR = 8
 
 
 class Batch:
@@ -55,7 +26,9 @@ class Batch:
 
     Attributes:
         number: rising in the order of sending.
-        messages: in the order of sending.
+        wires: its messages as they stand in a request, in the order of sending.
+        settlement: told how it went.
+        slots: of each message its slot in the settlement; None while that is its place in `wires`.
         wire_bytes: of all messages.
         opened_at: time of its first message, seconds.
         last_added_at: time of its last message, seconds.
@@ -69,15 +42,19 @@ class Batch:
         "error",
         "last_added_at",
         "may_be_written",
-        "messages",
         "number",
         "opened_at",
+        "settlement",
+        "slots",
         "wire_bytes",
+        "wires",
     )
 
     def __init__(self, number: int, now: float) -> None:
         self.number = number
-        self.messages: list[Message] = []
+        self.wires: list[bytes] = []
+        self.settlement = Settlement()
+        self.slots: list[int] | None = None
         self.wire_bytes = 0
         self.opened_at = self.last_added_at = now
         self.attempt_count = 0
@@ -87,7 +64,11 @@ class Batch:
     @property
     def buffered_bytes(self) -> int:
         """What its messages count in the buffer."""
-        return self.wire_bytes + MESSAGE_OVERHEAD_BYTES * len(self.messages)
+        return self.wire_bytes + MESSAGE_OVERHEAD_BYTES * len(self.wires)
+
+    def slot_of(self, index: int) -> int:
+        """The slot of the message at this place."""
+        return index if self.slots is None else self.slots[index]
 
 
 class Outbox:
@@ -98,6 +79,8 @@ class Outbox:
 
     Attributes:
         buffered_bytes: of all messages that are not settled.
+        is_saturated: as many as may be were in flight, and more than half of them still are: whoever takes need not look
+            for each answer to send one batch more.
     """
 
     def __init__(self, settings: ProducerSettings) -> None:
@@ -115,6 +98,7 @@ class Outbox:
         self._unfinished: set[int] = set()
         self._number = 0
         self.buffered_bytes = 0
+        self.is_saturated = False
 
     @property
     def has_work(self) -> bool:
@@ -131,19 +115,41 @@ class Outbox:
         """Batches taken and not answered."""
         return len(self._in_flight)
 
-    def has_room(self, message: Message) -> bool:
-        """Whether the message fits the buffer now."""
-        return self.buffered_bytes + message.buffered_bytes <= self._buffer_bytes_max
+    @property
+    def has_ample_room(self) -> bool:
+        """Whether it is worth to wake who waits for room; always when no answer is to come."""
+        room_bytes = self._buffer_bytes_max - self.buffered_bytes
+        return room_bytes >= self._buffer_bytes_max // AMPLE_ROOM_DIVISOR or not self._in_flight
 
-    def add(self, message: Message, now: float, *, urgent: bool = False) -> bool:
-        """Put a message behind all others; True when whoever takes should look again.
+    def has_room(self, wire: bytes) -> bool:
+        """Whether the message fits the buffer now."""
+        return self.buffered_bytes + len(wire) + MESSAGE_OVERHEAD_BYTES <= self._buffer_bytes_max
+
+    def check_fits(self, wire: bytes) -> None:
+        """Raise BufferFullError for a message that is too large for the whole buffer."""
+        size_bytes = len(wire) + MESSAGE_OVERHEAD_BYTES
+        if size_bytes > self._buffer_bytes_max:
+            raise BufferFullError(f"the message takes {size_bytes} bytes, more than buffer_bytes_max")
+
+    def full_error(self, seconds: float) -> BufferFullError:
+        """What to raise when there was no room for so many seconds."""
+        return BufferFullError(
+            f"{self.buffered_bytes} bytes wait for answers, and no room came free in {seconds} s: "
+            "send slower, or raise buffer_bytes_max"
+        )
+
+    def add(self, wire: bytes, now: float, *, urgent: bool = False) -> tuple[Settlement, int, bool]:
+        """Put a message behind all others.
 
         Args:
-            message: fits the buffer.
+            wire: its bytes as they stand in a request; they fit the buffer.
             now: the time.
             urgent: somebody waits for this one: it does not linger while nothing is in flight.
+
+        Returns:
+            Where it will be settled, its slot there, and whether whoever takes should look again.
         """
-        size_bytes = len(message.wire)
+        size_bytes = len(wire)
         batch = self._open
         wake = False
         if batch is not None and (
@@ -151,23 +157,24 @@ class Outbox:
         ):
             self.seal()
             batch = None
-            wake = True
         if batch is None:
             self._number += 1
             batch = self._open = Batch(self._number, now)
             self._unfinished.add(self._number)
             wake = True
-        batch.messages.append(message)
+        wires = batch.wires
+        slot = len(wires)
+        wires.append(wire)
         batch.wire_bytes += size_bytes
         batch.last_added_at = now
         self.buffered_bytes += size_bytes + MESSAGE_OVERHEAD_BYTES
-        if len(batch.messages) >= self._batch_count_max or batch.wire_bytes >= self._batch_bytes_max:
+        if slot + 1 >= self._batch_count_max or batch.wire_bytes >= self._batch_bytes_max:
             self.seal()
-            return True
-        if urgent and not self._is_urgent:
+            wake = True
+        elif urgent and not self._is_urgent:
             self._is_urgent = True
-            return True
-        return wake
+            wake = True
+        return batch.settlement, slot, wake
 
     def seal(self) -> int:
         """Let the open batch go without further linger; the number of the last batch so far."""
@@ -180,6 +187,7 @@ class Outbox:
     def take(self, now: float) -> Batch | None:
         """The next batch to be sent, in flight from now on; None when there is none or no more may be in flight."""
         if len(self._in_flight) >= self._in_flight_count_max:
+            self.is_saturated = True
             return None
         if not self._ready:
             batch = self._open
@@ -199,7 +207,10 @@ class Outbox:
 
     def answered(self) -> Batch:
         """The oldest batch in flight, which the next answer belongs to; IndexError when there is none."""
-        return self._in_flight.popleft()
+        batch = self._in_flight.popleft()
+        if len(self._in_flight) <= self._in_flight_count_max // 2:
+            self.is_saturated = False
+        return batch
 
     def settle(self, batch: Batch) -> None:
         """All of the batch's messages have their answer: give their room back."""
@@ -218,15 +229,21 @@ class Outbox:
         batch.error = error
         self._refused.append(batch)
 
-    def drop_message(self, batch: Batch, index: int) -> Message:
-        """Take one bad message out of a batch that was refused for it; the rest goes to the front, to be sent again."""
-        message = batch.messages.pop(index)
-        batch.wire_bytes -= len(message.wire)
-        self.buffered_bytes -= message.buffered_bytes
-        if batch.messages:
+    def drop_message(self, batch: Batch, index: int) -> int:
+        """Take one bad message out of a batch that was refused for it; the rest goes to the front, to be sent again.
+
+        Returns:
+            The message's slot.
+        """
+        if batch.slots is None:
+            batch.slots = list(range(len(batch.wires)))
+        size_bytes = len(batch.wires.pop(index))
+        batch.wire_bytes -= size_bytes
+        self.buffered_bytes -= size_bytes + MESSAGE_OVERHEAD_BYTES
+        if batch.wires:
             batch.attempt_count = 0  # each such round has one message less, which bounds them
             self._insert([batch])
-        return message
+        return batch.slots.pop(index)
 
     def give_back(self, error: ReputClientError | None) -> None:
         """The stream has ended: what was refused or has no answer goes back to the front, in order."""
@@ -235,6 +252,7 @@ class Outbox:
             batch.error = error or batch.error
         self._insert([*self._in_flight, *self._refused])
         self._in_flight.clear()
+        self.is_saturated = False
         self._refused.clear()
 
     def remove_overdue(self, now: float, attempt_count_max: int) -> list[Batch]:

@@ -1,12 +1,10 @@
 """How one answer or one end of trying becomes the outcome of each message."""
 
-import asyncio
-import concurrent.futures
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from reput_client.encoding import unique_key_of
 from reput_client.errors import (
     DeliveryTimeoutError,
     DeliveryUnknownError,
@@ -18,15 +16,12 @@ from reput_client.errors import (
     ReputClientError,
     is_worth_retrying,
 )
-from reput_client.outbox import Batch, Message, Outbox
-from reput_client.receipt import SendReceipt
+from reput_client.futures import Settlement
+from reput_client.outbox import Batch, Outbox
 from reput_client.status import error_of_status
 
-OnDelivery = Callable[[SendReceipt | None, ReputClientError | None], None]
-
-InvalidStateError = (concurrent.futures.InvalidStateError, asyncio.InvalidStateError)
-
-_log = logging.getLogger("reput_client")
+CLOSED = "were still waiting when the producer was closed"
+OVERDUE = "could not be delivered in time"
 
 
 class Outcomes:
@@ -40,8 +35,8 @@ class Outcomes:
 
     def __init__(self) -> None:
         self.refusal: ReputClientError | None = None
-        self._done: tuple[Sequence[Message], Sequence[message_pb2.AppendResult]] = ((), ())
-        self._failed: list[tuple[Message, ReputClientError]] = []
+        self._done: tuple[Settlement, Sequence[message_pb2.AppendResult]] | None = None
+        self._failed: list[tuple[Settlement, dict[int, ReputClientError]]] = []
         self._finished: list[Batch] = []
 
     def take_answer(self, outbox: Outbox, response: pb.AppendMessageStreamResponse) -> None:
@@ -53,14 +48,14 @@ class Outcomes:
             self._take_refusal(outbox, batch, error_of_status(response.error))
             return
         results = response.results
-        if len(results) != len(batch.messages):
+        if len(results) != len(batch.wires):
             batch.may_be_written = True
-            batch.error = InternalError(f"{len(results)} receipts came for {len(batch.messages)} messages")
+            batch.error = InternalError(f"{len(results)} receipts came for {len(batch.wires)} messages")
             outbox.settle(batch)
             self.give_up([batch], "were answered, but not one by one")
             return
         outbox.settle(batch)
-        self._done = batch.messages, results
+        self._done = batch.settlement, results
         self._finished.append(batch)
 
     def _take_refusal(self, outbox: Outbox, batch: Batch, error: ReputClientError) -> None:
@@ -71,14 +66,13 @@ class Outcomes:
             self.refusal = error
             return
         index = error.metadata.get("index", "")
-        if index.isdigit() and int(index) < len(batch.messages):
-            self._failed.append((outbox.drop_message(batch, int(index)), error))
-            if not batch.messages:
+        if index.isdigit() and int(index) < len(batch.wires):
+            self._failed.append((batch.settlement, {outbox.drop_message(batch, int(index)): error}))
+            if not batch.wires:
                 self._finished.append(batch)
             return
         outbox.settle(batch)
-        self._failed += [(message, error) for message in batch.messages]
-        self._finished.append(batch)
+        self._fail(batch, [error] * len(batch.wires))
 
     def take_stream_error(self, outbox: Outbox, error: ReputClientError) -> None:
         """The stream ended in a way that trying again does not cure: the oldest request in flight pays for it."""
@@ -87,8 +81,7 @@ class Outcomes:
         batch = outbox.answered()
         outbox.settle(batch)
         if isinstance(error, InvalidRequestError | FailedPreconditionError):
-            self._failed += [(message, error) for message in batch.messages]
-            self._finished.append(batch)
+            self._fail(batch, [error] * len(batch.wires))
         else:
             batch.may_be_written = True
             batch.error = error
@@ -102,30 +95,20 @@ class Outcomes:
             why: goes on after "the messages ".
         """
         for batch in batches:
-            self._finished.append(batch)
-            for message in batch.messages:
-                self._failed.append((message, _error_of_giving_up(batch, message, why)))
+            self._fail(batch, (_error_of_giving_up(batch, wire, why) for wire in batch.wires))
+
+    def _fail(self, batch: Batch, errors: Iterable[ReputClientError]) -> None:
+        slots = {batch.slot_of(index): error for index, error in enumerate(errors)}
+        self._failed.append((batch.settlement, slots))
+        self._finished.append(batch)
 
     def tell(self) -> None:
-        """Set futures and call callbacks; what a callback raises is logged."""
-        messages, results = self._done
-        for message, result in zip(messages, results, strict=True):
-            receipt = SendReceipt(result)
-            try:  # noqa: SIM105  # a context manager for each message is felt
-                message.future.set_result(receipt)
-            except InvalidStateError:  # cancelled or set by its holder
-                pass
-            if message.on_delivery is not None:
-                _call(message.on_delivery, receipt, None)
-        for message, error in self._failed:
-            try:
-                message.future.set_exception(error)
-                if message.on_delivery is not None:
-                    message.future.exception()  # asyncio complains of errors that nobody was told
-            except InvalidStateError:
-                pass
-            if message.on_delivery is not None:
-                _call(message.on_delivery, None, error)
+        """Settle the futures and call callbacks; what a callback raises is logged."""
+        if self._done is not None:
+            settlement, results = self._done
+            settlement.settle(results)
+        for settlement, errors in self._failed:
+            settlement.fail(errors)
 
     def finish(self, outbox: Outbox) -> None:
         """Note in the outbox that everybody was told."""
@@ -133,20 +116,13 @@ class Outcomes:
             outbox.finish(batch)
 
 
-def _call(on_delivery: OnDelivery, receipt: SendReceipt | None, error: ReputClientError | None) -> None:
-    try:
-        on_delivery(receipt, error)
-    except Exception:
-        _log.exception("on_delivery failed")
-
-
-def _error_of_giving_up(batch: Batch, message: Message, why: str) -> ReputClientError:
+def _error_of_giving_up(batch: Batch, wire: bytes, why: str) -> ReputClientError:
     last = f" The last failure: {batch.error}" if batch.error is not None else ""
     error: ReputClientError
     if batch.may_be_written:
         error = DeliveryUnknownError(
             f"The messages {why}; they were sent, so whether they are stored is unknown.{last}",
-            metadata={"uniqueKey": message.unique_key},
+            metadata={"uniqueKey": unique_key_of(wire)},
         )
     elif why == CLOSED:
         error = ProducerClosedError(f"The messages {why}; they are not stored.{last}")
@@ -154,7 +130,3 @@ def _error_of_giving_up(batch: Batch, message: Message, why: str) -> ReputClient
         error = DeliveryTimeoutError(f"The messages {why}; they are not stored.{last}")
     error.__cause__ = batch.error
     return error
-
-
-CLOSED = "were still waiting when the producer was closed"
-OVERDUE = "could not be delivered in time"

@@ -14,17 +14,16 @@ import grpc
 
 from reput_client.channel import open_channel
 from reput_client.delivery import Delivery
-from reput_client.encoding import encode_message
-from reput_client.futures import FutureMaker
-from reput_client.outbox import Message
-from reput_client.outcome import OnDelivery
+from reput_client.futures import OnDelivery
 from reput_client.receipt import SendReceipt
 from reput_client.settings import ProducerSettings
 from reput_client.unique_key import UniqueKeyGenerator
+from reput_client.wire import encode
 
 # At the interpreter's exit, for all producers that nobody closed.
 EXIT_SECONDS_MAX = 10.0
 
+_all: "weakref.WeakSet[Delivery]" = weakref.WeakSet()
 _unclosed: "weakref.WeakSet[Delivery]" = weakref.WeakSet()
 
 
@@ -53,10 +52,10 @@ class Producer:
         self._is_closed = True  # for __del__, should the next line fail
         checked = ProducerSettings(**settings)
         self.target = target
-        self._create_future = FutureMaker().create
-        self._create_unique_key = UniqueKeyGenerator().create
+        self._create_unique_key = UniqueKeyGenerator().create_ascii
         self._delivery = Delivery(channel or open_channel(target), checked, owns_channel=channel is None)
         self._is_closed = False
+        _all.add(self._delivery)
         _unclosed.add(self._delivery)
 
     def send(
@@ -92,9 +91,9 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError: too large for any request.
         """
-        return self._send(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, on_delivery, urgent=False
-        )
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        return self._delivery.send(wire, on_delivery, urgent=False)
 
     def send_and_wait(
         self,
@@ -116,32 +115,9 @@ class Producer:
             ReputClientError: as `send`, and what its future fails with.
             TimeoutError: not within `timeout_seconds`; it is tried further.
         """
-        future = self._send(
-            topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, None, urgent=True
-        )
-        return future.result(timeout_seconds)
-
-    def _send(
-        self,
-        topic: str,
-        body: bytes | bytearray | memoryview,
-        keys: Iterable[str],
-        tags: str,
-        properties: Mapping[str, str] | None,
-        queue_id: int | None,
-        unique_key: str | None,
-        born_time: datetime | None,
-        flag: int,
-        on_delivery: OnDelivery | None,
-        *,
-        urgent: bool,
-    ) -> Future[SendReceipt]:
-        if unique_key is None:
-            unique_key = self._create_unique_key()
-        wire = encode_message(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag)
-        future = self._create_future()
-        self._delivery.send(Message(wire, unique_key, future, on_delivery), urgent=urgent)
-        return future
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        return self._delivery.send(wire, None, urgent=True).result(timeout_seconds)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time was over first."""
@@ -182,6 +158,8 @@ def _close_all() -> None:
 
 
 def _forget_all() -> None:
+    for delivery in list(_all):
+        delivery.is_forked = True
     _unclosed.clear()
 
 

@@ -12,10 +12,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 
-COUNTER_BITS = 16
+COUNTER_MAX = 0xFFFF
+NANOS_OF_MILLI = 1_000_000
 
 
 class UniqueKeyGenerator:
@@ -25,7 +26,7 @@ class UniqueKeyGenerator:
         ip: IPv4 or IPv6 of this machine; by default the one that leads to the network.
         pid: of this process; its low 16 bits are kept.
         loader_hash: tells generators apart, 4 bytes; by default random.
-        clock_millis: milliseconds since 1970 UTC.
+        clock_nanos: nanoseconds since 1970 UTC.
     """
 
     def __init__(
@@ -34,34 +35,44 @@ class UniqueKeyGenerator:
         pid: int | None = None,
         *,
         loader_hash: bytes | None = None,
-        clock_millis: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_nanos: Callable[[], int] = time.time_ns,
     ) -> None:
         ip = ip or local_ip()
         address = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
         pid = os.getpid() if pid is None else pid
         fixed = address + (pid & 0xFFFF).to_bytes(2, "big") + (os.urandom(4) if loader_hash is None else loader_hash)
-        self._prefix = fixed.hex().upper()
-        self._clock_millis = clock_millis
+        self._prefix = fixed.hex().upper().encode()
+        self._clock_nanos = clock_nanos
         self._lock = threading.Lock()
-        self._last = self._begin = self._end = 0
+        self._month_begin = self._month_end = 0
+        # The millisecond, the key up to its counter, the counter: replaced together.
+        self._current: tuple[int, bytes, Iterator[int]] = (-1, b"", iter(()))
 
     def create(self) -> str:
         """The next key, 32 or 56 upper-case digits; unlike all others of this generator."""
-        now = self._clock_millis() << COUNTER_BITS
-        with self._lock:
-            number = self._last + 1
-            number = max(number, now)
-            self._last = number
-            if number >= self._end:
-                self._enter_month(number)
-            return f"{self._prefix}{number - self._begin:012X}"
+        return self.create_ascii().decode()
 
-    def _enter_month(self, number: int) -> None:
-        local = datetime.fromtimestamp((number >> COUNTER_BITS) / 1000)
-        begin = datetime(local.year, local.month, 1)
-        end = datetime(local.year + local.month // 12, local.month % 12 + 1, 1)
-        self._begin = int(begin.timestamp() * 1000) << COUNTER_BITS
-        self._end = int(end.timestamp() * 1000) << COUNTER_BITS
+    def create_ascii(self) -> bytes:
+        """The next key as bytes."""
+        now = self._clock_nanos() // NANOS_OF_MILLI
+        while True:
+            # A thread that is late draws from a counter that others have left: still a key of its own.
+            millis, stem, counter = self._current
+            if now <= millis:
+                count = next(counter, None)
+                if count is not None:
+                    return b"%b%04X" % (stem, count)
+            with self._lock:
+                if self._current[0] == millis:
+                    self._current = self._begin_milli(max(now, millis + 1))
+
+    def _begin_milli(self, millis: int) -> tuple[int, bytes, Iterator[int]]:
+        if millis >= self._month_end:
+            local = datetime.fromtimestamp(millis / 1000)
+            begin = datetime(local.year, local.month, 1)
+            end = datetime(local.year + local.month // 12, local.month % 12 + 1, 1)
+            self._month_begin, self._month_end = int(begin.timestamp() * 1000), int(end.timestamp() * 1000)
+        return millis, b"%b%08X" % (self._prefix, millis - self._month_begin), iter(range(COUNTER_MAX + 1))
 
 
 def local_ip() -> str:

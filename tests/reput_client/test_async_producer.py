@@ -1,11 +1,19 @@
 """The asyncio producer against a gateway that fails on purpose."""
 
 import asyncio
+import gc
 
+import grpc
 import pytest
 
-from reput_client import AsyncProducer, BufferFullError, DeliveryUnknownError, ProducerClosedError
-from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway
+from reput_client import (
+    AsyncProducer,
+    BufferFullError,
+    DeliveryUnknownError,
+    InvalidMessageError,
+    ProducerClosedError,
+)
+from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway, refusal
 from tests.reput_client.test_producer import BUSY, FLUSH_FAILED, QUICK
 
 
@@ -55,3 +63,34 @@ def test_an_abandoned_future_does_not_call_the_message_back() -> None:
 
     with fake_gateway() as gateway:
         asyncio.run(main(gateway))
+
+
+def test_an_idle_stream_is_closed_and_opened_again() -> None:
+    async def main(gateway: FakeGateway) -> None:
+        async with producer(gateway, idle_seconds_max=0.05) as sender:
+            await sender.send_and_wait("T", b"0", timeout_seconds=30)
+            await asyncio.to_thread(gateway.wait_for, lambda: gateway.ended_streams == 1)
+            await sender.send_and_wait("T", b"1", timeout_seconds=30)
+        assert gateway.bodies() == [b"0", b"1"]
+        assert gateway.streams == 2
+
+    with fake_gateway() as gateway:
+        asyncio.run(main(gateway))
+
+
+def test_callbacks_hear_of_both_outcomes_and_nobody_complains_of_what_they_heard(caplog) -> None:
+    heard: list[object] = []
+    bad = refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_MESSAGE", {"index": "1"})
+
+    async def main(gateway: FakeGateway) -> None:
+        async with producer(gateway, linger_millis=50) as sender:
+            for i in range(3):
+                await sender.send("T", b"%d" % i, on_delivery=lambda *outcome, i=i: heard.append((i, *outcome)))
+        gc.collect()
+
+    with fake_gateway(bad) as gateway:
+        asyncio.run(main(gateway))
+        assert gateway.bodies() == [b"0", b"2"]
+    outcomes = {i: (receipt and receipt.queue_offset, type(error)) for i, receipt, error in heard}
+    assert outcomes == {0: (0, type(None)), 1: (None, InvalidMessageError), 2: (1, type(None))}
+    assert caplog.records == []

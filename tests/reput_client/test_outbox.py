@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput_client.errors import ServiceUnavailableError
-from reput_client.outbox import BATCH_SPREAD_SECONDS_MAX, Batch, Message, Outbox
+from reput_client.outbox import BATCH_SPREAD_SECONDS_MAX, Batch, Outbox
 from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 
 UNBOUNDED = 1 << 39
@@ -14,12 +14,24 @@ def outbox(**limits: object) -> Outbox:
     return Outbox(ProducerSettings(**{"buffer_bytes_max": UNBOUNDED, **limits}))  # type: ignore[arg-type]
 
 
-def message(name: int = 0, size_bytes: int = 10) -> Message:
-    return Message(b"x" * size_bytes, str(name), None)
+class Named(bytes):
+    """The bytes of a message that a test tells from others."""
+
+    name: int
+
+
+def message(name: int = 0, size_bytes: int = 10) -> Named:
+    wire = Named(b"x" * size_bytes)
+    wire.name = name
+    return wire
 
 
 def names(batch: Batch) -> list[int]:
-    return [int(each.unique_key) for each in batch.messages]
+    return [each.name for each in batch.wires]  # type: ignore[attr-defined]
+
+
+def wakes(box: Outbox, wire: bytes, now: float, *, urgent: bool = False) -> bool:
+    return box.add(wire, now, urgent=urgent)[2]
 
 
 STEPS = st.lists(
@@ -45,6 +57,7 @@ def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
     """The model is a list: what is sent over one stream, in order, is a suffix of what has no outcome yet."""
     box = outbox(batch_count_max=count_max, batch_bytes_max=bytes_max, in_flight_count_max=in_flight_max)
     now, added, open_names, sizes = 0.0, 0, [], {}
+    places, settlements = {}, []  # by settlement and slot: who was promised to be told there
     in_flight: list[Batch] = []
 
     def check_order(batches: list[Batch]) -> None:
@@ -53,7 +66,9 @@ def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
 
     for step, argument in steps:
         if step == "add":
-            box.add(message(added, argument), now)
+            settlement, slot, _ = box.add(message(added, argument), now)
+            places[id(settlement), slot] = added
+            settlements.append(settlement)
             open_names.append(added)
             sizes[added] = argument
             added += 1
@@ -61,12 +76,14 @@ def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
             batch = box.take(now)
             if batch is not None:
                 in_flight.append(batch)
-                assert 1 <= len(batch.messages) <= count_max
-                wire_bytes = sum(len(each.wire) for each in batch.messages)
+                told = [places[id(batch.settlement), batch.slot_of(i)] for i in range(len(batch.wires))]
+                assert told == names(batch), "each is told in the slot that its sender was given"
+                assert 1 <= len(batch.wires) <= count_max
+                wire_bytes = sum(map(len, batch.wires))
                 assert batch.wire_bytes == wire_bytes
-                assert wire_bytes <= bytes_max or len(batch.messages) == 1
+                assert wire_bytes <= bytes_max or len(batch.wires) == 1
                 assert len(in_flight) <= in_flight_max
-                if not any(each.attempt_count > 1 or len(each.messages) < 1 for each in in_flight):
+                if not any(each.attempt_count > 1 or len(each.wires) < 1 for each in in_flight):
                     check_order([batch])
         elif step == "answer" and in_flight:
             batch = box.answered()
@@ -86,9 +103,11 @@ def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
         elif step == "drop" and in_flight:
             batch = box.answered()
             assert batch is in_flight.pop(0)
-            bad = box.drop_message(batch, argument % len(batch.messages))
-            open_names.remove(int(bad.unique_key))
-            if not batch.messages:
+            name = names(batch)[argument % len(batch.wires)]
+            slot = box.drop_message(batch, argument % len(batch.wires))
+            assert places[id(batch.settlement), slot] == name
+            open_names.remove(name)
+            if not batch.wires:
                 box.finish(batch)
         elif step == "tick":
             now += argument
@@ -104,23 +123,23 @@ def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
 
 def test_a_message_lingers_until_its_batch_is_full() -> None:
     box = outbox(linger_millis=5, batch_count_max=2)
-    assert box.add(message(0), 10.0), "the first of a batch starts the linger"
+    assert wakes(box, message(0), 10.0), "the first of a batch starts the linger"
     assert box.take(10.004) is None
     assert box.next_take_seconds(10.004) == 10.005 - 10.004
-    assert box.add(message(1), 10.004), "a full batch is worth a look"
+    assert wakes(box, message(1), 10.004), "a full batch is worth a look"
     assert names(box.take(10.004)) == [0, 1]
 
 
 def test_a_message_lingers_at_most_so_long() -> None:
     box = outbox(linger_millis=5)
     box.add(message(0), 10.0)
-    assert not box.add(message(1), 10.001), "one that joins a lingering batch wakes nobody"
+    assert not wakes(box, message(1), 10.001), "one that joins a lingering batch wakes nobody"
     assert names(box.take(10.006)) == [0, 1]
 
 
 def test_a_message_that_somebody_waits_for_lingers_only_behind_others() -> None:
     box = outbox(linger_millis=5)
-    assert box.add(message(0), 10.0, urgent=True)
+    assert wakes(box, message(0), 10.0, urgent=True)
     assert names(box.take(10.0)) == [0]
     box.add(message(1), 10.0, urgent=True)
     assert box.take(10.0) is None, "one is in flight: others may join"
@@ -145,7 +164,7 @@ def test_what_waited_too_long_is_taken_out_and_what_was_added_later_is_not() -> 
     assert box.overdue_at() == 60.0
     assert box.remove_overdue(59.9, 100) == []
     assert [names(batch) for batch in box.remove_overdue(60.0, 100)] == [[0]]
-    assert box.buffered_bytes == message().buffered_bytes
+    assert box.buffered_bytes == len(message()) + MESSAGE_OVERHEAD_BYTES
 
 
 def test_what_was_tried_too_often_is_taken_out() -> None:
@@ -158,6 +177,53 @@ def test_what_was_tried_too_often_is_taken_out() -> None:
     (batch,) = box.remove_overdue(0.0, 3)
     assert batch.may_be_written
     assert isinstance(batch.error, ServiceUnavailableError)
+
+
+def test_who_waits_for_room_is_woken_for_an_eighth_of_the_buffer_or_when_no_answer_is_to_come() -> None:
+    size_bytes = 10_000 - MESSAGE_OVERHEAD_BYTES
+    box = outbox(linger_millis=0, batch_count_max=1, buffer_bytes_max=160_000, in_flight_count_max=4)
+    for name in range(16):
+        assert box.has_room(message(name, size_bytes))
+        box.add(message(name, size_bytes), 0.0)
+    assert not box.has_room(message(16, size_bytes))
+    assert box.has_ample_room, "nothing is in flight"
+    for _ in range(4):
+        box.take(0.0)
+    assert not box.has_ample_room
+    box.settle(box.answered())
+    assert box.has_room(message(16, size_bytes))
+    assert not box.has_ample_room
+    box.settle(box.answered())
+    assert box.has_ample_room
+
+
+def test_who_takes_is_left_alone_until_half_of_what_was_in_flight_is_answered() -> None:
+    box = outbox(linger_millis=0, batch_count_max=1, in_flight_count_max=4)
+    for name in range(10):
+        box.add(message(name), 0.0)
+    assert [box.take(0.0) is not None for _ in range(5)] == [True] * 4 + [False]
+    assert box.is_saturated
+    box.settle(box.answered())
+    assert box.is_saturated
+    assert box.take(0.0) is not None, "it may take all the same"
+    box.settle(box.answered())
+    box.settle(box.answered())
+    assert not box.is_saturated
+    assert [box.take(0.0) is not None for _ in range(3)] == [True, True, False]
+    assert box.is_saturated
+    box.give_back(None)
+    assert not box.is_saturated, "no answer is to come"
+
+
+def test_who_stays_in_a_batch_keeps_the_slot_that_its_sender_knows() -> None:
+    box = outbox(linger_millis=0)
+    settlements, slots, _ = zip(*(box.add(message(name), 0.0) for name in range(4)), strict=True)
+    assert slots == (0, 1, 2, 3)
+    for index, slot, left in ((1, 1, [0, 2, 3]), (0, 0, [2, 3]), (1, 3, [2])):
+        batch = box.take(0.0)
+        assert {*settlements} == {batch.settlement}
+        assert box.drop_message(box.answered(), index) == slot
+        assert [batch.slot_of(place) for place in range(len(batch.wires))] == names(batch) == left
 
 
 def test_flush_knows_which_batches_are_finished() -> None:

@@ -93,6 +93,25 @@ def test_a_refusal_of_the_whole_request_fails_all_of_it_at_once() -> None:
         assert len(gateway.requests) == 2, "not tried again"
 
 
+def test_a_batch_that_lost_a_bad_message_and_is_then_refused_fails_each_with_its_own_error() -> None:
+    bad = refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_MESSAGE", {"index": "0"})
+    read_only = refusal(grpc.StatusCode.FAILED_PRECONDITION, "STORE_READ_ONLY")
+    with fake_gateway(bad, read_only) as gateway, producer(gateway, linger_millis=100) as sender:
+        made = [sender.send("T", b"x") for _ in range(3)]
+        outcomes = [type(future.exception(30)) for future in made]
+    assert outcomes == [InvalidMessageError, StoreReadOnlyError, StoreReadOnlyError]
+
+
+def test_who_gives_up_learns_the_keys_that_were_made_for_him() -> None:
+    with fake_gateway(HANG) as gateway:
+        sender = producer(gateway, linger_millis=100)
+        made = [sender.send("T", b"x") for _ in range(3)]
+        gateway.wait_for(lambda: gateway.requests)
+        sender.close(timeout_seconds=0.05)
+        told = [future.exception(0).metadata["uniqueKey"] for future in made]
+        assert told == [message.unique_key for message in gateway.requests[0].messages]
+
+
 @pytest.mark.parametrize("trouble", [LOST, BREAK, BUSY, FLUSH_FAILED])
 def test_trouble_is_tried_again_and_stored_once(trouble: object) -> None:
     with fake_gateway(OK, trouble, OK, trouble, trouble) as gateway:
