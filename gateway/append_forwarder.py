@@ -14,8 +14,9 @@ import grpc
 import structlog
 from grpc_status import rpc_status
 
-from gateway.answer_gate import AnswerGate
+from gateway.answer_gate import UNANSWERED_COUNT_MAX, AnswerGate
 from gateway.append_coalescer import SENDER_COUNT, AppendCoalescer, AppendFailedError, PendingAppend
+from services.append_pump import Pumped, StreamPump
 from services.append_wire import FLUSH_MODE_COUNT, read_small_append, split_results
 from services.clients.appends import AppendClient, AppendStatusError
 from services.deadline import remaining_seconds
@@ -56,13 +57,15 @@ class AppendForwarder:
             for i, channel in enumerate(channels)
         ]
         self._commitlogs = itertools.cycle(self._all)
-        self._two_way = itertools.cycle(self._all)
+        self._stream_count = 0
 
     def handlers(self) -> dict[str, Any]:
         """The handlers, without serializers: requests and responses stay bytes."""
         return {
             "AppendMessages": grpc.unary_unary_rpc_method_handler(AnsweredLater(self.append_messages)),
-            "AppendMessageStream": grpc.stream_stream_rpc_method_handler(self.append_message_stream),
+            "AppendMessageStream": grpc.stream_stream_rpc_method_handler(
+                Pumped(self.append_message_stream, self.pump_message_stream)
+            ),
         }
 
     def append_messages(self, request: bytes, caller: Answerable) -> None:
@@ -78,7 +81,7 @@ class AppendForwarder:
             )
 
     def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """A stream for a stream.
+        """A stream for a stream, over gRPC.
 
         gRPC takes a request from the caller only when the one before was sent on, and a response only when the one
         before was taken; and no request is taken while many of its forerunners' responses were not. So for a caller who
@@ -88,7 +91,8 @@ class AppendForwarder:
         gate = AnswerGate(requests)
         remaining = context.time_remaining()
         timeout = remaining if remaining is not None and remaining < STREAM_SECONDS_MAX else None
-        call = next(self._two_way).open_stream(gate, timeout)
+        call = self._next_of_streams().open_stream(gate, timeout)
+        self._stream_count += 1
 
         def end() -> None:
             gate.close()
@@ -107,12 +111,37 @@ class AppendForwarder:
         finally:
             end()
 
+    def pump_message_stream(self, pump: StreamPump, context: grpc.ServicerContext) -> bool:
+        """The same over the commitlog's socket, to which gRPC's polling thread gives the requests; False without one.
+
+        Its caller's deadline ends it like a caller who goes away.
+        """
+        stream = self._next_of_streams().local.open_stream()
+        if stream is None:
+            return False
+        self._stream_count += 1
+        if not context.add_callback(stream.cancel):
+            stream.cancel()
+        pump.start(stream.give, UNANSWERED_COUNT_MAX)
+        try:
+            for response in stream:
+                pump.send(response)
+        except AppendStatusError as error:
+            context.abort_with_status(rpc_status.to_status(error.status))
+        finally:
+            pump.wait_until_sent()  # an end that overtook answers would take them away
+        return True
+
     def close(self) -> None:
         """Send nothing more; who still waits is not answered."""
         self._alone.shutdown(wait=False, cancel_futures=True)
         self._senders.shutdown(wait=False, cancel_futures=True)
         for commitlog in self._all:
             commitlog.local.close()
+
+    def _next_of_streams(self) -> "_Commitlog":
+        """Whose turn it is; who finds no socket there asks again."""
+        return self._all[self._stream_count % len(self._all)]
 
 
 class _Commitlog:
@@ -127,8 +156,8 @@ class _Commitlog:
         )
 
     def open_stream(self, requests: Iterator[bytes], timeout_seconds: float | None) -> Any:
-        """A stream under way: its answers, and `cancel`. Over the socket, its caller's deadline ends it by that."""
-        return self.local.open_stream(requests) or self._two_way(requests, timeout=timeout_seconds)
+        """A stream under way, over gRPC: its answers, and `cancel`."""
+        return self._two_way(requests, timeout=timeout_seconds)
 
     def send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
         try:

@@ -74,6 +74,24 @@ def send_frame(connection: socket.socket, kind: int, payload: bytes) -> None:
         connection.sendall(memoryview(payload)[sent:])
 
 
+def frame(kind: int, payload: bytes) -> list[memoryview]:
+    """One frame, as pieces to be sent one after the other."""
+    return [memoryview(HEAD.pack(len(payload) + 1, kind)), memoryview(payload)]
+
+
+def send_now(connection: socket.socket, kind: int, payload: bytes) -> list[memoryview]:
+    """Send of one frame what the connection takes without waiting; the pieces that are left. OSError as `send_frame`."""
+    pieces = frame(kind, payload)
+    try:
+        sent = connection.sendmsg(pieces, (), socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return pieces
+    if sent < HEAD.size:
+        return [pieces[0][sent:], pieces[1]]
+    rest = pieces[1][sent - HEAD.size :]
+    return [rest] if rest else []
+
+
 class FrameReader:
     """Takes frames, which may follow each other at once, from a connection.
 

@@ -21,17 +21,21 @@ from typing import Any
 import grpc
 import structlog
 
-from services import status
+from services import append_pump, status
+from services.append_pump import StreamPump
 from services.lanes import Lane, Lanes
 from services.open_work import OpenWork, Unanswered
 from services.stall_watch import REQUEST_SECONDS_MAX, Wait
 from services.unary_call import AnsweredLater, Arrived, ThreadedCall
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
-OWN_PREFIX = "/reput."
+ROCKETMQ_PREFIX = "/apache.rocketmq.v2."
+OWN_PREFIXES = ("/reput.", ROCKETMQ_PREFIX)
 HEALTH_PREFIX = "/grpc.health."
 # Streams that go on for ever.
 TAIL_METHODS = frozenset({"/reput.commitlog.v1.CommitLogService/Reput"})
+# Two-way streams that live as long as their client, mostly idle, and not every request has an answer.
+SESSION_METHODS = frozenset({f"{ROCKETMQ_PREFIX}MessagingService/Telemetry"})
 
 _log = structlog.get_logger("reput.rpc")
 _stdlib_log = logging.getLogger("reput.rpc")
@@ -69,7 +73,9 @@ class StatusInterceptor(grpc.ServerInterceptor):
         return chosen
 
     def _lane_of(self, method: str, handler: Any) -> Lane:
-        if not method.startswith(OWN_PREFIX):
+        if method in SESSION_METHODS:
+            return self._lanes.sessions
+        if not method.startswith(OWN_PREFIXES):
             return self._lanes.health if method.startswith(HEALTH_PREFIX) else self._lanes.reflection
         if handler.request_streaming:
             return self._lanes.streams
@@ -182,19 +188,27 @@ class StatusInterceptor(grpc.ServerInterceptor):
 
     def _two_way(self, method: str, handler: Any, lane: Lane) -> Callable[..., Iterator[bytes]]:
         serialize = handler.response_serializer or _as_it_is
-        is_ours = method.startswith(OWN_PREFIX)
+        is_ours = method.startswith(OWN_PREFIXES)
+        is_session = method in SESSION_METHODS
+        pump = handler.stream_stream.pump if append_pump.is_possible_for(handler.stream_stream) else None
 
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[bytes]:
             started = time.perf_counter()
             unanswered = Unanswered(self._work)
             wait = self._lanes.watch.add(lane.name, method, context)
-            taken = unanswered.count(requests) if is_ours else _watched(requests, wait)
+            if is_session:
+                taken = requests
+            else:
+                taken = unanswered.count(requests) if is_ours else _watched(requests, wait)
             try:
+                if pump is not None and pump(StreamPump(context, unanswered, wait), context):
+                    return
                 for answer in map(serialize, handler.stream_stream(taken, context)):
                     wait.begin()
                     yield answer
                     wait.end()
-                    unanswered.answered()
+                    if not is_session:
+                        unanswered.answered()
             except Exception as error:
                 if not is_ours:
                     raise

@@ -7,6 +7,7 @@
     streams     append streams                       worker_count   0        a stream holds a thread as long as it likes
     downloads   streams that end by themselves       4              64       each holds one body, at most 4 MiB
     tails       Reput                                16             0        each holds one batch, at most 256 KiB
+    sessions    Telemetry of RocketMQ's clients      256            0        one a client, idle: a thread costs 30 KiB
 
 A lane with a thread for nobody and no room to wait refuses at once with ResourceBusyError (RESOURCE_EXHAUSTED with
 RetryInfo). Before that, and before anybody has to wait longer, the call that has kept its thread waiting for its own
@@ -36,6 +37,7 @@ CALL_WAITING_COUNT_MAX = 1_024
 DOWNLOAD_COUNT_MAX = 4  # times a body of 4 MiB, of which there are three copies while it is fetched
 DOWNLOAD_WAITING_COUNT_MAX = 64
 TAIL_COUNT_MAX = 16  # times 1.5 MiB, measured with sleeping readers and the widest batches
+SESSION_COUNT_MAX = 256
 # Whoever has not taken an answer for so long gives up its place to one who wants to work.
 EVICT_SECONDS = 5.0
 # Threads for those who got the place of a call that is still ending, where nobody may wait.
@@ -194,6 +196,7 @@ class Lanes:
         self.streams = Lane("streams", worker_count, 0, self.watch)
         self.downloads = Lane("downloads", DOWNLOAD_COUNT_MAX, DOWNLOAD_WAITING_COUNT_MAX, self.watch)
         self.tails = Lane("tails", TAIL_COUNT_MAX, 0, self.watch)
+        self.sessions = Lane("sessions", SESSION_COUNT_MAX, 0, self.watch)
         self.refusals = futures.ThreadPoolExecutor(REFUSAL_THREAD_COUNT, thread_name_prefix="rpc-refusals")
 
     def start(self) -> None:
@@ -202,7 +205,7 @@ class Lanes:
 
     def all(self) -> tuple[Lane, ...]:
         """Every lane, for metrics."""
-        return self.health, self.reflection, self.calls, self.streams, self.downloads, self.tails
+        return self.health, self.reflection, self.calls, self.streams, self.downloads, self.tails, self.sessions
 
     def _make_room(self) -> None:
         for lane in self.all():

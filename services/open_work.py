@@ -48,8 +48,12 @@ class Unanswered:
         return map(self._counted, requests)  # a generator would keep each request until the next
 
     def _counted(self, request: Any) -> Any:
-        self._add(1)
+        self.asked()
         return request
+
+    def asked(self) -> None:
+        """One request was taken."""
+        self._add(1)
 
     def answered(self) -> None:
         """One response was taken."""

@@ -14,6 +14,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
@@ -33,6 +34,9 @@ CONNECT_SECONDS_MAX = 1.0
 KEEPALIVE_SECONDS = 20
 KEEPALIVE_TIMEOUT_SECONDS = 10.0
 DOOR_POLL_SECONDS = 0.05
+# As much as eight batches of 32 KiB: what the kernel has room for is sent by whoever has it. The kernel's own limit is lower on
+# many machines, and holds.
+STREAM_SEND_BYTES = 512 * 1024
 TIMEVAL = struct.Struct("@ll")  # struct timeval: seconds, microseconds
 
 
@@ -96,16 +100,12 @@ class AppendClient:
         self._keep(connection)
         return frame[1]
 
-    def open_stream(self, requests: Iterator[bytes]) -> "AppendStream | None":
-        """An append stream that has begun; None when nothing was taken or sent and gRPC shall be asked.
-
-        Args:
-            requests: taken in a thread of their own, ahead of the answers as far as this lets it.
-        """
+    def open_stream(self) -> "AppendStream | None":
+        """An append stream that has begun; None when nothing was sent and gRPC shall be asked."""
         if self._path is None:
             return None
         connection = self._connect(CONNECT_SECONDS_MAX)
-        return AppendStream(connection, requests, self) if connection is not None else None
+        return AppendStream(connection, self) if connection is not None else None
 
     def lives(self, timeout_seconds: float = KEEPALIVE_TIMEOUT_SECONDS) -> bool:
         """Whether the commitlog does not hang: then its door says something in time, or is shut.
@@ -207,24 +207,28 @@ class AppendClient:
 class AppendStream:
     """A stream under way: iterate over its answers, in a thread; made by `AppendClient.open_stream`.
 
+    Requests are given ahead of the answers, as far as whoever gives them wants to go, and no giver waits: what the connection
+    does not take at once is sent by a thread that lives only as long as something is left.
+
     Raises (while iterating):
         AppendStatusError: what the commitlog says instead of an answer; the stream is over.
         ServiceUnavailableError: the connection broke, or its peer hangs: what was not answered may have been appended.
     """
 
-    def __init__(self, connection: socket.socket, requests: Iterator[bytes], client: AppendClient) -> None:
+    def __init__(self, connection: socket.socket, client: AppendClient) -> None:
         self._connection = connection
-        self._requests = requests
         self._client = client
         self._lock = threading.Lock()
-        self._user_count = 2  # who closes a descriptor under another thread's hands closes a stranger's
-        self._is_all_sent = False
-        self._sent_count = 0
+        self._user_count = 1  # who closes a descriptor under another thread's hands closes a stranger's
+        self._left: deque[memoryview] = deque()  # to be sent by a thread, while there is one
+        self._is_leaving_some = False
+        self._is_all_given = False
+        self._given_count = 0
         self._answered_count = 0
         connection.settimeout(None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TIMEVAL.pack(KEEPALIVE_SECONDS, 0))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_SEND_BYTES)
         self._reader = wire.FrameReader(self._receive, wire.ANSWER_BYTES_MAX)
-        threading.Thread(target=self._send_all, name="append-stream", daemon=True).start()
 
     def __iter__(self) -> Iterator[bytes]:
         try:
@@ -238,9 +242,36 @@ class AppendStream:
             self.cancel()
             self._leave()
 
+    def give(self, request: bytes | None) -> None:
+        """Send a request, None behind the last one; never waits. Without effect once the stream is over."""
+        with self._lock:
+            if not self._user_count:
+                return
+            if request is None:
+                self._is_all_given = True
+                if not self._is_leaving_some:
+                    self._shut_holding(socket.SHUT_WR)
+                return
+            self._given_count += 1
+            try:
+                left = (
+                    wire.frame(Append.ON_STREAM, request)
+                    if self._is_leaving_some
+                    else wire.send_now(self._connection, Append.ON_STREAM, request)
+                )
+            except OSError:
+                self._shut_holding(socket.SHUT_RDWR)  # the reader is told
+                return
+            self._left.extend(left)
+            if left and not self._is_leaving_some:
+                self._is_leaving_some = True
+                self._user_count += 1
+                threading.Thread(target=self._send_left, name="append-stream", daemon=True).start()
+
     def cancel(self) -> None:
         """End it now, from any thread; what was sent may still be appended."""
-        self._shut(socket.SHUT_RDWR)
+        with self._lock:
+            self._shut_holding(socket.SHUT_RDWR)
 
     def _next_frame(self) -> tuple[int, bytes] | None:
         """The next answer's frame; None at the end that was agreed upon."""
@@ -248,7 +279,7 @@ class AppendStream:
             frame = self._reader.read()
         except (OSError, wire.AppendWireError) as error:
             raise self._client.broken() from error
-        if frame is None and not (self._is_all_sent and self._answered_count == self._sent_count):
+        if frame is None and not (self._is_all_given and self._answered_count == self._given_count):
             raise self._client.broken()
         return frame
 
@@ -260,21 +291,27 @@ class AppendStream:
                 if not self._client.lives():
                     raise TimeoutError("no sign of life") from None
 
-    def _send_all(self) -> None:
+    def _send_left(self) -> None:
         try:
-            for request in self._requests:
-                self._sent_count += 1
-                wire.send_frame(self._connection, Append.ON_STREAM, request)
-                del request
-            self._is_all_sent = True
-            self._shut(socket.SHUT_WR)
+            while (left := self._next_left()) is not None:
+                self._connection.sendall(left)
         except OSError:
             self.cancel()  # the reader is told
         finally:
             self._leave()
 
-    def _shut(self, how: int) -> None:
-        with self._lock, contextlib.suppress(OSError):
+    def _next_left(self) -> memoryview | None:
+        with self._lock:
+            if self._left:
+                return self._left.popleft()
+            self._is_leaving_some = False
+            if self._is_all_given:
+                self._shut_holding(socket.SHUT_WR)
+            return None
+
+    def _shut_holding(self, how: int) -> None:
+        """Shuts the connection; holding the lock."""
+        with contextlib.suppress(OSError):
             if self._user_count:
                 self._connection.shutdown(how)
 

@@ -16,7 +16,7 @@ from services import append_server
 from services.append_calls import GREETING, HEAD, REQUEST_BYTES_MAX, SOCKET_SUFFIX, STATUS, Append
 from services.append_server import AppendServer, serve_appends
 from services.clients import appends
-from services.clients.appends import AppendClient, AppendStatusError
+from services.clients.appends import AppendClient, AppendStatusError, AppendStream
 from services.open_work import OpenWork
 from services.status import from_status, to_status
 from store.errors import (
@@ -64,6 +64,20 @@ class Log:
 
     def wait_for_one(self) -> None:
         assert self.arrived.acquire(timeout=WAIT_SECONDS_MAX)
+
+
+def begun(client: AppendClient, requests: Iterator[bytes]) -> AppendStream | None:
+    """A stream whose requests a thread gives, as fast as they come."""
+    stream = client.open_stream()
+
+    def give() -> None:
+        for request in requests:
+            stream.give(request)
+        stream.give(None)
+
+    if stream is not None:
+        threading.Thread(target=give, daemon=True).start()
+    return stream
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -239,12 +253,12 @@ class TestStreams:
     def test_answers_come_in_order_also_when_requests_are_sent_ahead(self, client, log):
         requests = [b"%d " % number + os.urandom(number * 37 % 9_000) for number in range(300)]
 
-        assert list(client.open_stream(iter(requests))) == [b"stream " + request[:100] for request in requests]
+        assert list(begun(client, iter(requests))) == [b"stream " + request[:100] for request in requests]
         assert log.requests == requests
 
     def test_a_refused_request_is_an_answer_and_the_stream_goes_on(self, client, log):
         given = Requests()
-        answers = iter(client.open_stream(iter(given)))
+        answers = iter(begun(client, iter(given)))
         given.give(b"a")
         assert next(answers) == b"stream a"
         log.error = ERRORS[0]
@@ -257,7 +271,7 @@ class TestStreams:
 
     def test_a_bug_ends_the_stream_and_what_was_sent_ahead_is_not_appended(self, client, log):
         log.release.clear()
-        answers = iter(client.open_stream(iter([b"a", b"b", b"c"])))
+        answers = iter(begun(client, iter([b"a", b"b", b"c"])))
         log.wait_for_one()
         log.error = ZeroDivisionError("a bug")
         log.release.set()
@@ -267,12 +281,12 @@ class TestStreams:
         assert log.requests == [b"a"]
 
     def test_a_stream_without_requests_ends_at_once(self, client, server):
-        assert list(client.open_stream(iter([]))) == []
+        assert list(begun(client, iter([]))) == []
         wait_until(lambda: server.connection_count == 0, "the connection to end")
 
     def test_cancelled_it_ends_at_once_while_the_log_works(self, client, log):
         log.release.clear()
-        stream = client.open_stream(iter([b"a"]))
+        stream = begun(client, iter([b"a"]))
         log.wait_for_one()
         stream.cancel()
         with pytest.raises(ServiceUnavailableError):
@@ -281,7 +295,7 @@ class TestStreams:
 
     def test_an_idle_one_is_told_when_the_commitlog_goes(self, client, server):
         given = Requests()
-        answers = iter(client.open_stream(iter(given)))
+        answers = iter(begun(client, iter(given)))
         given.give(b"a")
         assert next(answers) == b"stream a"
         server.close()
@@ -298,7 +312,7 @@ class TestStreams:
             listener.listen()
             with ThreadPoolExecutor(1) as pool:
                 accepted = pool.submit(lambda: (one := listener.accept()[0], one.sendall(GREETING))[0])
-                stream = AppendClient(address).open_stream(iter([b"a"]))
+                stream = begun(AppendClient(address), iter([b"a"]))
                 with accepted.result(WAIT_SECONDS_MAX), pytest.raises(ServiceUnavailableError):
                     list(stream)
 
@@ -308,7 +322,7 @@ class TestStreams:
 
         before = held()
         for number in range(20):
-            stream = client.open_stream(iter([b"a", b"b"]))
+            stream = begun(client, iter([b"a", b"b"]))
             if number % 2:
                 list(stream)
             else:
@@ -367,7 +381,7 @@ class TestNothingIsSentTwice:
             with pytest.raises(ServiceUnavailableError):
                 AppendClient(address).append(bytes(1_000_000), WAIT_SECONDS_MAX)
             with pytest.raises(ServiceUnavailableError):
-                list(AppendClient(address).open_stream(iter([bytes(1_000_000)])))
+                list(begun(AppendClient(address), iter([bytes(1_000_000)])))
             listener.shutdown(socket.SHUT_RDWR)
             taking.join()
 
@@ -381,7 +395,7 @@ class TestOverGrpcInstead:
         client = AppendClient(address)
 
         assert client.append(b"x", WAIT_SECONDS_MAX) is None
-        assert client.open_stream(iter([b"x"])) is None
+        assert begun(client, iter([b"x"])) is None
 
     def test_a_service_on_a_port(self, log):
         with commit_log_server() as server:
@@ -422,20 +436,20 @@ class TestOverGrpcInstead:
             listener.listen()
 
             assert AppendClient(address).append(b"x", 0.05) is None
-            assert AppendClient(address).open_stream(iter([b"x"])) is None
+            assert begun(AppendClient(address), iter([b"x"])) is None
 
     def test_more_connections_than_are_served(self, address, path, log, work):
         count_max = 4
         log.release.clear()
         client = AppendClient(address)
         with serving(path, log, work, connection_count_max=count_max) as server:
-            streams = [client.open_stream(iter([b"x"])) for _ in range(count_max)]
+            streams = [begun(client, iter([b"x"])) for _ in range(count_max)]
             for _ in streams:
                 log.wait_for_one()
             refused = []
             for _ in range(count_max):
                 other = AppendClient(address)
-                refused += [other.append(b"y", WAIT_SECONDS_MAX), AppendClient(address).open_stream(iter([b"y"]))]
+                refused += [other.append(b"y", WAIT_SECONDS_MAX), begun(AppendClient(address), iter([b"y"]))]
 
             assert refused == [None] * 2 * count_max
             assert server.connection_count == count_max
@@ -453,7 +467,7 @@ class TestCleanStop:
     def test_waits_for_what_is_under_way_and_takes_no_more(self, client, log, work):
         log.release.clear()
         given = Requests()
-        answers = iter(client.open_stream(iter(given)))
+        answers = iter(begun(client, iter(given)))
         given.give(b"under way", b"too late")
         log.wait_for_one()
         work.stopping.set()
