@@ -52,6 +52,7 @@ from store.format.record import BLANK_SIZE_BYTES, Record
 
 if TYPE_CHECKING:
     from commitlog_svc.column_batches import ColumnBatches
+    from commitlog_svc.recovery_feed import RecoveryFeed
     from commitlog_svc.scanned_request import RequestScanner
     from store.dispatch_columns import DispatchColumns
 
@@ -115,6 +116,7 @@ class CommitLog:
         )
         self._starts = FrameStarts()
         self._column_batches: ColumnBatches | None = None
+        self._feed: RecoveryFeed | None = None
         self._appender: Appender | None = None
         self._append_path: AppendPath | None = None
         self._mark: DurableMark | None = None
@@ -149,6 +151,7 @@ class CommitLog:
                 was_aborted=self.root.was_aborted,
                 read_only=self.root.read_only,
                 progress=self.recovery_progress,
+                open_feed=self._open_feed,
             )
             self.topics.load(self.recovered.queue_offsets)
             self.progress.load()
@@ -158,10 +161,14 @@ class CommitLog:
                 self._retention = self._load_retention(self._disk)
                 self._mark_open()
         except BaseException:
+            if self._feed is not None:
+                self._feed.fail()
             self._files.close()
             self.root.release(clean=False)  # the marker stays as it was found
             raise
         self._start()
+        if self._feed is not None:
+            self._feed.end()
         return self.recovered
 
     def close(self) -> None:
@@ -196,6 +203,11 @@ class CommitLog:
     # -- state
 
     @property
+    def new_topic_queue_count(self) -> int:
+        """Queues of a topic that its first message makes; 0 when topics are made by hand."""
+        return self.topics.new_topic_queue_count if self._settings.auto_create_topic else 0
+
+    @property
     def first_offset(self) -> int:
         """The log's first byte."""
         return self._files.first_offset
@@ -208,6 +220,8 @@ class CommitLog:
     @property
     def flushed_offset(self) -> int:
         """Everything before it is on the disk."""
+        if self._appender is None and self._feed is not None:
+            return self._feed.flushed_offset
         return self._commits.flushed_offset
 
     @property
@@ -322,17 +336,27 @@ class CommitLog:
         file = find_file(self._files, commit_log_offset, self._ready().end_offset)
         return self._fs.open(file.path, os.O_RDONLY)
 
-    def follow(self, start_offset: int, batch_bytes_max: int, *, columns: bool = False) -> Iterator[ReputBatch]:
+    @property
+    def is_followable(self) -> bool:
+        """Whether `follow` shows a log that is still being recovered."""
+        return self._appender is None and self._feed is not None
+
+    def follow(
+        self, start_offset: int, batch_bytes_max: int, *, columns: bool = False, while_recovering: bool = False
+    ) -> Iterator[ReputBatch]:
         """Batches of what builders need, from `start_offset` (-1: the first record) on, for ever.
 
-        As requests, or as columns.
+        As requests, or as columns. `while_recovering`: also what a long recovery has checked so far, with END_UNKNOWN as
+        the log's end until that is known.
 
         Raises:
             InvalidArgumentError: a negative batch size.
             OffsetOutOfRangeError: the start is outside the flushed log.
             RecordNotFoundError: no record starts there.
         """
-        self._ready()
+        recovering = self._feed if while_recovering and self._appender is None else None
+        if recovering is None or start_offset > recovering.flushed_offset:
+            self._ready()
         if batch_bytes_max < 0:
             raise InvalidArgumentError(
                 f"batch_bytes_max is {batch_bytes_max}; 0 or more is possible", field="batch_bytes_max"
@@ -340,17 +364,26 @@ class CommitLog:
         start = check_start(self._files, self._starts, start_offset, self.flushed_offset)
         batch_bytes_max = min(batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX)
         read_columns = self._read_columns if columns else None
-        return follow_log(self._files, self._commits, start, batch_bytes_max, read_columns)
+        return follow_log(self._files, self._commits, start, batch_bytes_max, read_columns, recovering)
 
     # -- inside
 
     def _read_columns(self, offset: int, end_offset: int, batch_bytes_max: int) -> "tuple[DispatchColumns, int]":
+        return self._batches().read(offset, end_offset, batch_bytes_max)
+
+    def _batches(self) -> "ColumnBatches":
         if self._column_batches is None:
             from commitlog_svc.column_batches import ColumnBatches  # not before there is a record: numpy takes memory
 
             with self._close_lock:
                 self._column_batches = self._column_batches or ColumnBatches(self._files)
-        return self._column_batches.read(offset, end_offset, batch_bytes_max)
+        return self._column_batches
+
+    def _open_feed(self, begin_offset: int) -> "RecoveryFeed":
+        from commitlog_svc.recovery_feed import RecoveryFeed
+
+        self._feed = RecoveryFeed(self._batches(), begin_offset)
+        return self._feed
 
     def _path(self) -> AppendPath:
         self._ready()

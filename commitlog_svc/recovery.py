@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commitlog_svc.queue_offsets import QueueKey
 from commitlog_svc.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
@@ -28,8 +29,12 @@ from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record
 from store.format.sys_flag import TransactionType, transaction_type
 from store.kernels import loading
+from store.kernels.dispatch_walk import KERNEL as DISPATCH_KERNEL
 from store.readers.log_walk import HEADER_BYTES_MAX, WalkEnd, find_record_behind, walk_log
 from store.readers.record_runs import KERNEL
+
+if TYPE_CHECKING:
+    from commitlog_svc.recovery_feed import RecoveryFeed
 
 SCAN_CHUNK_BYTES = 1 << 20
 # Below this much of log loading the kernel takes longer than doing without.
@@ -87,6 +92,7 @@ def recover_log(
     read_only: bool,
     progress: RecoveryProgress | None = None,
     clock: Callable[[], float] = time.monotonic,
+    open_feed: Callable[[int], "RecoveryFeed"] | None = None,
 ) -> RecoveredLog:
     """Walks the log's loaded files and cuts a torn tail (read-only: leaves it and ignores it).
 
@@ -98,6 +104,7 @@ def recover_log(
         read_only: change nothing.
         progress: told how far the walk is.
         clock: seconds, rising.
+        open_feed: asked for who shall see what is checked, when a long walk begins at that offset.
 
     Raises:
         StoreCorruptedError: the log is damaged; nothing was changed.
@@ -135,7 +142,11 @@ def recover_log(
     progress.end_offset = files.last_offset
     checkpoint = _Checkpoint(fs, own_directory, files, found, clock)
 
+    feed: RecoveryFeed | None = None
+
     def pulse(end: WalkEnd) -> None:
+        if feed is not None:
+            feed.see_walked(end.end_offset)
         progress.next_offset, progress.record_count = end.end_offset, end.record_count
         if end.end_offset - begin > KERNEL_LOG_BYTES_MIN:
             loading.load_in_background(KERNEL)
@@ -143,9 +154,15 @@ def recover_log(
             checkpoint.write_when_due(end)
 
     if files.read(begin + KERNEL_LOG_BYTES_MIN, KERNEL_PROBE_BYTES).strip(b"\0"):
-        loading.load_in_background(KERNEL)
+        loading.load_in_background(KERNEL, DISPATCH_KERNEL)
         loading.wait(KERNEL, KERNEL_SECONDS_MAX)
-    end = walk_log(files, begin, see, pulse, see_run)
+        if open_feed is not None and not read_only:
+            # Nobody writes to them meanwhile: what is read of them from now on is on the disk.
+            _flush(files, begin)
+            feed = open_feed(begin)
+    end = walk_log(files, begin, see, pulse, see_run, feed.see_stretch if feed is not None else None)
+    if feed is not None:
+        feed.see_end(end.end_offset)
     progress.next_offset, progress.record_count = end.end_offset, end.record_count
     found.end_offset = end.end_offset
     found.record_count = end.record_count
@@ -160,12 +177,16 @@ def recover_log(
         if not read_only:
             files.truncate(end.end_offset)
     if not read_only:
-        for file in files.files:
-            if file.last_offset > begin:
-                file.flush()
+        _flush(files, begin)
         if snapshot is None or not snapshot.is_whole:
             _add_queues_without_records(fs, root, found)
     return found
+
+
+def _flush(files: MappedFileQueue, begin_offset: int) -> None:
+    for file in files.files:
+        if file.last_offset > begin_offset:
+            file.flush()
 
 
 class _Checkpoint:

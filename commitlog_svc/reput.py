@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from store.builders.progress import END_UNKNOWN
 from store.dispatch import DispatchRequest
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError
 from store.files.mapped_file import MappedFile
@@ -34,7 +35,7 @@ HEARTBEAT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReputBatch:
-    """Some records, as requests or as columns, where to go on behind them, and the log's bounds (bytes)."""
+    """Some records, as requests or as columns, where to go on behind them, and the log's bounds (bytes, END_UNKNOWN)."""
 
     requests: list[DispatchRequest]
     next_offset: int
@@ -58,6 +59,14 @@ class FlushProgress(Protocol):
         """The flushed offset, once it is greater than `offset` or the time is up."""
 
 
+class Recovering(FlushProgress, Protocol):
+    """The same of a log that is being recovered: `recovery_feed.py`."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the log is recovered; StoreRecoveringError when it could not be."""
+
+
 class LogFollower:
     """Batches from an offset on; made by `follow_log`."""
 
@@ -68,7 +77,9 @@ class LogFollower:
         start_offset: int,
         batch_bytes_max: int,
         read_columns: ReadColumns | None = None,
+        recovering: Recovering | None = None,
     ) -> None:
+        self._recovering = recovering
         self._files = files
         self._read_columns = read_columns
         self._flushes = flushes
@@ -79,9 +90,15 @@ class LogFollower:
         return self
 
     def __next__(self) -> ReputBatch:
-        flushed_offset = self._flushes.flushed_offset
-        if self._offset >= flushed_offset:
-            flushed_offset = self._flushes.wait_beyond(self._offset, HEARTBEAT_SECONDS)
+        flushes, is_waiting = self._flushes, True
+        if self._recovering is not None:
+            if self._recovering.is_over:
+                self._recovering, is_waiting = None, False  # that the end is known is news enough
+            else:
+                flushes = self._recovering
+        flushed_offset = flushes.flushed_offset
+        if self._offset >= flushed_offset and is_waiting:
+            flushed_offset = flushes.wait_beyond(self._offset, HEARTBEAT_SECONDS)
         requests: list[DispatchRequest] = []
         columns = None
         if self._offset < flushed_offset:
@@ -89,7 +106,8 @@ class LogFollower:
                 columns, self._offset = self._read_columns(self._offset, flushed_offset, self._batch_bytes_max)
             else:
                 requests, self._offset = read_batch(self._files, self._offset, flushed_offset, self._batch_bytes_max)
-        return ReputBatch(requests, self._offset, self._files.first_offset, flushed_offset, columns)
+        end_offset = flushed_offset if self._recovering is None else END_UNKNOWN
+        return ReputBatch(requests, self._offset, self._files.first_offset, end_offset, columns)
 
 
 def follow_log(
@@ -98,16 +116,18 @@ def follow_log(
     start_offset: int,
     batch_bytes_max: int,
     read_columns: ReadColumns | None = None,
+    recovering: Recovering | None = None,
 ) -> Iterator[ReputBatch]:
     """Batches from `start_offset` (a record's or blank's start) on; an empty one when nothing came for a second.
 
-    With `read_columns` they are columns, else requests.
+    With `read_columns` they are columns, else requests. With `recovering` it goes before `flushes`, until it is over.
 
     Raises:
         OffsetOutOfRangeError: retention took the next record away before it was shown.
         RecordCorruptedError: a record on the way is damaged.
+        StoreRecoveringError: the log could not be recovered.
     """
-    return LogFollower(files, flushes, start_offset, batch_bytes_max, read_columns)
+    return LogFollower(files, flushes, start_offset, batch_bytes_max, read_columns, recovering)
 
 
 def find_file(files: MappedFileQueue, offset: int, end_offset: int) -> MappedFile:

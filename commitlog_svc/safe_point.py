@@ -11,7 +11,6 @@ later.
 
 import contextlib
 import os
-import struct
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,7 @@ from store.errors import DiskFullError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, read_json_state, write_json_state
 from store.files.mapped_file_queue import MappedFileQueue
-
-DURABLE = struct.Struct(">qI")
+from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark, encode_durable_mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ class DurableMark:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._directory = directory
-        self._fd = fs.open(directory / "durable", os.O_RDWR | os.O_CREAT)
+        self._fd = fs.open(directory / DURABLE_MARK_NAME, os.O_RDWR | os.O_CREAT)
 
     def begin(self, offset: int) -> None:
         """A recovery ended at `offset`: the mark itself is on the disk afterwards, with its name.
@@ -114,9 +112,8 @@ class DurableMark:
 
     def write(self, offset: int) -> None:
         """The log is on the disk up to `offset`."""
-        data = offset.to_bytes(8, "big")
         with contextlib.suppress(DiskFullError, OSError):
-            self._fs.pwrite(self._fd, DURABLE.pack(offset, zlib.crc32(data)), 0)
+            self._fs.pwrite(self._fd, encode_durable_mark(offset), 0)
 
     def close(self) -> None:
         """Closes the file."""
@@ -125,8 +122,5 @@ class DurableMark:
 
 def read_durable_mark(fs: FileSystem, directory: Path) -> int | None:
     """The offset in `durable`; None when there is no such file or it is torn."""
-    data = read_bytes(fs, directory / "durable")
-    if data is None or len(data) < DURABLE.size:
-        return None
-    offset, crc = DURABLE.unpack_from(data)
-    return int(offset) if zlib.crc32(data[:8]) == crc else None
+    data = read_bytes(fs, directory / DURABLE_MARK_NAME)
+    return None if data is None else decode_durable_mark(data)

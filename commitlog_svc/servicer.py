@@ -143,7 +143,12 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
     def Reput(self, request: pb.ReputRequest, context: grpc.ServicerContext) -> Iterator[pb.ReputResponse]:
         """See the proto."""
         # Not a generator: one would keep each batch while its reader sleeps.
-        batches = self._log.follow(request.start_offset, request.batch_bytes_max, columns=request.columns)
+        batches = self._log.follow(
+            request.start_offset,
+            request.batch_bytes_max,
+            columns=request.columns,
+            while_recovering=request.while_recovering,
+        )
         return map(_reput_response, batches)
 
     def ReportProgress(
@@ -164,7 +169,8 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
                     read_queue_count=config.read_queue_count,
                 )
                 for config in self._log.topics.all()
-            ]
+            ],
+            new_topic_queue_count=self._log.new_topic_queue_count,
         )
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
@@ -180,6 +186,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             status.recovery.next_offset = progress.next_offset
             status.recovery.end_offset = progress.end_offset
             status.recovery.record_count = progress.record_count
+            status.recovery.is_followable = log.is_followable
+            if log.is_followable:
+                status.log_first_offset = log.first_offset
         if log.is_ready:
             status.log_first_offset = log.first_offset
             status.log_end_offset = log.end_offset

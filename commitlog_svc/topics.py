@@ -53,6 +53,11 @@ class TopicTable:
         """The topic's configuration, or None when it has none."""
         return self._topics.get(topic)
 
+    @property
+    def new_topic_queue_count(self) -> int:
+        """Queues of a topic that its first message makes."""
+        return self._default_queue_count
+
     def writable_queue_count(self, topic: str) -> int:
         """How many queues a producer may write to: configured, or what a new topic would get; 0 without the right."""
         config = self._topics.get(topic)

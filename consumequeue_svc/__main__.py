@@ -29,7 +29,7 @@ from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
 from store.format.paths import own_state_dir
 from store.format.queue_unit import QueueUnit
-from store.readers.queue_reader import detect_queue_file_size
+from store.readers.queue_reader import detect_queue_file_size, list_queue_ids
 
 BUILDER = "consumequeue"
 _log = structlog.get_logger("reput.consumequeue")
@@ -53,6 +53,10 @@ class QueuePart:
     def check(self) -> None:
         """See BuilderPart."""
         refuse_rocksdb(self._fs, self._settings.store)
+
+    def is_unbuilt(self) -> bool:
+        """See BuilderPart."""
+        return not self._fs.exists(self._checkpoint) and not list_queue_ids(self._fs, self._settings.store)
 
     def open(self, log: LogRange, *, drop_cache: bool) -> ConsumeQueueBuilder:
         """See BuilderPart."""

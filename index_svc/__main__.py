@@ -30,7 +30,7 @@ from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
 from store.format.paths import own_state_dir
 from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout
+from store.readers.index_reader import IndexLayout, list_index_files
 
 BUILDER = "index"
 FIRST_BATCH_BYTES = 65_536
@@ -60,6 +60,10 @@ class IndexPart:
 
     def check(self) -> None:
         """See BuilderPart."""
+
+    def is_unbuilt(self) -> bool:
+        """See BuilderPart."""
+        return not self._fs.exists(self._checkpoint) and not list_index_files(self._fs, self._settings.store)
 
     def open(self, log: LogRange, *, drop_cache: bool) -> IndexBuilder:
         """See BuilderPart."""

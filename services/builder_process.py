@@ -1,11 +1,11 @@
 """BuilderProcess: the life of a service that builds files from the log and answers from them.
 
-Theory of operation: `run` waits for the commit log, takes the part's lock, and then lives life after life: open the
-files (recovery), follow the log, until something fails. A life that fails is closed whole: no descriptor is used again,
-because a second flush of one that refused says OK without having written anything. Health turns NOT_SERVING, the
-failure is logged once with file and offset, and after a growing pause the next life opens the files from their
-checkpoint. It never gives up and never dies of it. What was served stays served, marked as catching up, until the next
-life closes it to recover.
+Theory of operation: `run` waits for the commit log (a builder without files only until the log's recovery shows what it
+has checked), takes the part's lock, and then lives life after life: open the files (recovery), follow the log, until
+something fails. A life that fails is closed whole: no descriptor is used again, because a second flush of one that refused
+says OK without having written anything. Health turns NOT_SERVING, the failure is logged once with file and offset, and
+after a growing pause the next life opens the files from their checkpoint. It never gives up and never dies of it. What was
+served stays served, marked as catching up, until the next life closes it to recover.
 
     state         meaning                                                    health
     waiting       for the commit log, or for its stream                      as before
@@ -34,7 +34,7 @@ from services.backoff import Backoff
 from services.clients.commitlog import CommitLogClient, ReputBatch
 from services.reput_tail import ReputTail
 from store.builders.following_builder import FollowingBuilder
-from store.builders.progress import BuilderProgress
+from store.builders.progress import END_UNKNOWN, BuilderProgress
 from store.errors import (
     DiskFullError,
     FlushFailedError,
@@ -58,7 +58,7 @@ OFF_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The flushed log (bytes)."""
+    """The flushed log (bytes); its end is END_UNKNOWN while it is being recovered."""
 
     first_offset: int
     end_offset: int
@@ -78,6 +78,9 @@ class BuilderPart(Protocol):
 
     def check(self) -> None:
         """UnsupportedStoreError when the store is one that cannot be served."""
+
+    def is_unbuilt(self) -> bool:
+        """Whether there are no files and no checkpoint: nothing that would have to be compared with the log's end."""
 
     def open(self, log: LogRange, *, drop_cache: bool) -> FollowingBuilder:
         """Opens and recovers the files and answers from them; after an error nothing stays open.
@@ -232,6 +235,7 @@ class BuilderProcess:
                 on_lost=self._find_place,
                 on_broken=self._stream_broke,
                 stop_event=self._stopping,
+                while_recovering=log.end_offset == END_UNKNOWN,
                 clock=self._clock,
             )
             self._tail.run()
@@ -254,7 +258,10 @@ class BuilderProcess:
             self._wait(REPORT_SECONDS)
 
     def _wait_for_log(self) -> LogRange | None:
-        """The log's range once it can be followed; None when stopped before."""
+        """The log's range once it can be followed; None when stopped before.
+
+        Who has everything still to do need not wait for a recovery to end: it builds from what that has checked.
+        """
         self._phase = "waiting"
         while not self._stopping.is_set():
             try:
@@ -265,6 +272,9 @@ class BuilderProcess:
                 if status.state != "recovering":
                     self._waiting_for = ""
                     return LogRange(status.log_first_offset, status.log_flushed_offset)
+                if status.recovery.is_followable and self._open_unbuilt is None and self._part.is_unbuilt():
+                    self._waiting_for = ""
+                    return LogRange(status.log_first_offset, END_UNKNOWN)
                 self._waiting_for = "the commit log is recovering"
             self._wait(WAIT_SECONDS)
         return None

@@ -22,6 +22,7 @@ import structlog
 
 from services.backoff import Backoff
 from services.clients.commitlog import CommitLogClient, ReputBatch, ReputStream
+from store.builders.progress import END_UNKNOWN
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 
 # Heartbeats come every second; a stream silent for so long hangs and is opened anew.
@@ -45,6 +46,7 @@ class ReputTail:
         stop_event: ends `run` when set, within a second; `stop` is faster.
         backoff: pauses between streams.
         batch_bytes_max: of log a batch; 0 = the server's 4 MiB.
+        while_recovering: take also what the log's recovery has checked so far, until the log's end is known.
         clock: seconds, rising.
 
     Attributes:
@@ -63,6 +65,7 @@ class ReputTail:
         stop_event: threading.Event | None = None,
         backoff: Backoff | None = None,
         batch_bytes_max: int = 0,
+        while_recovering: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
@@ -73,6 +76,7 @@ class ReputTail:
         self._stop_event = stop_event or threading.Event()
         self._backoff = backoff or Backoff()
         self._batch_bytes_max = batch_bytes_max
+        self._while_recovering = while_recovering
         self._clock = clock
         self._stream: ReputStream | None = None
         self._silent_since: float | None = None  # None = not waiting for the stream
@@ -110,7 +114,8 @@ class ReputTail:
             self._ended.set()
 
     def _follow(self) -> None:
-        stream = self._client.reput(self._start_offset(), self._batch_bytes_max)
+        options = {"while_recovering": True} if self._while_recovering else {}
+        stream = self._client.reput(self._start_offset(), self._batch_bytes_max, **options)
         self._stream = stream
         try:
             batches = iter(stream)
@@ -124,6 +129,8 @@ class ReputTail:
                     self._silent_since = None
                 if not self._apply(batch):
                     return
+                if batch.log_end_offset != END_UNKNOWN:
+                    self._while_recovering = False
                 if batch.next_offset > self._reached_offset or batch.next_offset == batch.log_end_offset:
                     # Not for any batch: a stream that always breaks at the same record is no success.
                     self._reached_offset = batch.next_offset

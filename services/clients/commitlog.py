@@ -36,7 +36,7 @@ class ReputBatch:
         columns: records in log order; None for a heartbeat.
         next_offset: resume here after applying the batch (bytes).
         log_first_offset: the log's first record (bytes).
-        log_end_offset: end of the flushed log (bytes).
+        log_end_offset: end of the flushed log (bytes); END_UNKNOWN while it is being recovered.
     """
 
     columns: "DispatchColumns | None"
@@ -201,11 +201,15 @@ class CommitLogClient:
             for outcome in outcomes
         ]
 
-    def reput(self, start_offset: int, batch_bytes_max: int = 0) -> ReputStream:
+    def reput(self, start_offset: int, batch_bytes_max: int = 0, *, while_recovering: bool = False) -> ReputStream:
         """Follow the log from an offset (-1 = its first record); see services/reput_tail.py for the lasting kind."""
-        return ReputStream(
-            self._stub.Reput(pb.ReputRequest(start_offset=start_offset, batch_bytes_max=batch_bytes_max, columns=True))
+        request = pb.ReputRequest(
+            start_offset=start_offset,
+            batch_bytes_max=batch_bytes_max,
+            columns=True,
+            while_recovering=while_recovering,
         )
+        return ReputStream(self._stub.Reput(request))
 
     def report_progress(
         self,
@@ -230,12 +234,11 @@ class CommitLogClient:
             lambda seconds: self._stub.ReportProgress(request, timeout=seconds), timeout_seconds, SERVICE
         )
 
-    def list_topics(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> list[pb.ListTopicsResponse.Topic]:
-        """The configured topics, by name."""
-        response = retry.call_idempotent(
+    def list_topics(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.ListTopicsResponse:
+        """The configured topics, by name, and what a new one gets."""
+        return retry.call_idempotent(
             lambda seconds: self._stub.ListTopics(pb.ListTopicsRequest(), timeout=seconds), timeout_seconds, SERVICE
         )
-        return list(response.topics)
 
     def get_status(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.GetStatusResponse:
         """Offsets, files and builders' progress."""

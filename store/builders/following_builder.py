@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from store.builders.checkpoint_thread import Checkpointer, InPlace
 from store.builders.last_record import LastRecord
-from store.builders.progress import BuilderProgress
+from store.builders.progress import END_UNKNOWN, BuilderProgress
 from store.dispatch import DispatchRequest
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class FollowingBuilder(ABC):
             records: in log order.
             next_offset: the log position behind the batch (bytes).
             log_first_offset: the log's first record (bytes).
-            log_end_offset: end of the flushed log (bytes).
+            log_end_offset: end of the flushed log (bytes); END_UNKNOWN while it is being recovered.
 
         Returns:
             False when the batch was not taken: the log shall be followed anew from `start_offset`.
@@ -179,7 +179,8 @@ class FollowingBuilder(ABC):
             self._put(columns)
             self._last_record = LastRecord.of(columns.last)
             store_time_millis = columns.last.store_time_millis
-        if next_offset >= log_end_offset and self._reach_end(log_first_offset):
+        is_at_end = next_offset >= log_end_offset != END_UNKNOWN
+        if is_at_end and self._reach_end(log_first_offset):
             self._save_at, self._saved_offset = self._clock(), -1
         self.progress.advance(max(next_offset, applied), store_time_millis)
         if self._is_savable:

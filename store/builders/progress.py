@@ -2,6 +2,8 @@
 
 from threading import Event, Lock
 
+END_UNKNOWN = -1  # as the log's end: it is still being recovered
+
 
 class BuilderProgress:
     """Written by the builder's thread, read by all.
@@ -34,9 +36,11 @@ class BuilderProgress:
         self._is_stalled = True
 
     def see_log(self, first_offset: int, end_offset: int) -> None:
-        """Notes the log's range; the first call sets what has to be caught up with."""
+        """Notes the log's range; the first call sets what has to be caught up with: none while the end is unknown."""
         with self._lock:
             self.log_first_offset = first_offset
+            if end_offset == END_UNKNOWN:
+                return
             self.log_end_offset = end_offset
             if self._target is None:
                 self._target = end_offset

@@ -23,7 +23,9 @@ SHARED_MODULES = (
     "crc32_fold.py",
     "crc32_kernel.py",
     "frame_kernel.py",
+    "guard_kernel.py",
     "names_kernel.py",
+    "scan_layout.py",
 )
 CACHE_PREFIX = "kernels-"
 Bytes = npt.NDArray[np.uint8]

@@ -1,7 +1,8 @@
 """Folding for CRC-32: many bytes become 16 with the same remainder, by the CPU's multiplication of polynomials.
 
 What has been read so far is a polynomial over GF(2); 128 bits of it times a power of x can be added to the 128 bits that
-lie so much further on. Four such lanes run side by side and are folded into one at last. See V. Gopal et al., "Fast CRC
+lie so much further on. Four such lanes run side by side and are folded into one at last; on a CPU with registers of 512 bits
+each lane is four times as wide, where there are so many bytes. See V. Gopal et al., "Fast CRC
 Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
 """
 # numba and llvmlite build code from untyped functions.
@@ -18,7 +19,9 @@ from numba.extending import intrinsic
 POLYNOMIAL = 0xEDB88320  # bit 31 is x^0
 
 # The compiler ends the process when it is asked for an instruction that its target does not have.
-HAS_FOLDING = "+pclmul" in cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+_FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+HAS_FOLDING = "+pclmul" in _FEATURES
+HAS_WIDE_FOLDING = HAS_FOLDING and "+vpclmulqdq" in _FEATURES and "+avx512f" in _FEATURES
 
 
 def _power_of_x(exponent: int) -> int:
@@ -29,8 +32,15 @@ def _power_of_x(exponent: int) -> int:
     return remainder << 1
 
 
-_FOLD_512 = (_power_of_x(512 + 32), _power_of_x(512 - 32))
-_FOLD_128 = (_power_of_x(128 + 32), _power_of_x(128 - 32))
+def _fold_by(bit_count: int) -> tuple[int, int]:
+    """What both halves of 128 bits are multiplied by that are to be added so many bits further on."""
+    return _power_of_x(bit_count + 32), _power_of_x(bit_count - 32)
+
+
+_FOLD_2048, _FOLD_512, _FOLD_128 = map(_fold_by, (2048, 512, 128))
+_LANE_COUNT = 4
+_WIDE_BYTES = 64  # a register of 512 bits
+_WIDE_SIZE_BYTES_MIN = _LANE_COUNT * _WIDE_BYTES
 
 
 def _fold(typing_context, data, begin, size, register):
@@ -38,34 +48,31 @@ def _fold(typing_context, data, begin, size, register):
 
     def generate(context, builder, signature, arguments):
         data, begin, size, register = arguments
-        long, vector = ir.IntType(64), ir.VectorType(ir.IntType(64), 2)
+        long, byte = ir.IntType(64), ir.IntType(8)
+        narrow, wide = ir.VectorType(long, 2), ir.VectorType(long, 8)
         array = context.make_array(signature.args[0])(context, builder, data)
-        first = builder.gep(builder.bitcast(array.data, ir.IntType(8).as_pointer()), [begin])
-        multiply = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector, vector, ir.IntType(8)]), "llvm.x86.pclmulqdq"
-        )
-
-        def load(position):
-            pointer = builder.bitcast(builder.gep(first, [position]), vector.as_pointer())
-            return builder.load(pointer, align=1)
-
-        def multiply_add(state, constants, then):
-            keys = ir.Constant(vector, list(constants))
-            low = builder.call(multiply, [state, keys, ir.Constant(ir.IntType(8), 0x00)])
-            high = builder.call(multiply, [state, keys, ir.Constant(ir.IntType(8), 0x11)])
-            return builder.xor(builder.xor(low, high), then)
+        first = builder.gep(builder.bitcast(array.data, byte.as_pointer()), [begin])
 
         def number(value):
             return ir.Constant(long, value)
 
-        lanes = [cgutils.alloca_once(builder, vector) for _ in range(4)]
-        for index, lane in enumerate(lanes):
-            builder.store(load(number(16 * index)), lane)
-        start = builder.insert_element(
-            ir.Constant(vector, [0, 0]), builder.zext(register, long), ir.Constant(ir.IntType(32), 0)
-        )
-        builder.store(builder.xor(builder.load(lanes[0]), start), lanes[0])
-        position = cgutils.alloca_once_value(builder, number(64))
+        def load(kind, position):
+            pointer = builder.bitcast(builder.gep(first, [position]), kind.as_pointer())
+            return builder.load(pointer, align=1)
+
+        def multiply_add(state, factors, then):
+            kind = state.type
+            multiply = cgutils.get_or_insert_function(
+                builder.module,
+                ir.FunctionType(kind, [kind, kind, byte]),
+                "llvm.x86.pclmulqdq" + (".512" if kind == wide else ""),
+            )
+            keys = ir.Constant(kind, list(factors) * (kind.count // 2))
+            low = builder.call(multiply, [state, keys, ir.Constant(byte, 0x00)])
+            high = builder.call(multiply, [state, keys, ir.Constant(byte, 0x11)])
+            return builder.xor(builder.xor(low, high), then)
+
+        position = cgutils.alloca_once(builder, long)
 
         def loop(step, body):
             """Runs `body` at each position from which on `step` bytes are left."""
@@ -80,20 +87,64 @@ def _fold(typing_context, data, begin, size, register):
             builder.branch(test)
             builder.position_at_end(done)
 
-        def fold_four(at):
+        def fold_lanes(kind, factors):
+            """All steps of four registers of a kind, as one."""
+            width = 8 * kind.count
+            lanes = [cgutils.alloca_once(builder, kind) for _ in range(_LANE_COUNT)]
             for index, lane in enumerate(lanes):
-                builder.store(
-                    multiply_add(builder.load(lane), _FOLD_512, load(builder.add(at, number(16 * index)))), lane
-                )
+                builder.store(load(kind, number(width * index)), lane)
+            start = builder.insert_element(
+                ir.Constant(kind, [0] * kind.count), builder.zext(register, long), ir.Constant(ir.IntType(32), 0)
+            )
+            builder.store(builder.xor(builder.load(lanes[0]), start), lanes[0])
+            builder.store(number(width * _LANE_COUNT), position)
 
-        loop(64, fold_four)
-        state = lanes[0]
-        for lane in lanes[1:]:
-            builder.store(multiply_add(builder.load(state), _FOLD_128, builder.load(lane)), state)
-        loop(16, lambda at: builder.store(multiply_add(builder.load(state), _FOLD_128, load(at)), state))
-        whole = builder.load(state)
-        halves = [builder.extract_element(whole, ir.Constant(ir.IntType(32), index)) for index in range(2)]
-        return context.make_tuple(builder, signature.return_type, halves)
+            def fold_four(at):
+                for index, lane in enumerate(lanes):
+                    then = load(kind, builder.add(at, number(width * index)))
+                    builder.store(multiply_add(builder.load(lane), factors, then), lane)
+
+            loop(width * _LANE_COUNT, fold_four)
+            return [builder.load(lane) for lane in lanes]
+
+        def joined(parts, factors):
+            whole = parts[0]
+            for part in parts[1:]:
+                whole = multiply_add(whole, factors, part)
+            return whole
+
+        def halves(state):
+            return [builder.extract_element(state, ir.Constant(ir.IntType(32), index)) for index in range(2)]
+
+        state = cgutils.alloca_once(builder, narrow)
+
+        def fold_narrow():
+            builder.store(joined(fold_lanes(narrow, _FOLD_512), _FOLD_128), state)
+
+        def fold_wide():
+            whole = cgutils.alloca_once_value(builder, joined(fold_lanes(wide, _FOLD_2048), _FOLD_512))
+            loop(
+                _WIDE_BYTES,
+                lambda at: builder.store(multiply_add(builder.load(whole), _FOLD_512, load(wide, at)), whole),
+            )
+            nothing, pair = ir.Constant(wide, ir.Undefined), ir.VectorType(ir.IntType(32), 2)
+            parts = [
+                builder.shuffle_vector(builder.load(whole), nothing, ir.Constant(pair, [index, index + 1]))
+                for index in range(0, wide.count, 2)
+            ]
+            builder.store(joined(parts, _FOLD_128), state)
+
+        if HAS_WIDE_FOLDING:
+            is_short = builder.icmp_signed("<", size, number(_WIDE_SIZE_BYTES_MIN))
+            with builder.if_else(is_short) as (then, otherwise):
+                with then:
+                    fold_narrow()
+                with otherwise:
+                    fold_wide()
+        else:
+            fold_narrow()
+        loop(16, lambda at: builder.store(multiply_add(builder.load(state), _FOLD_128, load(narrow, at)), state))
+        return context.make_tuple(builder, signature.return_type, halves(builder.load(state)))
 
     return signature, generate
 

@@ -7,11 +7,11 @@ Left to the plain twin: all that is not in order or not right, a blank, a topic 
 import numpy as np
 import numpy.typing as npt
 
-from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
 from store.format.sys_flag import TRANSACTION_MASK, TransactionType
 from store.kernels.compiling import Bytes, Number, compiled
 from store.kernels.crc32_kernel import crc32
 from store.kernels.frame_kernel import bits_of, is_same, load_i32, load_i64, locate, store_time_at
+from store.kernels.guard_kernel import GUARD_SIZE, MARKER_SIZE, is_guard_right, marker_matches
 
 Int32s = npt.NDArray[np.int32]
 Int64Rows = npt.NDArray[np.int64]
@@ -21,37 +21,11 @@ SLOT_COUNT = 4 * QUEUE_COUNT_MAX  # a power of two
 # Rows of the table of queues that the kernel fills: where the topic lies in `data`, its queue, the last queue offset.
 TOPIC_AT, TOPIC_SIZE, QUEUE_ID, QUEUE_OFFSET, ROW_COUNT = range(5)
 
-_MARKER = np.frombuffer(CRC_MARKER, dtype=np.uint8)
-_NAME_SIZE = len(CRC_MARKER) - 1
-_GUARD_SIZE = CRC_PROPERTY_SIZE_BYTES
-_DIGIT_COUNT = CRC_PROPERTY_SIZE_BYTES - len(CRC_MARKER) - 1
+_NAME_SIZE = MARKER_SIZE - 1
 _TRANSACTION_MASK = int(TRANSACTION_MASK)
 _PREPARED = int(TransactionType.PREPARED)
 _INT64_MIN = -(1 << 63)
 _ROLLBACK = int(TransactionType.ROLLBACK)
-
-
-@compiled
-def _marker_matches(data: Bytes, at: Number, end: Number) -> Number:
-    """How many bytes of the guard's beginning stand in their place in data[at:end]."""
-    count = 0
-    for index in range(min(len(_MARKER), end - at)):
-        if data[at + index] == _MARKER[index]:
-            count += 1
-    return count
-
-
-@compiled
-def _is_guard_right(data: Bytes, begin: Number, end: Number) -> Number:
-    """Whether the frame data[begin:end], which ends with a guard, is what its `__CRC32#` says."""
-    digits_at = end - 1 - _DIGIT_COUNT
-    stated = np.int64(0)
-    for index in range(_DIGIT_COUNT - 1, -1, -1):
-        digit = np.int64(data[digits_at + index]) - 0x30
-        if digit < 0 or digit > 9:
-            return False
-        stated = stated * 10 + digit
-    return data[end - 1] == 2 and stated == crc32(data, begin, end - _GUARD_SIZE) & 0x7FFFFFFF
 
 
 @compiled
@@ -139,12 +113,12 @@ def check_run(
             break
         if bits_of(data, topic_at, topic_at + topic_size) > 0x7F:
             break
-        if frame_end - properties_at >= _GUARD_SIZE:
-            matches = _marker_matches(data, frame_end - _GUARD_SIZE, frame_end)
+        if frame_end - properties_at >= GUARD_SIZE:
+            matches = marker_matches(data, frame_end - GUARD_SIZE, frame_end)
         else:
-            matches = _marker_matches(data, properties_at, frame_end)
-        if matches == len(_MARKER):
-            if frame_end - properties_at < _GUARD_SIZE or not _is_guard_right(data, at, frame_end):
+            matches = marker_matches(data, properties_at, frame_end)
+        if matches == MARKER_SIZE:
+            if frame_end - properties_at < GUARD_SIZE or not is_guard_right(data, at, frame_end):
                 break
             guarded = True
         else:

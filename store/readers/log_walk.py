@@ -28,7 +28,7 @@ from store.format.record import (
     decode_record,
 )
 from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
-from store.readers.record_runs import QueueOffsets, RecordRuns
+from store.readers.record_runs import QueueOffsets, RecordRuns, SeeStretch
 
 CHUNK_BYTES = 1 << 20  # a piece that is still in the CPU's cache when it is checked
 HEADER_BYTES_MAX = 128  # more than the longest frame head
@@ -65,6 +65,7 @@ def walk_log(
     see: Callable[[Record], None],
     pulse: Callable[[WalkEnd], None] = lambda end: None,
     see_run: Callable[[QueueOffsets], None] | None = None,
+    see_stretch: SeeStretch | None = None,
 ) -> WalkEnd:
     """Shows every good record from `begin_offset` (a record's start) on to `see`; never raises for bad bytes.
 
@@ -75,9 +76,10 @@ def walk_log(
         pulse: called between records, once for each piece of the log that is read, with how far the walk is.
         see_run: takes runs of records instead of `see`, as the queue offset of the last record of each queue in the run
             (without prepared and rolled-back messages, which stand in no queue); in log order with what `see` takes.
+        see_stretch: takes the bytes of each of these runs too.
     """
     end = WalkEnd(begin_offset)
-    runs = RecordRuns(see_run) if see_run is not None else None
+    runs = RecordRuns(see_run, see_stretch) if see_run is not None else None
     before = files.find(begin_offset - CRC_PROPERTY_SIZE_BYTES)
     if before is not None and begin_offset <= before.last_offset:
         end.is_guarded = before.read(begin_offset - CRC_PROPERTY_SIZE_BYTES, len(CRC_MARKER)) == CRC_MARKER
@@ -227,17 +229,25 @@ def find_record_behind(files: MappedFileQueue, offset: int) -> int | None:
     """The first place behind `offset` where a whole, good record stands that knows its place; None without one."""
     file = files.find(offset)
     while file is not None:
-        for begin, end in file.data_ranges(max(offset, file.first_offset)):
-            for position in range(begin, end, CHUNK_BYTES):
-                # A head that lies across two pieces is seen whole in the first.
-                chunk = file.read(position, min(CHUNK_BYTES, end - position) + HEADER_BYTES_MAX)
-                at = chunk.find(MAGIC_PREFIX)
-                while at >= 0:
-                    candidate = position + at - 4
-                    if chunk[at : at + 4] in MAGICS and candidate > offset and _is_record(file, candidate):
-                        return candidate
-                    at = chunk.find(MAGIC_PREFIX, at + 1)
+        found = find_record_in(file, offset)
+        if found is not None:
+            return found
         file = files.find(file.last_offset)
+    return None
+
+
+def find_record_in(file: MappedFile, offset: int) -> int | None:
+    """The same in one file."""
+    for begin, end in file.data_ranges(max(offset, file.first_offset)):
+        for position in range(begin, end, CHUNK_BYTES):
+            # A head that lies across two pieces is seen whole in the first.
+            chunk = file.read(position, min(CHUNK_BYTES, end - position) + HEADER_BYTES_MAX)
+            at = chunk.find(MAGIC_PREFIX)
+            while at >= 0:
+                candidate = position + at - 4
+                if chunk[at : at + 4] in MAGICS and candidate > offset and _is_record(file, candidate):
+                    return candidate
+                at = chunk.find(MAGIC_PREFIX, at + 1)
     return None
 
 

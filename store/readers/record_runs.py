@@ -9,6 +9,8 @@ from store.kernels import loading
 
 KERNEL = "log_walk_kernel"
 QueueOffsets = Mapping[tuple[str, int], int]
+# Good records: the piece of the log, where in it they begin and end, and the commit-log offset of their begin.
+SeeStretch = Callable[[bytes, int, int, int], None]
 
 # Where the kernel refuses one record after another it is asked again behind ever more of them.
 PLAIN_RUN_COUNT_MAX = 1024
@@ -40,10 +42,12 @@ class RecordRuns:
 
     Args:
         see_run: takes the queue offset of the last record of each queue in a run.
+        see_stretch: takes each run too, see `SeeStretch`.
     """
 
-    def __init__(self, see_run: Callable[[QueueOffsets], None]) -> None:
+    def __init__(self, see_run: Callable[[QueueOffsets], None], see_stretch: SeeStretch | None = None) -> None:
         self._see_run = see_run
+        self._see_stretch = see_stretch
         self._plain_left = 0
         self._plain_run_count = 1
         self._queues: np.ndarray[tuple[int, int], np.dtype[np.int64]] | None = None
@@ -85,4 +89,6 @@ class RecordRuns:
         ):
             queue_offset_of[str(chunk[topic_at : topic_at + topic_size], "ascii"), queue_id] = queue_offset
         self._see_run(queue_offset_of)
+        if self._see_stretch is not None:
+            self._see_stretch(chunk, at, next_at, commit_log_offset)
         return RecordRun(record_count, last_at, next_at, is_last_guarded, store_time_millis)

@@ -142,7 +142,7 @@ def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             batches.read(receipt.commit_log_offset, log.flushed_offset, 20_000)
 
             assert 0 < batches._cached_bytes <= 10_000
-            sizes = [column_batches._size_bytes(kept.columns) for kept in batches._batches.values()]
+            sizes = [column_batches.size_bytes(kept.columns) for kept in batches._batches.values()]
             assert batches._cached_bytes == sum(sizes)
     assert len(sizes) > 1
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.safe_point import DURABLE
 from store.errors import StoreCorruptedError, StoreLockedError, StoreReadOnlyError, UnsupportedStoreError
 from store.format.checkpoint import decode_checkpoint
+from store.format.durable_mark import DURABLE_MARK
 from store.format.topic import decode_topic_table
 from tests.commitlog_svc.support import append, make_log, new_message, open_log, read_tree
 from tests.support.fixture_stores import walk_frames
@@ -187,7 +187,7 @@ def test_a_log_shorter_than_its_durable_mark_is_damaged(tmp_path: Path) -> None:
         file.seek(last.commit_log_offset)
         file.write(bytes(last.store_size_bytes))
 
-    assert last.commit_log_offset < DURABLE.unpack((root / "reput" / "commitlog" / "durable").read_bytes())[0]
+    assert last.commit_log_offset < DURABLE_MARK.unpack((root / "reput" / "commitlog" / "durable").read_bytes())[0]
     with pytest.raises(StoreCorruptedError):
         make_log(root).recover()
 

@@ -22,7 +22,7 @@ from services.backoff import Backoff
 from services.builder_process import WAIT_SECONDS, BuilderProcess
 from services.clients.commitlog import ReputBatch
 from store.builders import following_builder
-from store.builders.progress import BuilderProgress
+from store.builders.progress import END_UNKNOWN, BuilderProgress
 from store.dispatch_columns import DispatchColumns
 from store.errors import (
     OffsetOutOfRangeError,
@@ -49,6 +49,8 @@ class MemoryLog:
         self.reports = []
         self.is_reachable = True
         self.first_offset = 0
+        self.checked_offset = None  # how far a recovery is; None when it is over
+        self.asked = []
 
     @property
     def end_offset(self):
@@ -61,6 +63,9 @@ class MemoryLog:
     def get_status(self, timeout_seconds=0):
         if not self.is_reachable:
             raise ServiceUnavailableError("commitlog is not there")
+        if self.checked_offset is not None:
+            recovery = log_pb.RecoveryProgress(next_offset=self.checked_offset, is_followable=True)
+            return log_pb.GetStatusResponse(state="recovering", recovery=recovery)
         return log_pb.GetStatusResponse(
             state="serving", log_first_offset=self.first_offset, log_flushed_offset=self.end_offset
         )
@@ -68,7 +73,10 @@ class MemoryLog:
     def report_progress(self, builder, next_offset, store_time_millis=None, *, timeout_seconds=0):
         self.reports.append(next_offset)
 
-    def reput(self, start_offset, batch_bytes_max=0):
+    def reput(self, start_offset, batch_bytes_max=0, *, while_recovering=False):
+        self.asked.append(while_recovering)
+        if self.checked_offset is not None and not while_recovering:
+            raise StoreRecoveringError("the commit log is being recovered")
         return MemoryStream(self, self.first_offset if start_offset == -1 else start_offset)
 
     def close(self):
@@ -87,6 +95,8 @@ class MemoryStream:
 
     def __iter__(self):
         log = self.log
+        if log.checked_offset is not None and self.offset > log.checked_offset:
+            raise StoreRecoveringError("the commit log is being recovered")
         if not log.first_offset <= self.offset <= log.end_offset:
             raise OffsetOutOfRangeError(
                 f"{self.offset} is outside", firstOffset=log.first_offset, lastOffset=log.end_offset
@@ -95,16 +105,18 @@ class MemoryStream:
             if not log.is_reachable:
                 raise ServiceUnavailableError("commitlog is not there")
             batch = []
+            checked_offset = log.checked_offset
             for request in log.requests[self.offset // RECORD_SIZE_BYTES :][:BATCH_COUNT]:
+                if checked_offset is not None and request.next_offset > checked_offset:
+                    break
                 if request.commit_log_offset == log.damaged_offset:
                     break
                 batch.append(request)
             if not batch and self.offset == log.damaged_offset:
                 raise RecordCorruptedError(f"the record at {self.offset} is damaged", commitLogOffset=self.offset)
             self.offset += len(batch) * RECORD_SIZE_BYTES
-            yield ReputBatch(
-                DispatchColumns.of(batch) if batch else None, self.offset, log.first_offset, log.end_offset
-            )
+            end_offset = log.end_offset if checked_offset is None else END_UNKNOWN
+            yield ReputBatch(DispatchColumns.of(batch) if batch else None, self.offset, log.first_offset, end_offset)
             if not batch:
                 self.cancelled.wait(0.002)
         raise ServiceUnavailableError("cancelled")
@@ -240,6 +252,67 @@ def test_rmq_7902_2081_2398_331_a_disk_that_fails_for_a_while_never_ends_the_bui
     running.wait_until_built()
 
     assert running.process.state().failure_count == 0
+    for each in (whole, running):
+        each.stop()
+    assert built(tmp_path / "store", kind) == built(tmp_path / "whole", kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_builder_without_files_builds_while_the_log_recovers_and_serves_when_its_end_is_known(start, tmp_path, kind):
+    whole = start(kind, MemoryLog(120), root="whole")
+    whole.wait_until_built()
+    log = MemoryLog(120)
+    log.checked_offset = 60 * RECORD_SIZE_BYTES
+    running = start(kind, log)
+    running.wait_for(lambda: running.process.progress.next_offset == log.checked_offset)
+    assert log.asked == [True]
+    assert running.process.state().state == "catching-up"
+    assert True not in running.health
+
+    log.checked_offset = log.end_offset
+    running.wait_for(lambda: running.process.progress.next_offset == log.end_offset)
+    assert (running.process.state().state, running.process.progress.caught_up.is_set()) == ("catching-up", False)
+
+    log.checked_offset = None
+    running.wait_until_built()
+    for each in (whole, running):
+        each.stop()
+    assert built(tmp_path / "store", kind) == built(tmp_path / "whole", kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_builder_with_files_waits_for_a_recovery_to_end(start, kind):
+    first = start(kind, MemoryLog(60))
+    first.wait_until_built()
+    first.stop()
+    log = MemoryLog(120)
+    log.checked_offset = log.end_offset
+    second = start(kind, log)
+    second.wait_for(lambda: len(second.pauses) > 3)
+    assert (second.process.state().state, log.asked) == ("waiting", [])
+
+    log.checked_offset = None
+    second.wait_until_built()
+    assert log.asked == [False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recovery_that_begins_again_behind_the_builder_is_waited_for(start, tmp_path, kind):
+    """The commit log died while it recovered: what it has checked anew ends before what is built."""
+    whole = start(kind, MemoryLog(120), root="whole")
+    whole.wait_until_built()
+    log = MemoryLog(120)
+    log.checked_offset = log.end_offset
+    running = start(kind, log)
+    running.wait_for(lambda: running.process.progress.next_offset == log.end_offset)
+    log.is_reachable = False
+    running.wait_for(lambda: running.process.state().state == "waiting")
+    log.checked_offset = 10 * RECORD_SIZE_BYTES
+    log.is_reachable = True
+    running.wait_for(lambda: len(log.asked) > 2)
+    assert True not in running.health
+    log.checked_offset = None
+    running.wait_until_built()
     for each in (whole, running):
         each.stop()
     assert built(tmp_path / "store", kind) == built(tmp_path / "whole", kind)

@@ -48,3 +48,23 @@ def test_a_single_flipped_bit_anywhere_is_seen(crc32: Any) -> None:
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         assert crc32(array(bytes(flipped)), 0, 200) != whole
+
+
+def test_a_cpu_without_wide_registers_folds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    numba = pytest.importorskip("numba")
+    from store.kernels import crc32_fold
+
+    if not crc32_fold.HAS_FOLDING:
+        pytest.skip("this CPU does not multiply polynomials")
+    monkeypatch.setattr(crc32_fold, "HAS_WIDE_FOLDING", False)
+
+    @numba.njit
+    def folded(data: Any, size: int) -> Any:
+        return crc32_fold.fold(data, 0, size, np.uint32(0xFFFFFFFF))
+
+    data = np.random.default_rng(2).bytes(2048)
+    for size in range(64, 2048, 16):
+        low, high = folded(array(data), size)
+        rest = int(low).to_bytes(8, "little") + int(high).to_bytes(8, "little")
+        # The register that 16 bytes leave which begin with one of 0: zlib's begins and ends inverted.
+        assert zlib.crc32(rest, 0xFFFFFFFF) == zlib.crc32(data[:size]), size

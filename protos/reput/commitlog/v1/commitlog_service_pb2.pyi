@@ -81,14 +81,16 @@ class BatchGetMessagesResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[BatchGetMessagesResponse.Outcome, _Mapping]]] = ...) -> None: ...
 
 class ReputRequest(_message.Message):
-    __slots__ = ("start_offset", "batch_bytes_max", "columns")
+    __slots__ = ("start_offset", "batch_bytes_max", "columns", "while_recovering")
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    WHILE_RECOVERING_FIELD_NUMBER: _ClassVar[int]
     start_offset: int
     batch_bytes_max: int
     columns: bool
-    def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ..., columns: _Optional[bool] = ...) -> None: ...
+    while_recovering: bool
+    def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ..., columns: _Optional[bool] = ..., while_recovering: _Optional[bool] = ...) -> None: ...
 
 class DispatchRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code", "store_time_millis", "keys", "unique_key", "sys_flag", "prepared_transaction_offset")
@@ -179,7 +181,7 @@ class ListTopicsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics",)
+    __slots__ = ("topics", "new_topic_queue_count")
     class Topic(_message.Message):
         __slots__ = ("topic", "write_queue_count", "read_queue_count")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -190,8 +192,10 @@ class ListTopicsResponse(_message.Message):
         read_queue_count: int
         def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ...) -> None: ...
     TOPICS_FIELD_NUMBER: _ClassVar[int]
+    NEW_TOPIC_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Topic]
-    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ...) -> None: ...
+    new_topic_queue_count: int
+    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., new_topic_queue_count: _Optional[int] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()
@@ -239,16 +243,18 @@ class GetStatusResponse(_message.Message):
     def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ...) -> None: ...
 
 class RecoveryProgress(_message.Message):
-    __slots__ = ("begin_offset", "next_offset", "end_offset", "record_count")
+    __slots__ = ("begin_offset", "next_offset", "end_offset", "record_count", "is_followable")
     BEGIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IS_FOLLOWABLE_FIELD_NUMBER: _ClassVar[int]
     begin_offset: int
     next_offset: int
     end_offset: int
     record_count: int
-    def __init__(self, begin_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
+    is_followable: bool
+    def __init__(self, begin_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., record_count: _Optional[int] = ..., is_followable: _Optional[bool] = ...) -> None: ...
 
 class DiskUsage(_message.Message):
     __slots__ = ("total_bytes", "free_bytes", "level")

@@ -12,11 +12,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class MatchedBy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MATCHED_BY_UNSPECIFIED: _ClassVar[MatchedBy]
+    MATCHED_BY_OFFSET_MSG_ID: _ClassVar[MatchedBy]
+    MATCHED_BY_UNIQUE_KEY: _ClassVar[MatchedBy]
+    MATCHED_BY_KEY: _ClassVar[MatchedBy]
+
 class Boundary(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BOUNDARY_UNSPECIFIED: _ClassVar[Boundary]
     BOUNDARY_LOWER: _ClassVar[Boundary]
     BOUNDARY_UPPER: _ClassVar[Boundary]
+MATCHED_BY_UNSPECIFIED: MatchedBy
+MATCHED_BY_OFFSET_MSG_ID: MatchedBy
+MATCHED_BY_UNIQUE_KEY: MatchedBy
+MATCHED_BY_KEY: MatchedBy
 BOUNDARY_UNSPECIFIED: Boundary
 BOUNDARY_LOWER: Boundary
 BOUNDARY_UPPER: Boundary
@@ -102,6 +113,43 @@ class QueryMessageByKeyResponse(_message.Message):
     begin_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class FindMessageRequest(_message.Message):
+    __slots__ = ("text", "topic", "begin_time", "end_time", "page_size")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    topic: str
+    begin_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    page_size: int
+    def __init__(self, text: _Optional[str] = ..., topic: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ...) -> None: ...
+
+class FindMessageResponse(_message.Message):
+    __slots__ = ("matches", "completeness", "shards", "topic_count", "begin_time", "end_time")
+    class Match(_message.Message):
+        __slots__ = ("message", "matched_by")
+        MESSAGE_FIELD_NUMBER: _ClassVar[int]
+        MATCHED_BY_FIELD_NUMBER: _ClassVar[int]
+        message: _message_pb2.StoredMessage
+        matched_by: MatchedBy
+        def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., matched_by: _Optional[_Union[MatchedBy, str]] = ...) -> None: ...
+    MATCHES_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    matches: _containers.RepeatedCompositeFieldContainer[FindMessageResponse.Match]
+    completeness: _message_pb2.Completeness
+    shards: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
+    topic_count: int
+    begin_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    def __init__(self, matches: _Optional[_Iterable[_Union[FindMessageResponse.Match, _Mapping]]] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., topic_count: _Optional[int] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class QueryMessageByIdRequest(_message.Message):
     __slots__ = ("offset_msg_id", "topic", "broker_name")

@@ -65,6 +65,11 @@ class GatewayServiceStub:
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.QueryMessageByOffsetRequest.SerializeToString,
                 response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.QueryMessageByOffsetResponse.FromString,
                 _registered_method=True)
+        self.FindMessage = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/FindMessage',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageResponse.FromString,
+                _registered_method=True)
         self.DownloadBody = channel.unary_stream(
                 '/reput.gateway.v1.GatewayService/DownloadBody',
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DownloadBodyRequest.SerializeToString,
@@ -140,6 +145,15 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindMessage(self, request, context):
+        """Finds messages by a text of which it need not be known what it is: an offsetMsgId, a unique key or
+        a business key, in all topics or one. Newest first, and says which matched. Nothing found: OK and
+        empty. Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DownloadBody(self, request, context):
         """Streams the body of one message, for those that a page carries without it (`body_omitted`).
         Errors: as QueryMessageById.
@@ -149,7 +163,7 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SearchOffset(self, request, context):
-        """Finds the position of a queue for a store time, exact to the millisecond.
+        """Finds the position of a queue for a store time, exact to the millisecond; in the log, without the archive.
         Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -202,6 +216,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.QueryMessageByOffset,
                     request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.QueryMessageByOffsetRequest.FromString,
                     response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.QueryMessageByOffsetResponse.SerializeToString,
+            ),
+            'FindMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindMessage,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageResponse.SerializeToString,
             ),
             'DownloadBody': grpc.unary_stream_rpc_method_handler(
                     servicer.DownloadBody,
@@ -387,6 +406,33 @@ class GatewayService:
             '/reput.gateway.v1.GatewayService/QueryMessageByOffset',
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.QueryMessageByOffsetRequest.SerializeToString,
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.QueryMessageByOffsetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/FindMessage',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class MessageSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MESSAGE_SOURCE_UNSPECIFIED: _ClassVar[MessageSource]
+    MESSAGE_SOURCE_LIVE: _ClassVar[MessageSource]
+    MESSAGE_SOURCE_ARCHIVE: _ClassVar[MessageSource]
+
 class Completeness(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     COMPLETENESS_UNSPECIFIED: _ClassVar[Completeness]
@@ -22,6 +28,9 @@ class FlushMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FLUSH_MODE_UNSPECIFIED: _ClassVar[FlushMode]
     FLUSH_MODE_ASYNC: _ClassVar[FlushMode]
     FLUSH_MODE_SYNC: _ClassVar[FlushMode]
+MESSAGE_SOURCE_UNSPECIFIED: MessageSource
+MESSAGE_SOURCE_LIVE: MessageSource
+MESSAGE_SOURCE_ARCHIVE: MessageSource
 COMPLETENESS_UNSPECIFIED: Completeness
 COMPLETENESS_COMPLETE: Completeness
 COMPLETENESS_TRUNCATED: Completeness
@@ -60,7 +69,7 @@ class NewMessage(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., unique_key: _Optional[str] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class StoredMessage(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size_bytes", "flag", "sys_flag", "born_time", "born_host", "store_time", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties", "tags", "keys", "unique_key", "offset_msg_id", "broker_name", "body_omitted")
+    __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size_bytes", "flag", "sys_flag", "born_time", "born_host", "store_time", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties", "tags", "keys", "unique_key", "offset_msg_id", "broker_name", "body_omitted", "source")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +99,7 @@ class StoredMessage(_message.Message):
     OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     BODY_OMITTED_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -112,7 +122,8 @@ class StoredMessage(_message.Message):
     offset_msg_id: str
     broker_name: str
     body_omitted: bool
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_size_bytes: _Optional[int] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., body_crc: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., broker_name: _Optional[str] = ..., body_omitted: _Optional[bool] = ...) -> None: ...
+    source: MessageSource
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_size_bytes: _Optional[int] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., body_crc: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., broker_name: _Optional[str] = ..., body_omitted: _Optional[bool] = ..., source: _Optional[_Union[MessageSource, str]] = ...) -> None: ...
 
 class AppendResult(_message.Message):
     __slots__ = ("offset_msg_id", "unique_key", "queue_id", "queue_offset", "commit_log_offset", "store_time", "broker_name", "deduplicated")

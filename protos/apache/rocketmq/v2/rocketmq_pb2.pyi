@@ -1,0 +1,518 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CODE_UNSPECIFIED: _ClassVar[Code]
+    OK: _ClassVar[Code]
+    BAD_REQUEST: _ClassVar[Code]
+    ILLEGAL_TOPIC: _ClassVar[Code]
+    ILLEGAL_MESSAGE_TAG: _ClassVar[Code]
+    ILLEGAL_MESSAGE_KEY: _ClassVar[Code]
+    ILLEGAL_MESSAGE_PROPERTY_KEY: _ClassVar[Code]
+    ILLEGAL_MESSAGE_ID: _ClassVar[Code]
+    UNRECOGNIZED_CLIENT_TYPE: _ClassVar[Code]
+    MESSAGE_CORRUPTED: _ClassVar[Code]
+    ILLEGAL_OFFSET: _ClassVar[Code]
+    NOT_FOUND: _ClassVar[Code]
+    MESSAGE_NOT_FOUND: _ClassVar[Code]
+    TOPIC_NOT_FOUND: _ClassVar[Code]
+    OFFSET_NOT_FOUND: _ClassVar[Code]
+    REQUEST_TIMEOUT: _ClassVar[Code]
+    PAYLOAD_TOO_LARGE: _ClassVar[Code]
+    MESSAGE_BODY_TOO_LARGE: _ClassVar[Code]
+    MESSAGE_BODY_EMPTY: _ClassVar[Code]
+    PRECONDITION_FAILED: _ClassVar[Code]
+    TOO_MANY_REQUESTS: _ClassVar[Code]
+    MESSAGE_PROPERTIES_TOO_LARGE: _ClassVar[Code]
+    INTERNAL_SERVER_ERROR: _ClassVar[Code]
+    HA_NOT_AVAILABLE: _ClassVar[Code]
+    NOT_IMPLEMENTED: _ClassVar[Code]
+    PROXY_TIMEOUT: _ClassVar[Code]
+    MASTER_PERSISTENCE_TIMEOUT: _ClassVar[Code]
+    UNSUPPORTED: _ClassVar[Code]
+
+class AddressScheme(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ADDRESS_SCHEME_UNSPECIFIED: _ClassVar[AddressScheme]
+    IPv4: _ClassVar[AddressScheme]
+    IPv6: _ClassVar[AddressScheme]
+    DOMAIN_NAME: _ClassVar[AddressScheme]
+
+class Permission(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PERMISSION_UNSPECIFIED: _ClassVar[Permission]
+    NONE: _ClassVar[Permission]
+    READ: _ClassVar[Permission]
+    WRITE: _ClassVar[Permission]
+    READ_WRITE: _ClassVar[Permission]
+
+class MessageType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MESSAGE_TYPE_UNSPECIFIED: _ClassVar[MessageType]
+    NORMAL: _ClassVar[MessageType]
+    FIFO: _ClassVar[MessageType]
+    DELAY: _ClassVar[MessageType]
+    TRANSACTION: _ClassVar[MessageType]
+    LITE: _ClassVar[MessageType]
+    PRIORITY: _ClassVar[MessageType]
+
+class DigestType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DIGEST_TYPE_UNSPECIFIED: _ClassVar[DigestType]
+    CRC32: _ClassVar[DigestType]
+    MD5: _ClassVar[DigestType]
+    SHA1: _ClassVar[DigestType]
+
+class ClientType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CLIENT_TYPE_UNSPECIFIED: _ClassVar[ClientType]
+    PRODUCER: _ClassVar[ClientType]
+    PUSH_CONSUMER: _ClassVar[ClientType]
+    SIMPLE_CONSUMER: _ClassVar[ClientType]
+    PULL_CONSUMER: _ClassVar[ClientType]
+    LITE_PUSH_CONSUMER: _ClassVar[ClientType]
+    LITE_SIMPLE_CONSUMER: _ClassVar[ClientType]
+
+class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENCODING_UNSPECIFIED: _ClassVar[Encoding]
+    IDENTITY: _ClassVar[Encoding]
+    GZIP: _ClassVar[Encoding]
+
+class QueryOffsetPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BEGINNING: _ClassVar[QueryOffsetPolicy]
+    END: _ClassVar[QueryOffsetPolicy]
+    TIMESTAMP: _ClassVar[QueryOffsetPolicy]
+CODE_UNSPECIFIED: Code
+OK: Code
+BAD_REQUEST: Code
+ILLEGAL_TOPIC: Code
+ILLEGAL_MESSAGE_TAG: Code
+ILLEGAL_MESSAGE_KEY: Code
+ILLEGAL_MESSAGE_PROPERTY_KEY: Code
+ILLEGAL_MESSAGE_ID: Code
+UNRECOGNIZED_CLIENT_TYPE: Code
+MESSAGE_CORRUPTED: Code
+ILLEGAL_OFFSET: Code
+NOT_FOUND: Code
+MESSAGE_NOT_FOUND: Code
+TOPIC_NOT_FOUND: Code
+OFFSET_NOT_FOUND: Code
+REQUEST_TIMEOUT: Code
+PAYLOAD_TOO_LARGE: Code
+MESSAGE_BODY_TOO_LARGE: Code
+MESSAGE_BODY_EMPTY: Code
+PRECONDITION_FAILED: Code
+TOO_MANY_REQUESTS: Code
+MESSAGE_PROPERTIES_TOO_LARGE: Code
+INTERNAL_SERVER_ERROR: Code
+HA_NOT_AVAILABLE: Code
+NOT_IMPLEMENTED: Code
+PROXY_TIMEOUT: Code
+MASTER_PERSISTENCE_TIMEOUT: Code
+UNSUPPORTED: Code
+ADDRESS_SCHEME_UNSPECIFIED: AddressScheme
+IPv4: AddressScheme
+IPv6: AddressScheme
+DOMAIN_NAME: AddressScheme
+PERMISSION_UNSPECIFIED: Permission
+NONE: Permission
+READ: Permission
+WRITE: Permission
+READ_WRITE: Permission
+MESSAGE_TYPE_UNSPECIFIED: MessageType
+NORMAL: MessageType
+FIFO: MessageType
+DELAY: MessageType
+TRANSACTION: MessageType
+LITE: MessageType
+PRIORITY: MessageType
+DIGEST_TYPE_UNSPECIFIED: DigestType
+CRC32: DigestType
+MD5: DigestType
+SHA1: DigestType
+CLIENT_TYPE_UNSPECIFIED: ClientType
+PRODUCER: ClientType
+PUSH_CONSUMER: ClientType
+SIMPLE_CONSUMER: ClientType
+PULL_CONSUMER: ClientType
+LITE_PUSH_CONSUMER: ClientType
+LITE_SIMPLE_CONSUMER: ClientType
+ENCODING_UNSPECIFIED: Encoding
+IDENTITY: Encoding
+GZIP: Encoding
+BEGINNING: QueryOffsetPolicy
+END: QueryOffsetPolicy
+TIMESTAMP: QueryOffsetPolicy
+
+class Status(_message.Message):
+    __slots__ = ("code", "message")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    code: Code
+    message: str
+    def __init__(self, code: _Optional[_Union[Code, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Resource(_message.Message):
+    __slots__ = ("resource_namespace", "name")
+    RESOURCE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    resource_namespace: str
+    name: str
+    def __init__(self, resource_namespace: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class Address(_message.Message):
+    __slots__ = ("host", "port")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    port: int
+    def __init__(self, host: _Optional[str] = ..., port: _Optional[int] = ...) -> None: ...
+
+class Endpoints(_message.Message):
+    __slots__ = ("scheme", "addresses")
+    SCHEME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    scheme: AddressScheme
+    addresses: _containers.RepeatedCompositeFieldContainer[Address]
+    def __init__(self, scheme: _Optional[_Union[AddressScheme, str]] = ..., addresses: _Optional[_Iterable[_Union[Address, _Mapping]]] = ...) -> None: ...
+
+class Broker(_message.Message):
+    __slots__ = ("name", "id", "endpoints")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    id: int
+    endpoints: Endpoints
+    def __init__(self, name: _Optional[str] = ..., id: _Optional[int] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+
+class MessageQueue(_message.Message):
+    __slots__ = ("topic", "id", "permission", "broker", "accept_message_types")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PERMISSION_FIELD_NUMBER: _ClassVar[int]
+    BROKER_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_MESSAGE_TYPES_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    id: int
+    permission: Permission
+    broker: Broker
+    accept_message_types: _containers.RepeatedScalarFieldContainer[MessageType]
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., id: _Optional[int] = ..., permission: _Optional[_Union[Permission, str]] = ..., broker: _Optional[_Union[Broker, _Mapping]] = ..., accept_message_types: _Optional[_Iterable[_Union[MessageType, str]]] = ...) -> None: ...
+
+class Digest(_message.Message):
+    __slots__ = ("type", "checksum")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    type: DigestType
+    checksum: str
+    def __init__(self, type: _Optional[_Union[DigestType, str]] = ..., checksum: _Optional[str] = ...) -> None: ...
+
+class SystemProperties(_message.Message):
+    __slots__ = ("tag", "keys", "message_id", "body_digest", "body_encoding", "message_type", "born_timestamp", "born_host", "store_timestamp", "store_host", "delivery_timestamp", "queue_id", "queue_offset", "delivery_attempt", "message_group", "trace_context", "dead_letter_queue", "lite_topic", "priority")
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BODY_ENCODING_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    BORN_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    BORN_HOST_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    tag: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    message_id: str
+    body_digest: Digest
+    body_encoding: Encoding
+    message_type: MessageType
+    born_timestamp: _timestamp_pb2.Timestamp
+    born_host: str
+    store_timestamp: _timestamp_pb2.Timestamp
+    store_host: str
+    delivery_timestamp: _timestamp_pb2.Timestamp
+    queue_id: int
+    queue_offset: int
+    delivery_attempt: int
+    message_group: str
+    trace_context: str
+    dead_letter_queue: DeadLetterQueue
+    lite_topic: str
+    priority: int
+    def __init__(self, tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., message_id: _Optional[str] = ..., body_digest: _Optional[_Union[Digest, _Mapping]] = ..., body_encoding: _Optional[_Union[Encoding, str]] = ..., message_type: _Optional[_Union[MessageType, str]] = ..., born_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., delivery_attempt: _Optional[int] = ..., message_group: _Optional[str] = ..., trace_context: _Optional[str] = ..., dead_letter_queue: _Optional[_Union[DeadLetterQueue, _Mapping]] = ..., lite_topic: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
+
+class DeadLetterQueue(_message.Message):
+    __slots__ = ("topic", "message_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    message_id: str
+    def __init__(self, topic: _Optional[str] = ..., message_id: _Optional[str] = ...) -> None: ...
+
+class Message(_message.Message):
+    __slots__ = ("topic", "user_properties", "system_properties", "body")
+    class UserPropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    USER_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    user_properties: _containers.ScalarMap[str, str]
+    system_properties: SystemProperties
+    body: bytes
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., user_properties: _Optional[_Mapping[str, str]] = ..., system_properties: _Optional[_Union[SystemProperties, _Mapping]] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class ExponentialBackoff(_message.Message):
+    __slots__ = ("initial", "max", "multiplier")
+    INITIAL_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    initial: _duration_pb2.Duration
+    max: _duration_pb2.Duration
+    multiplier: float
+    def __init__(self, initial: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., multiplier: _Optional[float] = ...) -> None: ...
+
+class RetryPolicy(_message.Message):
+    __slots__ = ("max_attempts", "exponential_backoff")
+    MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    EXPONENTIAL_BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    max_attempts: int
+    exponential_backoff: ExponentialBackoff
+    def __init__(self, max_attempts: _Optional[int] = ..., exponential_backoff: _Optional[_Union[ExponentialBackoff, _Mapping]] = ...) -> None: ...
+
+class Publishing(_message.Message):
+    __slots__ = ("topics", "max_body_size", "validate_message_type")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BODY_SIZE_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[Resource]
+    max_body_size: int
+    validate_message_type: bool
+    def __init__(self, topics: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., max_body_size: _Optional[int] = ..., validate_message_type: _Optional[bool] = ...) -> None: ...
+
+class Settings(_message.Message):
+    __slots__ = ("client_type", "access_point", "backoff_policy", "request_timeout", "publishing")
+    CLIENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_POINT_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_POLICY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHING_FIELD_NUMBER: _ClassVar[int]
+    client_type: ClientType
+    access_point: Endpoints
+    backoff_policy: RetryPolicy
+    request_timeout: _duration_pb2.Duration
+    publishing: Publishing
+    def __init__(self, client_type: _Optional[_Union[ClientType, str]] = ..., access_point: _Optional[_Union[Endpoints, _Mapping]] = ..., backoff_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., request_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., publishing: _Optional[_Union[Publishing, _Mapping]] = ...) -> None: ...
+
+class TelemetryCommand(_message.Message):
+    __slots__ = ("status", "settings")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    settings: Settings
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ...) -> None: ...
+
+class QueryRouteRequest(_message.Message):
+    __slots__ = ("topic", "endpoints")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    endpoints: Endpoints
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+
+class QueryRouteResponse(_message.Message):
+    __slots__ = ("status", "message_queues")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    message_queues: _containers.RepeatedCompositeFieldContainer[MessageQueue]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_queues: _Optional[_Iterable[_Union[MessageQueue, _Mapping]]] = ...) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("group", "client_type")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    client_type: ClientType
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., client_type: _Optional[_Union[ClientType, str]] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class SendMessageRequest(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class SendResultEntry(_message.Message):
+    __slots__ = ("status", "message_id", "transaction_id", "offset", "recall_handle")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    message_id: str
+    transaction_id: str
+    offset: int
+    recall_handle: str
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., offset: _Optional[int] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+
+class SendMessageResponse(_message.Message):
+    __slots__ = ("status", "entries")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    entries: _containers.RepeatedCompositeFieldContainer[SendResultEntry]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[SendResultEntry, _Mapping]]] = ...) -> None: ...
+
+class GetOffsetRequest(_message.Message):
+    __slots__ = ("group", "message_queue")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    message_queue: MessageQueue
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ...) -> None: ...
+
+class GetOffsetResponse(_message.Message):
+    __slots__ = ("status", "offset")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    offset: int
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class QueryOffsetRequest(_message.Message):
+    __slots__ = ("message_queue", "query_offset_policy", "timestamp")
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUERY_OFFSET_POLICY_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    message_queue: MessageQueue
+    query_offset_policy: QueryOffsetPolicy
+    timestamp: _timestamp_pb2.Timestamp
+    def __init__(self, message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., query_offset_policy: _Optional[_Union[QueryOffsetPolicy, str]] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class QueryOffsetResponse(_message.Message):
+    __slots__ = ("status", "offset")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    offset: int
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class NotifyClientTerminationRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ...) -> None: ...
+
+class NotifyClientTerminationResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class ListMessageRequest(_message.Message):
+    __slots__ = ("deployment_name", "topic", "max_message_nums", "begin_timestamp", "end_timestamp", "message_id", "message_key", "subscription", "lite_topic", "scroll_id", "page_num", "page_size", "broker_name", "queue_id")
+    DEPLOYMENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGE_NUMS_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    END_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_KEY_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SCROLL_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_NUM_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    deployment_name: str
+    topic: Resource
+    max_message_nums: int
+    begin_timestamp: _timestamp_pb2.Timestamp
+    end_timestamp: _timestamp_pb2.Timestamp
+    message_id: str
+    message_key: str
+    subscription: str
+    lite_topic: str
+    scroll_id: str
+    page_num: int
+    page_size: int
+    broker_name: str
+    queue_id: int
+    def __init__(self, deployment_name: _Optional[str] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., max_message_nums: _Optional[int] = ..., begin_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., message_id: _Optional[str] = ..., message_key: _Optional[str] = ..., subscription: _Optional[str] = ..., lite_topic: _Optional[str] = ..., scroll_id: _Optional[str] = ..., page_num: _Optional[int] = ..., page_size: _Optional[int] = ..., broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
+
+class ListMessageResponse(_message.Message):
+    __slots__ = ("status", "messages", "scroll_id")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    SCROLL_ID_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    scroll_id: str
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ..., scroll_id: _Optional[str] = ...) -> None: ...
+
+class QueryTimeSpanRequest(_message.Message):
+    __slots__ = ("deployment_name", "group", "topics")
+    DEPLOYMENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    deployment_name: str
+    group: Resource
+    topics: _containers.RepeatedCompositeFieldContainer[Resource]
+    def __init__(self, deployment_name: _Optional[str] = ..., group: _Optional[_Union[Resource, _Mapping]] = ..., topics: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ...) -> None: ...
+
+class QueryTimeSpanResponse(_message.Message):
+    __slots__ = ("status", "queue_time_span_list")
+    class QueueTimeSpan(_message.Message):
+        __slots__ = ("message_queue", "min_timestamp", "max_timestamp", "consume_timestamp", "delay_time_ms")
+        MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+        MIN_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+        MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+        CONSUME_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+        DELAY_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+        message_queue: MessageQueue
+        min_timestamp: int
+        max_timestamp: int
+        consume_timestamp: int
+        delay_time_ms: int
+        def __init__(self, message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., min_timestamp: _Optional[int] = ..., max_timestamp: _Optional[int] = ..., consume_timestamp: _Optional[int] = ..., delay_time_ms: _Optional[int] = ...) -> None: ...
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_TIME_SPAN_LIST_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    queue_time_span_list: _containers.RepeatedCompositeFieldContainer[QueryTimeSpanResponse.QueueTimeSpan]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., queue_time_span_list: _Optional[_Iterable[_Union[QueryTimeSpanResponse.QueueTimeSpan, _Mapping]]] = ...) -> None: ...
