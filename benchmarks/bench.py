@@ -1,6 +1,6 @@
 """Measures the table of the speed targets, beside the real Apache RocketMQ.
 
-    python -m benchmarks [--rows 1,2,6] [--rounds 3] [--full | --size tiny] [--sides ours]
+    python -m benchmarks [--rows 1,2,T5] [--rounds 3] [--full | --size tiny] [--sides ours]
 
 Writes results.json and RESULTS.md after each row; a run of some rows leaves the others as they were. Exit codes: 0,
 1 when a measurement failed (the others are written), 2 for wrong arguments, 130 when it was stopped.
@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from benchmarks import ghz, machine, processes, report, rocketmq_side
 from benchmarks.figures import ECHO, NOT_JUDGED, OURS, THEIRS, RowResult, verdict
-from benchmarks.row import Context, Row, SkippedError
+from benchmarks.row import Context, Row, RowId, SkippedError
 from benchmarks.rows import registry
 from benchmarks.sizes import BY_NAME, FULL, SAMPLE, Sizes
 from benchmarks.stores import NoRoomError
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=_row_numbers, default=registry.NUMBERS, help="numbers, as in 1,2,6; all")
+    parser.add_argument("--rows", type=_row_numbers, default=registry.NUMBERS, help="numbers, as in 1,2,T5; all")
     parser.add_argument("--rounds", type=int, help=f"{ROUNDS}; {ROUNDS_FULL} with --full")
     parser.add_argument("--full", action="store_true", help="longer, more rounds, larger stores")
     parser.add_argument("--size", choices=sorted(BY_NAME), default=SAMPLE.name, help="`tiny` only shows that it works")
@@ -94,12 +94,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def _row_numbers(text: str) -> tuple[int, ...]:
-    numbers = tuple(int(part) for part in text.replace(" ", ",").split(",") if part) or registry.NUMBERS
-    unknown = [number for number in numbers if number not in registry.NUMBERS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"there is no row {unknown[0]}; rows are 1 to {len(registry.NUMBERS)}")
-    return numbers
+def _row_numbers(text: str) -> tuple[RowId, ...]:
+    try:
+        return tuple(registry.parse(part) for part in text.replace(" ", ",").split(",") if part) or registry.NUMBERS
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _sides(text: str) -> tuple[str, ...]:

@@ -92,6 +92,12 @@ def at_most(limit: float, unit: str) -> Target:
     return Target(f"<= {limit:g} {unit}", lambda m: limit)
 
 
+def at_least(limit: float, unit: str, stretch: float | None = None) -> Target:
+    """An absolute figure to be reached."""
+    text = f">= {limit:g} {unit}" + (f", stretch {stretch:g}" if stretch else "")
+    return Target(text, lambda m: limit, None if stretch is None else lambda m: stretch)
+
+
 def medians(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """The middle of the rounds of each side that has any."""
     return {side: statistics.median(rounds) for side, rounds in values.items() if rounds}

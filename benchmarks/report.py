@@ -21,7 +21,7 @@ from benchmarks.figures import (
     ratio,
     verdict,
 )
-from benchmarks.row import Row
+from benchmarks.row import Row, RowId
 from benchmarks.rows import registry
 from benchmarks.sizes import BY_NAME, SAMPLE
 
@@ -43,7 +43,7 @@ class Results:
     """
 
     machine: dict[str, str] = field(default_factory=dict)
-    rows: dict[int, RowResult] = field(default_factory=dict)
+    rows: dict[RowId, RowResult] = field(default_factory=dict)
 
 
 def load(directory: pathlib.Path) -> Results:
@@ -56,14 +56,14 @@ def load(directory: pathlib.Path) -> Results:
     for number, row in raw["rows"].items():
         result = RowResult(**row)
         result.curves = {name: [(x, y) for x, y in points] for name, points in result.curves.items()}
-        rows[int(number)] = result
+        rows[registry.parse(number)] = result
     return Results(raw["machine"], rows)
 
 
 def save(results: Results, directory: pathlib.Path) -> None:
     """Write both files and the curves; a run of some rows leaves the others as they were."""
     directory.mkdir(parents=True, exist_ok=True)
-    rows = {str(number): asdict(result) for number, result in sorted(results.rows.items())}
+    rows = {str(number): asdict(result) for number, result in _in_order(results)}
     text = json.dumps({"machine": results.machine, "rows": rows}, indent=1, ensure_ascii=False)
     _write(directory / JSON_NAME, text + "\n")
     for result in results.rows.values():
@@ -71,6 +71,10 @@ def save(results: Results, directory: pathlib.Path) -> None:
             if points:
                 _write(directory / f"{name}.svg", svg.draw(_chart(name, points)))
     _write(directory / MARKDOWN_NAME, markdown(results))
+
+
+def _in_order(results: Results) -> list[tuple[RowId, RowResult]]:
+    return sorted(results.rows.items(), key=lambda item: registry.place(item[0]))
 
 
 def _write(path: pathlib.Path, text: str) -> None:
@@ -81,10 +85,7 @@ def _write(path: pathlib.Path, text: str) -> None:
 
 def markdown(results: Results) -> str:
     """The whole of RESULTS.md."""
-    rows = [
-        (registry.make(number, BY_NAME.get(result.size, SAMPLE)), result)
-        for number, result in sorted(results.rows.items())
-    ]
+    rows = [(registry.make(number, BY_NAME.get(result.size, SAMPLE)), result) for number, result in _in_order(results)]
     judged = [line for row, result in rows for line in _lines(row, result, judged=True)]
     others = [line for row, result in rows for line in _lines(row, result, judged=False)]
     curves = [name for _, result in rows for name, points in result.curves.items() if points]
@@ -175,6 +176,7 @@ def _chart(name: str, points: Sequence[tuple[float, float]]) -> svg.Chart:
         "growth_query_p50": ("Query by key as the store grows", "messages in the store", "p50, ms", True),
         "growth_start": ("Start as the store grows", "messages in the store", "s", True),
         "restart_fresh": ("Restart after kill -9, checkpoints fresh", "GiB of log", "s", True),
+        "pipeline_growth": ("Rebuild on Spark as the log grows", "GiB of log", "s", False),
         "memory": ("Memory under load 1", "s of load", "RSS of all processes, MiB", False),
     }
     title, x_name, y_name, is_log_x = titles.get(name, (name.replace("_", " "), "", "", False))

@@ -13,6 +13,7 @@ from benchmarks.figures import ECHO, OURS, THEIRS, Metric, RowResult
 from benchmarks.our_side import OurStack, running_stack
 from benchmarks.sizes import Sizes
 
+RowId = int | str  # 1, or T1 for a row of the pipeline
 SIDES = (OURS, THEIRS, ECHO)
 QUIET = {"REPUT_LOG_LEVEL": "warning"}
 ASYNC_FLUSH = {"flushDiskType": "ASYNC_FLUSH", "transientStorePoolEnable": "false", "diskMaxUsedSpaceRatio": 99}
@@ -81,7 +82,7 @@ class Row:
         metrics: its lines.
     """
 
-    number: ClassVar[int]
+    number: ClassVar[RowId]
     title: ClassVar[str]
     what: ClassVar[str]
     metrics: tuple[Metric, ...] = ()

@@ -21,6 +21,7 @@ class Sizes:
         log_bytes: of the log that is rebuilt.
         log_file_bytes: of one of its files.
         restart_log_bytes: sizes over which a restart with fresh checkpoints must be flat.
+        pipeline_log_bytes: logs over which the pipeline's jobs must grow in line.
         growth_counts: messages of the growing store; the largest also serves the queries.
         index_slot_count: of index files in kept stores.
         index_entry_count: the same.
@@ -38,6 +39,7 @@ class Sizes:
     log_file_bytes: int
     restart_log_bytes: tuple[int, ...]
     growth_counts: tuple[int, ...]
+    pipeline_log_bytes: tuple[int, ...] = (GIB // 2, GIB, 2 * GIB, 4 * GIB)
     index_slot_count: int = 5_000_000
     index_entry_count: int = 20_000_000
 
@@ -55,6 +57,7 @@ TINY = Sizes(
     log_file_bytes=MIB,
     restart_log_bytes=(MIB, 2 * MIB),
     growth_counts=(100, 1_000, 3_000),
+    pipeline_log_bytes=(MIB, 2 * MIB),
     index_slot_count=1_000,
     index_entry_count=10_000,
 )

@@ -7,8 +7,13 @@ RocketMQ's system flag: bit 0 says that the body is compressed; bits 8 to 10 say
 import base64
 import dataclasses
 import json
+import pathlib
 import re
 import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from cli.exits import usage_error
 
 COMPRESSED_BIT = 0x1
 COMPRESSION_BITS = 0x700
@@ -56,6 +61,28 @@ def inflate(stored: bytes, sys_flag: int) -> Body:
     if not inflater.eof:
         return Body(stored, compression, f"cut short, or inflates to over {INFLATED_BYTES_MAX} bytes; shown as stored")
     return Body(content, compression)
+
+
+def save_bodies(messages: Sequence[Any], directory: pathlib.Path) -> list[pathlib.Path]:
+    """Write each message's body, inflated as far as possible, to `OFFSET_MSG_ID.body` in a directory; the files.
+
+    Raises:
+        CliError: the directory or a file cannot be written.
+    """
+    paths = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for message in messages:
+            if not re.fullmatch(r"[0-9A-Fa-f]{1,64}", message.offset_msg_id):
+                usage_error(
+                    f"the gateway gave {message.offset_msg_id!r} as an offsetMsgId, which can be no file's name"
+                )
+            path = directory / f"{message.offset_msg_id}.body"
+            path.write_bytes(inflate(message.body, message.sys_flag).content)
+            paths.append(path)
+    except OSError as error:
+        usage_error(f"{error.filename} cannot be written: {error.strerror}")
+    return paths
 
 
 def show_body(content: bytes, wanted: str, binary_form: str = "hex", charset: str = "utf-8") -> ShownBody:

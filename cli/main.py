@@ -13,6 +13,8 @@ from cli.exits import CliError, Exit, show_error
 # Where each verb is: module and function.
 VERBS = {
     "serve": ("cli.serve", "serve"),
+    "find": ("cli.query", "find"),
+    "search": ("cli.search", "search"),
     "queryMsgByKey": ("cli.query", "query_msg_by_key"),
     "queryMsgById": ("cli.query", "query_msg_by_id"),
     "queryMsgByUniqueKey": ("cli.query", "query_msg_by_unique_key"),
@@ -51,6 +53,13 @@ def version() -> str:
         return str(tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]["version"])
 
 
+def _needed_verbs(typed: Sequence[str]) -> tuple[Iterable[str], Iterable[str]]:
+    """The verbs, and those of `pipeline`, whose modules a line needs: help and a wrong verb need all of their kind."""
+    if typed[:1] == ["pipeline"]:
+        return (), typed[1:2] if typed[1:2] and typed[1] in PIPELINE_VERBS else PIPELINE_VERBS
+    return typed[:1] if typed[:1] and typed[0] in VERBS else VERBS, ()
+
+
 def _build_app(verbs: Iterable[str], pipeline_verbs: Iterable[str]) -> Any:
     """The command with these verbs; only their modules are loaded."""
     import importlib
@@ -62,7 +71,6 @@ def _build_app(verbs: Iterable[str], pipeline_verbs: Iterable[str]) -> Any:
         help="The RocketMQ message store as gRPC services. Exit codes: 0 found, 1 nothing found, 2 usage, 3 partial, "
         "4 unavailable.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -124,15 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # a terminal without a character must not end the answer
     try:
-        # Help and a wrong verb need all of them.
-        verbs: Iterable[str] = VERBS
-        pipeline_verbs: Iterable[str] = PIPELINE_VERBS
-        if arguments and arguments[0] in VERBS:
-            verbs, pipeline_verbs = arguments[:1], ()
-        elif len(arguments) > 1 and arguments[0] == "pipeline":
-            verbs = ()
-            pipeline_verbs = arguments[1:2] if arguments[1] in PIPELINE_VERBS else PIPELINE_VERBS
-        _build_app(verbs, pipeline_verbs)(arguments, prog_name="reput")
+        # A shell that completes a line gives it in the environment.
+        typed = arguments or os.environ.get("COMP_WORDS", "").split()[1:]
+        _build_app(*_needed_verbs(typed))(arguments, prog_name="reput")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FOUND
     return Exit.FOUND

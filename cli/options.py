@@ -1,6 +1,7 @@
 """Flags that several verbs share."""
 
 import enum
+import pathlib
 from typing import Annotated
 
 import typer
@@ -32,6 +33,12 @@ Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds th
 Output = Annotated[OutputFormat, typer.Option("--output", "-O", "-o", help="How to print the answer.")]
 OutputOnly = Annotated[OutputFormat | None, typer.Option("--output", "-O", help="How to print the answer.")]
 Body = Annotated[BodyFormat, typer.Option("--body", help="How to show bodies; auto: text where it is text.")]
+Save = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--save", metavar="DIR", help="Also write each body, inflated, to a file there named by its offsetMsgId."
+    ),
+]
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic name.")]
 NameServer = Annotated[
     str | None, typer.Option("--namesrvAddr", "-n", help="As in mqadmin; not needed here and ignored.")

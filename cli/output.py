@@ -48,7 +48,16 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def print_message_table(rows: Sequence[Mapping[str, object]]) -> None:
     """Several messages, a line each."""
-    columns = ["store_time", "queue_id", "queue_offset", "unique_key", "offset_msg_id", "tags", "keys"]
+    columns = [
+        *(["matched_by", "topic"] if rows and "matched_by" in rows[0] else []),
+        "store_time",
+        "queue_id",
+        "queue_offset",
+        "unique_key",
+        "offset_msg_id",
+        "tags",
+        "keys",
+    ]
     print_table(
         [*columns, "body", "body_format"],
         [[*[row[column] for column in columns], row["body"], _form(row)] for row in rows],

@@ -1,7 +1,8 @@
 """mqadmin's four query verbs, with mqadmin's flags."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,39 @@ MESSAGES_DEFAULT = 64
 TIMEOUT_SECONDS = 30.0
 
 
+def find(
+    *,
+    text: Annotated[str, typer.Argument(help="Any id or key, whole.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only in this topic.")] = "",
+    begin: Annotated[str | None, typer.Option("--begin", "-b", help="Stored at or after this.")] = None,
+    end: Annotated[str | None, typer.Option("--end", "-e", help="Stored at or before this.")] = None,
+    max_messages: Annotated[
+        int, typer.Option("--maxNum", "-m", min=1, max=PAGE_SIZE_MAX, help="At most so many.")
+    ] = MESSAGES_DEFAULT,
+    output: options.Output = OutputFormat.TABLE,
+    body: options.Body = BodyFormat.AUTO,
+    save: options.Save = None,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Find messages by an offsetMsgId, a unique key or a business key: whichever it is, in all topics.
+
+    Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
+    """
+    from cli.client import gateway
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+
+    request = pb.FindMessageRequest(text=text, topic=topic, page_size=max_messages)
+    _set_window(request, begin, end)
+    with gateway(address) as stub:
+        answer = stub.FindMessage(request, timeout=timeout)
+        messages = [_with_body(stub, match.message, timeout) for match in answer.matches]
+    matched_by = [pb.MatchedBy.Name(match.matched_by).removeprefix("MATCHED_BY_").lower() for match in answer.matches]
+    return _print_found(
+        messages, answer.completeness, output, body, save, details=len(messages) == 1, extra={"matched_by": matched_by}
+    )
+
+
 def query_msg_by_key(
     *,
     topic: options.Topic,
@@ -26,6 +60,7 @@ def query_msg_by_key(
     cluster: options.Cluster = None,
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
+    save: options.Save = None,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -33,24 +68,16 @@ def query_msg_by_key(
 
     Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
     """
-    from google.protobuf.timestamp_pb2 import Timestamp
-
     from cli.client import gateway
-    from cli.times import parse_limit
     from reput.gateway.v1 import gateway_service_pb2 as pb
 
     options.note_ignored(name_server, cluster)
-    now_millis = time.time_ns() // 1_000_000
     request = pb.QueryMessageByKeyRequest(topic=topic, key=key)
-    for field, text in (("begin_time", begin), ("end_time", end)):
-        millis = parse_limit(text, now_millis, is_end=field == "end_time")
-        if millis is not None:
-            moment = Timestamp(seconds=millis // 1000, nanos=millis % 1000 * 1_000_000)
-            getattr(request, field).CopyFrom(moment)
+    _set_window(request, begin, end)
     with gateway(address) as stub:
         pages = _Pages(lambda page: stub.QueryMessageByKey(page, timeout=timeout), request, max_messages)
         messages = [_with_body(stub, message, timeout) for message in pages]
-    return _print_found(messages, pages.completeness, output, body, details=False)
+    return _print_found(messages, pages.completeness, output, body, save, details=False)
 
 
 def query_msg_by_id(
@@ -63,6 +90,7 @@ def query_msg_by_id(
     charset: options.Charset = "utf-8",
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
+    save: options.Save = None,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -75,7 +103,7 @@ def query_msg_by_id(
     request = pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id, topic=topic, broker_name=broker_name)
     with gateway(address) as stub:
         message = _with_body(stub, stub.QueryMessageById(request, timeout=timeout).message, timeout)
-    return _print_found([message], _complete(), output, body, details=True, charset=charset)
+    return _print_found([message], _complete(), output, body, save, details=True, charset=charset)
 
 
 def query_msg_by_unique_key(
@@ -87,6 +115,7 @@ def query_msg_by_unique_key(
     cluster: options.Cluster = None,
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
+    save: options.Save = None,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -103,7 +132,7 @@ def query_msg_by_unique_key(
         messages = [_with_body(stub, message, timeout) for message in pages]
     if pages.completeness == _truncated() and not show_all:
         note("there may be more copies: -a shows all")
-    return _print_found(messages, pages.completeness, output, body, details=True)
+    return _print_found(messages, pages.completeness, output, body, save, details=True)
 
 
 def query_msg_by_offset(
@@ -121,6 +150,7 @@ def query_msg_by_offset(
     charset: options.Charset = "utf-8",
     output: options.OutputOnly = None,
     body: options.Body = BodyFormat.AUTO,
+    save: options.Save = None,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -157,7 +187,7 @@ def query_msg_by_offset(
         warn(f"nothing at queue offset {queue_offset}: the queue holds [{answer.min_offset}, {answer.max_offset})")
     details = max_messages == 1
     chosen = output or named_output or OutputFormat.TABLE
-    return _print_found(messages, answer.completeness, chosen, body, details=details, charset=charset)
+    return _print_found(messages, answer.completeness, chosen, body, save, details=details, charset=charset)
 
 
 def read_offset_and_format(values: list[str]) -> tuple[int, OutputFormat | None]:
@@ -223,6 +253,19 @@ class _Pages:
             self.completeness = message_pb2.COMPLETENESS_TRUNCATED
 
 
+def _set_window(request: Any, begin: str | None, end: str | None) -> None:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+    from cli.times import parse_limit
+
+    now_millis = time.time_ns() // 1_000_000
+    for field, text in (("begin_time", begin), ("end_time", end)):
+        millis = parse_limit(text, now_millis, is_end=field == "end_time")
+        if millis is not None:
+            moment = Timestamp(seconds=millis // 1000, nanos=millis % 1000 * 1_000_000)
+            getattr(request, field).CopyFrom(moment)
+
+
 def _complete() -> Any:
     from reput.message.v1 import message_pb2
 
@@ -260,17 +303,28 @@ def _print_found(
     completeness: Any,
     output: OutputFormat,
     body: BodyFormat,
+    save: Path | None,
     *,
     details: bool,
     charset: str = "utf-8",
+    extra: Mapping[str, Sequence[object]] | None = None,
 ) -> Exit:
-    """Print the messages and say by the exit code what they are worth."""
+    """Print the messages, with further columns before their own, and say by the exit code what they are worth."""
     from cli import output as printing
     from cli.rows import message_row
     from reput.message.v1 import message_pb2
 
     binary_form = "hex" if output is OutputFormat.TABLE else "base64"
-    rows = [message_row(message, body.value, binary_form, charset) for message in messages]
+    rows = [
+        {name: values[index] for name, values in (extra or {}).items()}
+        | message_row(message, body.value, binary_form, charset)
+        for index, message in enumerate(messages)
+    ]
+    if save is not None:
+        from cli.bodies import save_bodies
+
+        for row, path in zip(rows, save_bodies(messages, save), strict=True):
+            row["body_file"] = str(path)
     name = message_pb2.Completeness.Name(completeness).removeprefix("COMPLETENESS_")
     if output is OutputFormat.JSON:
         printing.print_json({"messages": rows, "completeness": name})

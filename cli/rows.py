@@ -46,6 +46,8 @@ def message_row(
     }
     if body.note:
         row["body_note"] = body.note
+    if message.source:
+        row["source"] = message_pb2.MessageSource.Name(message.source).removeprefix("MESSAGE_SOURCE_").lower()
     return row
 
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from store.errors import DeadlineExceededError
 
+# Of the time that is left, what one shard of several may take: the rest is for saying what the others found.
+SHARD_SHARE = 0.75
+
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
@@ -34,6 +37,16 @@ class Deadline:
                 "The deadline passed before the answer was ready: allow more time or ask for less."
             )
         return remaining
+
+    def for_one_of(self, shard_count: int) -> "Deadline":
+        """The deadline for each of so many shards that are asked at once: one that stands still must not cost the answer.
+
+        A single shard has all the time.
+        """
+        if shard_count < 2:
+            return self
+        now = self.clock()
+        return Deadline(now + (self.at_seconds - now) * SHARD_SHARE, self.allowed_seconds, self.clock)
 
     def is_near(self) -> bool:
         """Whether under a fifth of the time is left: an answer of several rounds should end with what it has."""

@@ -1,7 +1,7 @@
 """Asking several shards at once: one shard is asked on the caller's thread, more on a shared pool."""
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from store.errors import StoreError
@@ -32,6 +32,10 @@ class FanOut:
         first, *others = items
         futures = [self._pool.submit(ask_one, item) for item in others]
         return [ask_one(first), *(future.result() for future in futures)]
+
+    def start(self, call: Callable[[], Answer]) -> "Future[Answer]":
+        """Calls it on the pool, for a caller that waits for something else, too; it must ask nothing of the pool itself."""
+        return self._pool.submit(call)
 
     def close(self) -> None:
         """Take no more calls; those under way end."""

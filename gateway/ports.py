@@ -22,7 +22,7 @@ class FoundRecord:
 
     `head_size_bytes` is what it adds to an answer without its body. `body_size_bytes` is the body's size, or an upper
     bound of it when `body_omitted` says that the reader left it out. `payload` is what the answer will show; queries
-    never look inside.
+    never look inside. `is_archived` says that it came from the shard's archive: its log has dropped it.
     """
 
     topic: str
@@ -37,6 +37,7 @@ class FoundRecord:
     body_size_bytes: int
     body_omitted: bool
     payload: object
+    is_archived: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,16 @@ class BuildProgress:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Records whose key has the hash asked for, offsets strictly falling; `more` when there are others below."""
+    """Records whose key has the hash asked for, offsets strictly falling; `more` when there are others below.
+
+    `problem` says why some may be missing although the rest was found.
+    """
 
     commit_log_offsets: tuple[int, ...]
     more: bool
     progress: BuildProgress
     damaged_chain_count: int = 0
+    problem: StoreError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +81,26 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One position of a queue and the record there."""
+    """One position of a queue and the record there; `tags_code` is what its queue unit says, None where none does."""
 
     queue_offset: int
     commit_log_offset: int
     record_size_bytes: int
+    tags_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStretch:
-    """Units in queue order, empty when out of range, and the queue's range."""
+    """Units in queue order, empty when out of range, and the queue's range.
+
+    `problem` says why some of the units asked for may be missing although the rest was found.
+    """
 
     units: tuple[Unit, ...]
     min_offset: int
     max_offset: int
     progress: BuildProgress
+    problem: StoreError | None = None
 
 
 class Boundary(Enum):
@@ -192,6 +202,9 @@ class TopicCatalog(Protocol):
     def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
         """Number of queues by topic name, for every configured topic."""
 
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        """Queues that a topic gets which its first message makes; 0 when topics are made by hand."""
+
 
 class StatusReader(Protocol):
     """Asks a shard's services how they are."""
@@ -200,9 +213,16 @@ class StatusReader(Protocol):
         """One row for each service; a service that does not answer has its error in the row."""
 
 
+class Archive(Protocol):
+    """Knows what of a shard's archive cannot be had; its messages come through the other ports."""
+
+    def problem(self) -> StoreError | None:
+        """Why messages may be missing that the log has dropped; None when all is well."""
+
+
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One CommitLog with its queues and indexes."""
+    """One CommitLog with its queues and indexes, and what it has dropped where there is an archive."""
 
     broker_name: str
     records: RecordReader
@@ -210,3 +230,4 @@ class Shard:
     keys: KeyLocator
     topics: TopicCatalog
     services: StatusReader
+    archive: Archive | None = None

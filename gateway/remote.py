@@ -24,8 +24,9 @@ from reput.message.v1 import message_pb2
 from services.clients.commitlog import CommitLogClient
 from services.clients.consumequeue import ConsumeQueueClient
 from services.clients.index import IndexClient
-from services.convert import timestamp_to_millis
+from services.convert import stored_message, timestamp_to_millis
 from store.errors import StoreError
+from store.format.record import Record
 
 # A message's own tag and length in an answer, and its body's.
 FIELD_OVERHEAD_BYTES = 16
@@ -51,6 +52,11 @@ def found_record(message: message_pb2.StoredMessage) -> FoundRecord:
     )
 
 
+def found_stored(broker_name: str, record: Record, omit_body: bool) -> FoundRecord:
+    """The same around a record that was read here, in the public form that the shard's service gives it."""
+    return found_record(stored_message(record, broker_name, omit_body=omit_body))
+
+
 class RemoteRecords:
     """RecordReader and TopicCatalog over a commitlog service."""
 
@@ -72,8 +78,13 @@ class RemoteRecords:
 
     def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
         """See the port."""
-        topics = self._client.list_topics(timeout_seconds=deadline.remaining_seconds())
-        return {topic.topic: max(topic.write_queue_count, topic.read_queue_count) for topic in topics}
+        response = self._client.list_topics(timeout_seconds=deadline.remaining_seconds())
+        return {topic.topic: max(topic.write_queue_count, topic.read_queue_count) for topic in response.topics}
+
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        """See the port."""
+        response = self._client.list_topics(timeout_seconds=deadline.remaining_seconds())
+        return int(response.new_topic_queue_count)
 
 
 class RemoteQueues:
@@ -94,7 +105,10 @@ class RemoteQueues:
         answer = self._client.get_units(
             topic, queue_id, queue_offset, unit_count_max, timeout_seconds=deadline.remaining_seconds()
         )
-        units = (Unit(unit.queue_offset, unit.commit_log_offset, unit.record_size_bytes) for unit in answer.units)
+        units = (
+            Unit(unit.queue_offset, unit.commit_log_offset, unit.record_size_bytes, unit.tags_code)
+            for unit in answer.units
+        )
         progress = BuildProgress(answer.next_offset, answer.log_end_offset, answer.catching_up)
         return QueueStretch(tuple(units), answer.min_offset, answer.max_offset, progress)
 

@@ -1,5 +1,6 @@
 """GatewayService: the RPCs, each read, asked of the queries and answered; appends take their own way (append_forwarder.py)."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
@@ -12,25 +13,35 @@ from gateway.deadline import Deadline
 from gateway.limits import BODY_CHUNK_BYTES
 from gateway.page import PageEntry
 from gateway.page_token import PageTokens
-from gateway.ports import Boundary, ServiceStatus, Shard
+from gateway.ports import Boundary, FoundRecord, ServiceStatus, Shard
 from gateway.queries.by_key import query_by_key
 from gateway.queries.by_offset_msg_id import find_record, query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
+from gateway.queries.find_message import find_message
 from gateway.queries.list_topics import list_topics
+from gateway.queries.search_messages import search_messages
 from gateway.queries.search_offset import search_offset
+from gateway.search.budgets import Budgets
+from gateway.search.cancellation import Cancellation
+from gateway.search.cel_sandbox import CelSandbox
+from gateway.search.filter import Conditions, hex_needle
+from gateway.search.message_view import MessageView
+from gateway.search.question import OffsetWindow, SearchQuestion
 from gateway.shards import Shards
 from gateway.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
-from services.convert import millis_to_timestamp
+from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.deadline import remaining_seconds
 from services.raw_handlers import add_with_raw
 from services.status import to_status
-from store.errors import InvalidArgumentError, StoreError
+from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
 
 QUERY_SECONDS_DEFAULT = 30.0
+# A search may take seconds, the other queries of the same threads milliseconds; and each holds a few MiB.
+SEARCH_COUNT_MAX = 4
 BOUNDARIES = {
     pb.BOUNDARY_UNSPECIFIED: Boundary.LOWER,
     pb.BOUNDARY_LOWER: Boundary.LOWER,
@@ -44,11 +55,14 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
     Args:
         shards: the shards.
         tokens: what seals page tokens.
+        sandbox: where searches evaluate their expressions; an own one when absent.
     """
 
-    def __init__(self, shards: Shards, tokens: PageTokens) -> None:
+    def __init__(self, shards: Shards, tokens: PageTokens, sandbox: CelSandbox | None = None) -> None:
         self._shards = shards
         self._tokens = tokens
+        self._sandbox = sandbox or CelSandbox()
+        self._search_places = threading.BoundedSemaphore(SEARCH_COUNT_MAX)
 
     def QueryMessageByKey(
         self, request: pb.QueryMessageByKeyRequest, context: grpc.ServicerContext
@@ -127,6 +141,85 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
             shards=[_shard_outcome(answer.outcome)],
         )
 
+    def FindMessage(self, request: pb.FindMessageRequest, context: grpc.ServicerContext) -> pb.FindMessageResponse:
+        """See the proto."""
+        window = TimeWindow(
+            _millis(request, "begin_time", millis_at_or_after), _millis(request, "end_time", millis_at_or_before)
+        )
+        answer = find_message(
+            self._shards,
+            request.text,
+            request.topic,
+            window,
+            page_size_asked=request.page_size,
+            deadline=_deadline(context),
+        )
+        return pb.FindMessageResponse(
+            matches=[
+                pb.FindMessageResponse.Match(message=_message(entry), matched_by=matched_by.value)
+                for entry, matched_by in answer.entries
+            ],
+            completeness=_completeness(answer.completeness),
+            shards=map(_shard_outcome, answer.outcomes),
+            topic_count=answer.topic_count,
+            begin_time=_timestamp(window.begin_millis),
+            end_time=_timestamp(window.end_millis),
+        )
+
+    def SearchMessages(
+        self, request: pb.SearchMessagesRequest, context: grpc.ServicerContext
+    ) -> pb.SearchMessagesResponse:
+        """See the proto."""
+        deadline = _deadline(context)
+        question = _search_question(request)
+        budgets = Budgets(request.max_records, request.max_bytes, request.max_millis)
+        cancellation = Cancellation()
+        if not self._search_places.acquire(blocking=False):
+            raise ResourceBusyError(
+                f"{SEARCH_COUNT_MAX} searches run, the most that this service takes: try again.",
+                countMax=SEARCH_COUNT_MAX,
+            )
+        try:
+            if not context.add_callback(cancellation.cancel):
+                cancellation.cancel()
+            answer = search_messages(
+                self._shards,
+                self._tokens,
+                self._sandbox,
+                question,
+                budgets,
+                page_size_asked=request.page_size,
+                page_token=request.page_token,
+                view_of=_view,
+                cancellation=cancellation,
+                deadline=deadline,
+            )
+        finally:
+            self._search_places.release()
+        return pb.SearchMessagesResponse(
+            messages=map(_message, answer.entries),
+            next_page_token=answer.next_page_token,
+            completeness=_completeness(answer.completeness),
+            shards=map(_shard_outcome, answer.outcomes),
+            scanned_ranges=[
+                pb.SearchMessagesResponse.ScannedRange(
+                    broker_name=scanned.broker_name,
+                    queue_id=scanned.queue_id,
+                    begin_offset=scanned.begin_offset,
+                    end_offset=scanned.end_offset,
+                )
+                for scanned in answer.scanned_ranges
+            ],
+            stop=pb.SearchStop.ValueType(answer.stop.value),
+            scanned_record_count=answer.scanned_record_count,
+            scanned_bytes=answer.scanned_bytes,
+            unreadable_count=answer.unreadable_count,
+            cel_error_count=answer.cel_error_count,
+            cel_error=answer.cel_error,
+            begin_time=_timestamp(question.times.begin_millis),
+            end_time=_timestamp(question.times.end_millis),
+        )
+
     def DownloadBody(
         self, request: pb.DownloadBodyRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.DownloadBodyResponse]:
@@ -199,7 +292,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         return response
 
 
-def add_to_server(servicer: GatewayServicer, forwarder: AppendForwarder, server: grpc.Server) -> None:
+def add_to_server(servicer: GatewayServicer, server: grpc.Server, forwarder: AppendForwarder) -> None:
     """Serve the queries by the generated handlers and the appends by the forwarder's.
 
     The generated ones must not get to the server for an append: they would be asked first, and decode every message.
@@ -212,7 +305,7 @@ def _deadline(context: grpc.ServicerContext) -> Deadline:
 
 
 def _millis(
-    request: pb.QueryMessageByKeyRequest | pb.SearchOffsetRequest,
+    request: pb.QueryMessageByKeyRequest | pb.FindMessageRequest | pb.SearchMessagesRequest | pb.SearchOffsetRequest,
     field: str,
     to_millis: Callable[[int, int, str], int],
 ) -> int | None:
@@ -220,6 +313,53 @@ def _millis(
         return None
     time: Timestamp = getattr(request, field)
     return to_millis(time.seconds, time.nanos, field)
+
+
+def _search_question(request: pb.SearchMessagesRequest) -> SearchQuestion:
+    if request.order not in pb.SearchOrder.values():
+        raise InvalidArgumentError(f"order {request.order} is no SearchOrder.", field="order")
+    properties = {row.name: row.value if row.HasField("value") else None for row in request.properties}
+    if len(properties) < len(request.properties):
+        raise InvalidArgumentError("a property is asked for twice: `cel` can say more.", field="properties")
+    needle = hex_needle(request.body_hex) if request.HasField("body_hex") else request.body_text.encode()
+
+    def number(field: str) -> int | None:
+        return getattr(request, field) if request.HasField(field) else None
+
+    return SearchQuestion(
+        topic=request.topic,
+        broker_name=request.broker_name,
+        queue_id=number("queue_id"),
+        offsets=OffsetWindow(number("begin_queue_offset"), number("end_queue_offset")),
+        times=TimeWindow(
+            _millis(request, "begin_time", millis_at_or_after), _millis(request, "end_time", millis_at_or_before)
+        ),
+        newest_first=request.order == pb.SEARCH_ORDER_NEWEST_FIRST,
+        conditions=Conditions(frozenset(request.tags), properties, needle, request.cel),
+    )
+
+
+def _view(record: FoundRecord) -> MessageView:
+    message = _payload(record.payload)
+    return MessageView(
+        topic=message.topic,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        commit_log_offset=message.commit_log_offset,
+        store_size_bytes=message.store_size_bytes,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_time_millis=timestamp_to_millis(message.born_time, "born_time"),
+        born_host=message.born_host,
+        store_time_millis=record.store_time_millis,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+        tags=message.tags,
+        keys=record.keys,
+        unique_key=message.unique_key,
+        properties=message.properties,
+        body=message.body,
+    )
 
 
 def _timestamp(time_millis: int | None) -> Timestamp | None:
@@ -235,6 +375,7 @@ def _message(entry: PageEntry) -> message_pb2.StoredMessage:
     """The message to show, under the name that the gateway knows its shard by."""
     message = _payload(entry.record.payload)
     message.broker_name = entry.broker_name
+    message.source = message_pb2.MESSAGE_SOURCE_ARCHIVE if entry.record.is_archived else message_pb2.MESSAGE_SOURCE_LIVE
     if entry.body_omitted:
         message.ClearField("body")
         message.body_omitted = True

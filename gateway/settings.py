@@ -1,6 +1,7 @@
 """The gateway's settings."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pydantic
 
@@ -28,6 +29,8 @@ class GatewaySettings(ServiceSettings):
         shards: `name=commitlog,consumequeue,index;...`, for several shards (or one).
         page_token_secret: what page tokens are sealed with. The default is public, which is enough against mistakes;
             set one where clients must not be able to make tokens up. The same on every gateway of the same clients.
+        archive: what `reput pipeline archive` has written of these shards; None: none. Answers go on in it where the
+            log ends at its front.
     """
 
     address: str = "127.0.0.1:8081"
@@ -37,6 +40,7 @@ class GatewaySettings(ServiceSettings):
     index_target: str = "127.0.0.1:8084"
     shards: str = ""
     page_token_secret: str = pydantic.Field("reput", min_length=1)
+    archive: Path | None = None
 
     @pydantic.field_validator("shards")
     @classmethod

@@ -6,12 +6,18 @@ spark = pipeline.session()
 spark.read.format("commitlog").load("store").groupBy("topic").count().show()
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["session"]
+
+if not os.path.isfile(__file__):  # from the zip that executors were given
+    from pipeline.ship import live_outside_zip
+
+    live_outside_zip(__file__, __path__)
 
 
 def session(**conf: Any) -> "SparkSession":

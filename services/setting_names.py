@@ -162,6 +162,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Seals page tokens; the same on every gateway of the same clients.",
         secret=True,
     ),
+    Setting("gateway", "archive", "", "", "Archive of the shards, a directory; empty: none. Needs pyarrow."),
 )
 BY_ENVIRONMENT_NAME = {setting.environment_name: setting for setting in SETTINGS}
 

@@ -43,7 +43,8 @@ def query_by_queue_offset(
 ) -> QueueAnswer:
     """Up to `max_messages_asked` messages; out of range is empty and goes on at the nearer end of the range.
 
-    It is TRUNCATED when the page was full by bytes first, PARTIAL when it ends where the queue is still being built.
+    It is TRUNCATED when the page was full by bytes first, PARTIAL when it ends where the queue is still being built, or
+    when the archive cannot give all that the log has dropped.
 
     Raises:
         InvalidArgumentError: by field.
@@ -67,8 +68,8 @@ def query_by_queue_offset(
         next_queue_offset = _next_after(queue_offset, stretch)
     # Queues are built in order: what was given has no holes, only its end can be too early.
     short = next_queue_offset >= stretch.max_offset and len(page.entries) < count_max
-    complete = not (short and stretch.progress.is_behind)
-    outcome = ShardOutcome(shard.broker_name, None, stretch.progress, complete)
+    complete = not (short and stretch.progress.is_behind) and stretch.problem is None
+    outcome = ShardOutcome(shard.broker_name, stretch.problem, stretch.progress, complete)
     cut = bool(stretch.units) and next_queue_offset <= stretch.units[-1].queue_offset
     return QueueAnswer(
         tuple(page.entries),

@@ -52,8 +52,10 @@ def list_topics(
     count_max = page_size(page_size_asked, "page_size")
     after = str(tokens.open(page_token, METHOD, {}).get(_AFTER, ""))
 
+    shard_deadline = deadline.for_one_of(len(shards))
+
     def ask(shard: Shard) -> list[QueueRange]:
-        return _queues_of(shard, after, deadline)
+        return _queues_of(shard, after, shard_deadline)
 
     answers = shards.fan_out.ask(shards, ask)
     outcomes = []
@@ -62,10 +64,11 @@ def list_topics(
         if isinstance(answer, StoreError):
             outcomes.append(ShardOutcome(shard.broker_name, answer, complete=False))
             continue
-        outcomes.append(ShardOutcome(shard.broker_name))
+        problem = shard.archive.problem() if shard.archive is not None else None
+        outcomes.append(ShardOutcome(shard.broker_name, problem, complete=problem is None))
         for queue in answer:
             queues_by_topic.setdefault(queue.topic, []).append((shard.broker_name, queue))
-    if all(outcome.error is not None for outcome in outcomes):
+    if all(isinstance(answer, StoreError) for answer in answers):
         raise_first_error(outcomes)
     rows = [TopicRow(topic, tuple(queues)) for topic, queues in sorted(queues_by_topic.items())]
     page = _first_rows(rows, count_max)

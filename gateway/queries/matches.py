@@ -40,7 +40,7 @@ class MatchStream:
         question: what to look for.
         page: the page to be filled; bounds what is read ahead.
         cursor: only records that start below this byte count; None: all.
-        deadline: the caller's.
+        deadline: until when; may be moved between two calls.
     """
 
     def __init__(self, shard: Shard, question: KeyQuestion, page: Page, cursor: int | None, deadline: Deadline) -> None:
@@ -48,7 +48,7 @@ class MatchStream:
         self.cursor = cursor
         self._question = question
         self._page = page
-        self._deadline = deadline
+        self.deadline = deadline
         self._candidates: deque[int] = deque()
         self._more_candidates = cursor != EXHAUSTED_CURSOR
         self._below: int | None = cursor
@@ -138,7 +138,7 @@ class MatchStream:
         """Ask the index for the next candidates; False at its end, or when this call has done enough."""
         if not self._more_candidates or self._rounds >= CANDIDATE_ROUNDS_MAX:
             return False
-        if self._rounds and self._deadline.is_near():
+        if self._rounds and self.deadline.is_near():
             return False
         # One more than is missing: so the end is seen without another round.
         count = self._page.missing_count + 1
@@ -152,10 +152,13 @@ class MatchStream:
             question.window,
             below_offset=self._below,
             count_max=min(count, PAGE_SIZE_MAX),
-            deadline=self._deadline,
+            deadline=self.deadline,
         )
         self._progress = found.progress
         self._lossy = self._lossy or found.damaged_chain_count > 0
+        if found.problem is not None:
+            self._lossy = True
+            self._error = found.problem
         self._candidates.extend(found.commit_log_offsets)
         if found.commit_log_offsets:
             self._below = found.commit_log_offsets[-1]
@@ -167,7 +170,7 @@ class MatchStream:
         count = max(self._page.missing_count, CANDIDATE_ROUND_COUNT if self._loads else 1)
         self._loads += 1
         offsets = [self._candidates[index] for index in range(min(count, len(self._candidates), PAGE_SIZE_MAX))]
-        outcomes = self.shard.records.get_many(offsets, max(self._page.free_bytes, 1), self._deadline)
+        outcomes = self.shard.records.get_many(offsets, max(self._page.free_bytes, 1), self.deadline)
         assert outcomes, "a reader that answers nothing would be asked for ever"
         self._first_of_load = offsets[0]
         for outcome in outcomes:
@@ -195,8 +198,11 @@ def merge_matches(
         StoreError: when every shard failed; otherwise a failed shard is in the outcomes.
     """
     page = Page(page_size)
-    streams = [MatchStream(shard, question, page, cursors.get(shard.broker_name), deadline) for shard in shards]
+    first = deadline.for_one_of(len(shards))
+    streams = [MatchStream(shard, question, page, cursors.get(shard.broker_name), first) for shard in shards]
     shards.fan_out.ask(streams, MatchStream.advance)
+    for stream in streams:
+        stream.deadline = deadline
     while page.missing_count > 0 and all(stream.head or stream.ended for stream in streams):
         newest = max((stream for stream in streams if stream.head), key=_newness, default=None)
         if newest is None or newest.head is None or not page.add(newest.shard.broker_name, newest.head):

@@ -142,15 +142,16 @@ class QueueAudit:
         """See `log_audit.Observer`."""
         self._lost.append((begin_offset, end_offset))
 
-    def finish(self, log_end_offset: int) -> None:
+    def finish(self, log_end_offset: int, only: set[QueueId] | None = None) -> None:
         """Looks at what no record has spoken for, and tells the findings.
 
         Args:
             log_end_offset: where the log ends (bytes).
+            only: these queues and nothing else in `consumequeue/`; None for everything.
         """
         self._compare_all()
         present = set(list_queue_ids(self._fs, self._root))
-        for queue_id in sorted(present | self._queues.keys()):
+        for queue_id in sorted(present | self._queues.keys() if only is None else only):
             queue = self._queues.get(queue_id)
             if queue is None:
                 queue = _Queue(self._units(*queue_id))
@@ -159,7 +160,8 @@ class QueueAudit:
             if queue.next >= 0:
                 self._check_behind(queue, queue.next, log_end_offset)
             self._tell(queue_id, queue)
-        tell_strangers(self._fs, Path(consume_queue_dir(str(self._root))), present, self._findings)
+        if only is None:
+            tell_strangers(self._fs, Path(consume_queue_dir(str(self._root))), present, self._findings)
 
     def _units(self, topic: str, queue_id: int) -> QueueUnits:
         directory = Path(queue_dir(str(self._root), topic, queue_id))

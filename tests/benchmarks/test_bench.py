@@ -104,8 +104,16 @@ def test_ctrl_c_ends_the_run(run: Any, tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "results" / "RESULTS.md").exists()
 
 
-@pytest.mark.parametrize("arguments", [["--rows", "13"], ["--rows", "x"], ["--rounds", "0"], ["--sides", "theirs"]])
+@pytest.mark.parametrize(
+    "arguments", [["--rows", "13"], ["--rows", "T99"], ["--rows", "x"], ["--rounds", "0"], ["--sides", "theirs"]]
+)
 def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         bench.main(arguments)
     assert stop.value.code == 2
+
+
+def test_rows_of_the_pipeline_are_named_with_a_letter() -> None:
+    assert bench._row_numbers("2, t1,T5") == (2, "T1", "T5")
+    assert bench._row_numbers("") == registry.NUMBERS
+    assert [registry.place(number) for number in registry.NUMBERS] == list(range(len(registry.NUMBERS)))

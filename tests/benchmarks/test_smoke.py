@@ -38,7 +38,7 @@ def _command_line(pid: int) -> str:
 @pytest.mark.timeout(600)
 def test_all_rows_run_on_our_side(tmp_path: pathlib.Path) -> None:
     results = _run(tmp_path, "--sides", "ours,echo")
-    assert sorted(results.rows) == list(registry.NUMBERS)
+    assert list(results.rows) == list(registry.NUMBERS)
     for number, result in results.rows.items():
         wanted = {metric.name for metric in registry.make(number, TINY).metrics if OURS in metric.sides}
         measured = {name for name, sides in result.rounds.items() if OURS in sides}
@@ -64,3 +64,13 @@ def test_batched_appends_run_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
 def test_rocketmq_rebuilds_the_same_files(tmp_path: pathlib.Path) -> None:
     results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "8")
     assert any("equal, byte for byte" in note for note in results.rows[8].notes), results.rows[8].notes
+
+
+@pytest.mark.bench
+@pytest.mark.rocketmq
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.timeout(900)
+def test_spark_rebuilds_rocketmqs_files_and_both_fill_an_index(tmp_path: pathlib.Path) -> None:
+    results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "T5,T6")
+    assert any("equal, byte for byte" in note for note in results.rows["T5"].notes), results.rows["T5"].notes
+    assert results.rows["T6"].rounds["keys into one index file"].keys() == {OURS, THEIRS}

@@ -62,6 +62,7 @@ class MemoryShard:
     damaged: dict[int, StoreError] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     catching_up: bool = False
+    new_topic_queues: int = 0
 
     def __post_init__(self) -> None:
         self._by_offset = {record.commit_log_offset: record for record in self.records}
@@ -171,6 +172,10 @@ class MemoryShard:
     def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
         self._called("queue_counts", deadline)
         return self.topics
+
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        self._called("new_topic_queue_count", deadline)
+        return self.new_topic_queues
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         self._called("statuses", deadline)

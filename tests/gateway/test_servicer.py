@@ -61,7 +61,7 @@ def serving(memory: MemoryShard, commitlog_address: str) -> Iterator[pb_grpc.Gat
     server = ServiceServer("gateway", ServiceSettings(address="127.0.0.1:0", worker_count=8))
     with grpc.insecure_channel(commitlog_address) as backend:
         forwarder = AppendForwarder([backend])
-        server.add(SERVICE_NAME, lambda served, grpc_server: add_to_server(served, forwarder, grpc_server), servicer)
+        server.add(SERVICE_NAME, lambda served, grpc_server: add_to_server(served, grpc_server, forwarder), servicer)
         ended = threading.Thread(target=server.serve_until_stopped)
         address = server.start()
         ended.start()

@@ -41,22 +41,33 @@ def why_unavailable() -> str | None:
 
 
 def classpath() -> str:
-    """Resolve the jars and compile the drivers, once; return the class path."""
-    listing = TOOLS / "classpath"
-    classes = TOOLS / "classes"
+    """Of RocketMQ and our drivers of it."""
+    return build_classpath(JAVA_SOURCES, TOOLS)
+
+
+def build_classpath(sources: pathlib.Path, home: pathlib.Path) -> str:
+    """Resolve the jars of a pom.xml and compile the drivers beside it, once; return the class path.
+
+    Args:
+        sources: where pom.xml and the drivers lie.
+        home: where what is made is kept.
+    """
+    listing = home / "classpath"
+    classes = home / "classes"
     if not listing.exists():
         classes.mkdir(parents=True, exist_ok=True)
-        fresh = TOOLS / "classpath.new"
+        fresh = home / "classpath.new"
         subprocess.run(
             [
-                *("mvn", "-q", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), "dependency:build-classpath"),
+                *("mvn", "-q", "-B", "-f", str(sources / "pom.xml"), "dependency:build-classpath"),
                 *(f"-Dmdep.outputFile={fresh}", "-Dmdep.includeScope=runtime"),
             ],
             check=True,
         )
         jars = fresh.read_text().strip()
-        sources = [str(path) for path in JAVA_SOURCES.glob("*.java")]
-        subprocess.run(["javac", "-nowarn", "-cp", jars, "-d", str(classes), *sources], check=True)
+        drivers = [str(path) for path in sources.glob("*.java")]
+        javac = ["javac", "-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(classes), *drivers]
+        subprocess.run(javac, check=True)
         fresh.rename(listing)
     return f"{classes}:{listing.read_text().strip()}"
 

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.gateway.rocketmq.test_official_client import send_by_official_client
 from tests.rocketmq import real_broker
 from tests.support.stack import new_message, running_stack
 
@@ -119,3 +120,23 @@ def test_a_real_broker_opens_our_store_and_mqadmin_finds_what_our_queries_find(t
             timeout=10,
         ).results[0]
         assert again.queue_offset > theirs[-1][3], "queue offsets go on behind what the broker appended"
+
+
+def test_mqadmin_finds_what_an_official_client_sent_to_our_gateway(tmp_path: pathlib.Path) -> None:
+    """RocketMQ's own gRPC contract: their client, our gateway, their broker on our store."""
+    store = tmp_path / "store"
+    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES)
+    settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
+    with running_stack(store, settings=settings) as stack:
+        receipts = send_by_official_client(stack.addresses["gateway"], "Official", 4)
+        stack.wait_until_built()
+    broker.start()
+    try:
+        for number, receipt in enumerate(receipts):
+            by_key = broker.mqadmin("queryMsgByKey", "-t", "Official", "-k", f"key-{number}")
+            assert re.search(rf"^{receipt['message_id']}\s+\d+\s+{receipt['offset']}\s*$", by_key, re.MULTILINE)
+        found = _fields(broker.mqadmin("queryMsgByUniqueKey", "-t", "Official", "-i", str(receipts[0]["message_id"])))
+        assert pathlib.Path(found["Message Body Path"]).read_bytes() == "body 0 你好".encode()
+        assert found["Tags"] == "[TagA]"
+    finally:
+        broker.stop()

@@ -56,6 +56,12 @@ class Stack:
         """What the services have printed so far."""
         return self.log_path.read_text()
 
+    def children(self) -> dict[str, int]:
+        """The services' process ids, by the name of their module."""
+        listed = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        commands = {int(pid): pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in listed}
+        return {words[words.index(b"-m") + 1].decode(): pid for pid, words in commands.items() if b"-m" in words}
+
     def wait_until_built(self, seconds: float = 30.0) -> None:
         """Return once queues and index hold everything that the log holds now."""
         deadline = time.monotonic() + seconds

@@ -281,5 +281,8 @@ class LocalPorts:
             for config in self._local.log.topics.all()
         }
 
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        return self._local.log.new_topic_queue_count
+
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         return [ServiceStatus(name, "local") for name in ("commitlog", "consumequeue", "index")]

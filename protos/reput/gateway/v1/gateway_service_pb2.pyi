@@ -19,6 +19,21 @@ class MatchedBy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MATCHED_BY_UNIQUE_KEY: _ClassVar[MatchedBy]
     MATCHED_BY_KEY: _ClassVar[MatchedBy]
 
+class SearchOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEARCH_ORDER_UNSPECIFIED: _ClassVar[SearchOrder]
+    SEARCH_ORDER_OLDEST_FIRST: _ClassVar[SearchOrder]
+    SEARCH_ORDER_NEWEST_FIRST: _ClassVar[SearchOrder]
+
+class SearchStop(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEARCH_STOP_UNSPECIFIED: _ClassVar[SearchStop]
+    SEARCH_STOP_END: _ClassVar[SearchStop]
+    SEARCH_STOP_PAGE: _ClassVar[SearchStop]
+    SEARCH_STOP_RECORDS: _ClassVar[SearchStop]
+    SEARCH_STOP_BYTES: _ClassVar[SearchStop]
+    SEARCH_STOP_TIME: _ClassVar[SearchStop]
+
 class Boundary(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BOUNDARY_UNSPECIFIED: _ClassVar[Boundary]
@@ -28,6 +43,15 @@ MATCHED_BY_UNSPECIFIED: MatchedBy
 MATCHED_BY_OFFSET_MSG_ID: MatchedBy
 MATCHED_BY_UNIQUE_KEY: MatchedBy
 MATCHED_BY_KEY: MatchedBy
+SEARCH_ORDER_UNSPECIFIED: SearchOrder
+SEARCH_ORDER_OLDEST_FIRST: SearchOrder
+SEARCH_ORDER_NEWEST_FIRST: SearchOrder
+SEARCH_STOP_UNSPECIFIED: SearchStop
+SEARCH_STOP_END: SearchStop
+SEARCH_STOP_PAGE: SearchStop
+SEARCH_STOP_RECORDS: SearchStop
+SEARCH_STOP_BYTES: SearchStop
+SEARCH_STOP_TIME: SearchStop
 BOUNDARY_UNSPECIFIED: Boundary
 BOUNDARY_LOWER: Boundary
 BOUNDARY_UPPER: Boundary
@@ -150,6 +174,94 @@ class FindMessageResponse(_message.Message):
     begin_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     def __init__(self, matches: _Optional[_Iterable[_Union[FindMessageResponse.Match, _Mapping]]] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., topic_count: _Optional[int] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class SearchMessagesRequest(_message.Message):
+    __slots__ = ("topic", "broker_name", "queue_id", "begin_queue_offset", "end_queue_offset", "begin_time", "end_time", "order", "tags", "properties", "body_text", "body_hex", "cel", "page_size", "page_token", "max_records", "max_bytes", "max_millis")
+    class Property(_message.Message):
+        __slots__ = ("name", "value")
+        NAME_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        name: str
+        value: str
+        def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    BODY_TEXT_FIELD_NUMBER: _ClassVar[int]
+    BODY_HEX_FIELD_NUMBER: _ClassVar[int]
+    CEL_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    broker_name: str
+    queue_id: int
+    begin_queue_offset: int
+    end_queue_offset: int
+    begin_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    order: SearchOrder
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    properties: _containers.RepeatedCompositeFieldContainer[SearchMessagesRequest.Property]
+    body_text: str
+    body_hex: str
+    cel: str
+    page_size: int
+    page_token: str
+    max_records: int
+    max_bytes: int
+    max_millis: int
+    def __init__(self, topic: _Optional[str] = ..., broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ..., begin_queue_offset: _Optional[int] = ..., end_queue_offset: _Optional[int] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[SearchOrder, str]] = ..., tags: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[SearchMessagesRequest.Property, _Mapping]]] = ..., body_text: _Optional[str] = ..., body_hex: _Optional[str] = ..., cel: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_millis: _Optional[int] = ...) -> None: ...
+
+class SearchMessagesResponse(_message.Message):
+    __slots__ = ("messages", "next_page_token", "completeness", "shards", "scanned_ranges", "stop", "scanned_record_count", "scanned_bytes", "unreadable_count", "cel_error_count", "cel_error", "begin_time", "end_time")
+    class ScannedRange(_message.Message):
+        __slots__ = ("broker_name", "queue_id", "begin_offset", "end_offset")
+        BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+        QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+        BEGIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        broker_name: str
+        queue_id: int
+        begin_offset: int
+        end_offset: int
+        def __init__(self, broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ..., begin_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_RANGES_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CEL_ERROR_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CEL_ERROR_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
+    next_page_token: str
+    completeness: _message_pb2.Completeness
+    shards: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
+    scanned_ranges: _containers.RepeatedCompositeFieldContainer[SearchMessagesResponse.ScannedRange]
+    stop: SearchStop
+    scanned_record_count: int
+    scanned_bytes: int
+    unreadable_count: int
+    cel_error_count: int
+    cel_error: str
+    begin_time: _timestamp_pb2.Timestamp
+    end_time: _timestamp_pb2.Timestamp
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., scanned_ranges: _Optional[_Iterable[_Union[SearchMessagesResponse.ScannedRange, _Mapping]]] = ..., stop: _Optional[_Union[SearchStop, str]] = ..., scanned_record_count: _Optional[int] = ..., scanned_bytes: _Optional[int] = ..., unreadable_count: _Optional[int] = ..., cel_error_count: _Optional[int] = ..., cel_error: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class QueryMessageByIdRequest(_message.Message):
     __slots__ = ("offset_msg_id", "topic", "broker_name")

@@ -70,6 +70,11 @@ class GatewayServiceStub:
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageRequest.SerializeToString,
                 response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageResponse.FromString,
                 _registered_method=True)
+        self.SearchMessages = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/SearchMessages',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesResponse.FromString,
+                _registered_method=True)
         self.DownloadBody = channel.unary_stream(
                 '/reput.gateway.v1.GatewayService/DownloadBody',
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DownloadBodyRequest.SerializeToString,
@@ -154,6 +159,17 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SearchMessages(self, request, context):
+        """Scans a topic's queues, or one of them, for what no index knows: tags, properties, what bodies hold, a CEL
+        expression. One call costs at most its budgets, and the token goes on. Ends within 200 ms of a cancel.
+        Nothing found: OK and empty. Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND),
+        INVALID_ARGUMENT (also an expression that does not end or takes too much memory), RESOURCE_EXHAUSTED
+        (RESOURCE_BUSY: too many searches at once).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DownloadBody(self, request, context):
         """Streams the body of one message, for those that a page carries without it (`body_omitted`).
         Errors: as QueryMessageById.
@@ -221,6 +237,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.FindMessage,
                     request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageRequest.FromString,
                     response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageResponse.SerializeToString,
+            ),
+            'SearchMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.SearchMessages,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesResponse.SerializeToString,
             ),
             'DownloadBody': grpc.unary_stream_rpc_method_handler(
                     servicer.DownloadBody,
@@ -433,6 +454,33 @@ class GatewayService:
             '/reput.gateway.v1.GatewayService/FindMessage',
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageRequest.SerializeToString,
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.FindMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/SearchMessages',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,50 @@
+"""A whole decode of a log as anybody would write it in Python: struct for the numbers, slices for the rest. The yardstick
+for what columns and compiled code bring; one process, no numpy.
+"""
+
+import mmap
+import pathlib
+import struct
+from collections.abc import Iterator
+
+HEAD = struct.Struct(">iiiiiqqiqiiqiiiqi")  # a record with IPv4 hosts, up to the body
+MAGIC = -626843481
+BLANK_MAGIC = -875286124
+
+
+def decode_log(root: pathlib.Path) -> int:
+    """Decode every record of a store's log into its fields; how many there were."""
+    count = 0
+    for path in sorted((root / "commitlog").iterdir()):
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for _ in decode_file(data):
+                count += 1
+    return count
+
+
+def decode_file(data: mmap.mmap | bytes) -> Iterator[tuple[object, ...]]:
+    """The fields of each record."""
+    at, end = 0, len(data)
+    while at + HEAD.size <= end:
+        (
+            size, magic, body_crc, queue_id, flag, queue_offset, offset, sys_flag, born, born_ip, born_port, stored,
+            store_ip, store_port, reconsume_times, prepared_offset, body_size,
+        ) = HEAD.unpack_from(data, at)  # fmt: skip
+        if magic != MAGIC or size <= 0:
+            return
+        body_at = at + HEAD.size
+        topic_at = body_at + body_size
+        body = data[body_at:topic_at]
+        topic_end = topic_at + 1 + data[topic_at]
+        topic = data[topic_at + 1 : topic_end].decode()
+        properties = {}
+        for pair in data[topic_end + 2 : at + size].decode().split("\x02"):
+            if pair:
+                name, _, value = pair.partition("\x01")
+                properties[name] = value
+        yield (
+            topic, queue_id, queue_offset, offset, size, flag, sys_flag, born, (born_ip, born_port), stored,
+            (store_ip, store_port), reconsume_times, prepared_offset, body_crc, properties.get("TAGS"),
+            properties.get("KEYS", "").split(), properties.get("UNIQ_KEY"), properties, body,
+        )  # fmt: skip
+        at += size

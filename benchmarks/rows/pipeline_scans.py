@@ -1,0 +1,161 @@
+"""Rows T1 to T4, T7 and T8: reading the log into Spark."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from benchmarks import stores
+from benchmarks.figures import OURS, Metric, RowResult, Target, at_least
+from benchmarks.row import Context, Row
+from benchmarks.sizes import Sizes
+from benchmarks.spark_side import SparkSide
+
+QUEUE_COLUMNS = "topic,queueId,queueOffset,physicalOffset,storeSize,tagsCode"
+FILTER = f"topic = '{stores.TOPIC}' and queueId = 3"
+# What each way asks of Spark, by the name of its metric.
+FULL, QUEUE, TUPLES, FILTERED = "all columns, s", "queue columns, s", "all columns as tuples, s", "topic and queue, s"
+PLAIN, NO_SPARK = "plain Python, one process, s", "queue columns without Spark, two processes, s"
+TASKS: dict[str, tuple[str, dict[str, object]]] = {
+    FULL: ("scan", {}),
+    QUEUE: ("scan", {"columns": QUEUE_COLUMNS}),
+    TUPLES: ("scan", {"form": "commitlog-tuples"}),
+    FILTERED: ("scan", {"where": FILTER, "options": {"pushdown": "true"}}),
+    PLAIN: ("plain", {}),
+    NO_SPARK: ("without_spark", {"columns": QUEUE_COLUMNS}),
+}
+
+
+class SparkRow(Row):
+    """A row about a session that stays warm from its first round to its last."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        self._kept: stores.KeptStore | None = None
+        self._side: SparkSide | None = None
+
+    @property
+    def kept(self) -> stores.KeptStore:
+        """The log; there once `prepare` is done."""
+        assert self._kept is not None
+        return self._kept
+
+    def prepare(self, context: Context) -> None:
+        """The log."""
+        self._kept = stores.log_store(context.stores, self.sizes, self.sizes.log_bytes, context.say)
+        stores.warm(self._kept.root)
+
+    def side(self, context: Context) -> SparkSide:
+        """The session; starts with the first round."""
+        if self._side is None:
+            self._side = SparkSide(context.scratch / f"spark-{self.number}")
+            self.warm_up(self._side)
+        return self._side
+
+    def warm_up(self, side: SparkSide) -> None:
+        """What is not measured: Java compiles, Python's workers load their kernels."""
+
+    def finish(self, context: Context, result: RowResult) -> None:
+        """End the session."""
+        result.notes.append(f"The log has {self.kept.log_end_offset:,} bytes, {self.kept.message_count:,} messages.")
+        if self._side is not None:
+            self._side.end()
+            self._side = None
+
+
+class Comparison(SparkRow):
+    """One way against another, both in each round, the slower one first.
+
+    Attributes:
+        slow: the metric of the way that is expected to take longer.
+        fast: that of the other.
+        bar: how many times as fast it has to be; None for a figure that only informs.
+        stretch: a further goal.
+    """
+
+    slow: ClassVar[str]
+    fast: ClassVar[str]
+    bar: ClassVar[float | None] = None
+    stretch: ClassVar[float | None] = None
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        target: Target | None = None if self.bar is None else at_least(self.bar, "times", self.stretch)
+        self.metrics = (
+            Metric("as fast", "times", target=target, sides=(OURS,)),
+            Metric(self.slow, "s", lower_is_better=True, sides=(OURS,)),
+            Metric(self.fast, "s", lower_is_better=True, sides=(OURS,)),
+        )
+
+    def warm_up(self, side: SparkSide) -> None:
+        """Once each way; plain Python does not get warm, and tuples take long enough to do so by themselves."""
+        for name in (self.fast, *(() if self.slow in {PLAIN, TUPLES} else (self.slow,))):
+            self._seconds(side, name)
+
+    def measure(self, side: str, context: Context) -> Mapping[str, float]:
+        """One round."""
+        spark = self.side(context)
+        slow, fast = self._seconds(spark, self.slow), self._seconds(spark, self.fast)
+        return {"as fast": slow / fast, self.slow: slow, self.fast: fast}
+
+    def _seconds(self, side: SparkSide, name: str) -> float:
+        task, arguments = TASKS[name]
+        return float(side.ask(task, store=str(self.kept.root), **arguments)["seconds"])
+
+
+class QueueScan(Comparison):
+    """Row T1."""
+
+    number = "T1"
+    title = "Spark scan, columns of the queue units"
+    what = (
+        "format('commitlog') on local[2] into noop, against a whole decode in plain Python; session warm, log in the page "
+        "cache."
+    )
+    slow, fast, bar = PLAIN, QUEUE, 3.0
+
+
+class FullScan(Comparison):
+    """Row T2."""
+
+    number = "T2"
+    title = "Spark scan, all columns and bodies"
+    what = "As T1."
+    slow, fast, bar, stretch = PLAIN, FULL, 1.5, 2.0
+
+
+class ArrowScan(Comparison):
+    """Row T3."""
+
+    number = "T3"
+    title = "Arrow batches instead of tuples"
+    what = "The same rows of all columns from the same reader, handed to Spark as batches and as tuples."
+    slow, fast, bar = TUPLES, FULL, 3.0
+
+
+class SparkCost(Comparison):
+    """Row T4."""
+
+    number = "T4"
+    title = "What Spark itself costs"
+    what = (
+        "The queue columns through Spark, against the same reader in two processes without Spark: below 1 is what rows "
+        "cost on their way through the JVM. Reported, not judged."
+    )
+    slow, fast = NO_SPARK, QUEUE
+
+
+class Pushdown(Comparison):
+    """Row T7."""
+
+    number = "T7"
+    title = "Filter by topic and queue, pushed down"
+    what = "All columns; the log has one topic of eight queues, so that an eighth of the rows is left."
+    slow, fast, bar = FULL, FILTERED, 2.3
+
+
+class Pruning(Comparison):
+    """Row T8."""
+
+    number = "T8"
+    title = "Six columns instead of all"
+    what = "Option `columns`, against all columns with bodies."
+    slow, fast, bar = FULL, QUEUE, 2.0

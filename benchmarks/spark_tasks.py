@@ -1,0 +1,168 @@
+"""What the pipeline's rows have Spark do, and the yardsticks beside it; run in the process of spark_side.py."""
+
+import pathlib
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+import pipeline
+from benchmarks.plain_decode import decode_log
+from pipeline.sources.commitlog import CommitLogDataSource
+from pipeline.spark_session import close_session
+
+# What the queue units are made of.
+QUEUE_COLUMNS = "topic,queueId,queueOffset,physicalOffset,storeSize,tagsCode"
+DRIVER_MEMORY = "6g"  # as the figures that the targets come from were measured
+
+
+class TupleReader(DataSourceReader):
+    """The same rows, handed to Spark one by one as tuples: how a source without Arrow does it."""
+
+    def __init__(self, inner: DataSourceReader) -> None:
+        self._inner = inner
+
+    def partitions(self) -> list[InputPartition]:
+        """Those of the real reader."""
+        return list(self._inner.partitions())
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Rows."""
+        for batch in self._inner.read(partition):
+            yield from zip(*(column.to_pylist(maps_as_pydicts="strict") for column in batch.columns), strict=True)
+
+
+class TupleDataSource(CommitLogDataSource):
+    """format("commitlog-tuples")."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "commitlog-tuples"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of tuples."""
+        return TupleReader(super().reader(schema=schema))
+
+
+class Tasks:
+    """The tasks by name; every one takes JSON and returns some.
+
+    Args:
+        work: for what is to be removed.
+        cores: of the session.
+    """
+
+    def __init__(self, work: pathlib.Path, cores: int) -> None:
+        self._cores = cores
+        self._work = work
+        self._spark: SparkSession | None = None
+        self._pool: ProcessPoolExecutor | None = None
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session, made when it is first asked for."""
+        if self._spark is None:
+            self._spark = pipeline.session(
+                **{
+                    "spark.master": f"local[{self._cores}]",
+                    "spark.driver.memory": DRIVER_MEMORY,
+                    "spark.sql.shuffle.partitions": self._cores * 2,
+                    "spark.local.dir": self._work / "spark",
+                    "spark.sql.warehouse.dir": self._work / "warehouse",
+                }
+            )
+            self._spark.sparkContext.setLogLevel("ERROR")
+            self._spark.dataSource.register(TupleDataSource)
+        return self._spark
+
+    def end(self) -> None:
+        """End what was started."""
+        if self._pool is not None:
+            self._pool.shutdown()
+        if self._spark is not None:
+            close_session(self._spark)
+
+    def scan(
+        self,
+        store: str,
+        columns: str = "",
+        where: str = "",
+        form: str = "commitlog",
+        options: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Read a log and throw the rows away."""
+        reader = self.spark.read.format(form).options(**(options or {}))
+        if columns:
+            reader = reader.option("columns", columns)
+        rows = reader.load(store)
+        if where:
+            rows = rows.where(where)
+        start = time.perf_counter()
+        rows.write.format("noop").mode("overwrite").save()
+        return {"seconds": time.perf_counter() - start}
+
+    def count_by_queue(self, store: str, end: int) -> dict[str, Any]:
+        """Messages of each queue, from the log before an offset."""
+        options = {"columns": "topic,queueId", "endingPhysicalOffset": str(end)}
+        rows = self.spark.read.format("commitlog").options(**options).load(store)
+        start = time.perf_counter()
+        counts = {f"{row[0]}/{row[1]}": row[2] for row in rows.groupBy("topic", "queueId").count().collect()}
+        return {"seconds": time.perf_counter() - start, "counts": counts}
+
+    def archive(self, store: str, out: str) -> dict[str, Any]:
+        """Archive the sealed files of a log."""
+        from pipeline.jobs import archive
+
+        report = archive.run(self.spark, pathlib.Path(store), pathlib.Path(out))
+        return {"counts": report.counts}
+
+    def count_by_queue_in_archive(self, archive: str) -> dict[str, Any]:
+        """The same from an archive."""
+        from pipeline.archive_view import read_archive
+
+        rows = read_archive(self.spark, archive)
+        start = time.perf_counter()
+        counts = {f"{row[0]}/{row[1]}": row[2] for row in rows.groupBy("topic", "queueId").count().collect()}
+        return {"seconds": time.perf_counter() - start, "counts": counts}
+
+    def rebuild(self, store: str, out: str, slot_count: int, entry_count: int) -> dict[str, Any]:
+        """Make queues and indexes anew."""
+        from pipeline.jobs import rebuild
+        from pipeline.jobs.rebuild_layout import StoreLayout
+        from store.readers.index_reader import IndexLayout
+
+        layout = StoreLayout(index=IndexLayout(slot_count, entry_count))
+        start = time.perf_counter()
+        report = rebuild.run(self.spark, store, out, layout=layout, is_flushed=False)
+        return {"seconds": time.perf_counter() - start, "counts": report.counts}
+
+    def plain(self, store: str) -> dict[str, Any]:
+        """Decode the log in plain Python."""
+        return {"count": decode_log(pathlib.Path(store))}
+
+    def without_spark(self, store: str, columns: str) -> dict[str, Any]:
+        """What the scan's tasks do, in as many processes as Spark has cores, without Spark."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self._cores, mp_context=get_context("spawn"))
+        source = CommitLogDataSource({"path": store, "columns": columns})
+        reader = source.reader(schema=source.schema())
+        partitions = reader.partitions()
+        start = time.perf_counter()
+        counts = list(self._pool.map(read_partition, [reader] * len(partitions), partitions))
+        return {"seconds": time.perf_counter() - start, "count": sum(counts)}
+
+    def remove(self, path: str) -> None:
+        """Remove what a task has made."""
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def read_partition(reader: DataSourceReader, partition: InputPartition) -> int:
+    """Rows of one partition; runs in a process of the pool."""
+    return sum(batch.num_rows for batch in reader.read(partition))

@@ -1,0 +1,52 @@
+"""`reput pipeline analytics`: what is in a log, as tables and as a page.
+
+Exit codes: 0 done, 2 usage, not a store, or one whose log or index is damaged, 4 the disk failed.
+"""
+
+import pathlib
+from typing import Annotated
+
+import typer
+
+from cli.exits import CliError, Exit, usage_error
+
+Store = Annotated[
+    pathlib.Path, typer.Option("--store", help="The store root; nothing is written there.", show_default=False)
+]
+Out = Annotated[
+    pathlib.Path,
+    typer.Option("--out", help="Where tables and page go; made if need be.", show_default=False, file_okay=False),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be read and written.")]
+Master = Annotated[str, typer.Option("--master", help="Spark's master.")]
+
+
+def analytics(*, store: Store, out: Out, dry_run: DryRun = False, master: Master = "local[*]") -> int:
+    """Rates, sizes, delays, keys, gaps, duplicates and index load, as Parquet, CSV and a page to look at."""
+    import pyarrow as pa
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    import pipeline
+    from cli.pipeline.spark_failures import failure_in_spark
+    from pipeline.jobs import analytics as job
+    from pipeline.jobs.progress import progress_bar
+    from store.errors import StoreError
+
+    if not (store / "commitlog").is_dir():
+        usage_error(f"{store} has no commitlog/", "Name the root of a store: the directory with commitlog/ in it.")
+    try:
+        if dry_run:
+            report = job.plan(store, out)
+        else:
+            spark = pipeline.session(master=master)
+            with progress_bar() as progress:
+                report = job.run(spark, store, out, progress=progress)
+    except StoreError as error:
+        raise CliError(Exit.USAGE, error.reason(), error.message) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise failure_in_spark(error) from error
+    except (OSError, pa.ArrowException) as error:
+        raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
+    print(report.to_json())
+    return Exit.FOUND

@@ -1,0 +1,62 @@
+"""`reput pipeline audit`: log against queues against indexes, on Spark.
+
+Exit codes are those of `reput fsck`: 0 clean, 1 something was found, 2 usage, not a store or in use, 4 the disk failed.
+"""
+
+import pathlib
+from typing import Annotated
+
+import typer
+
+from cli.exits import CliError, Exit, usage_error
+
+EXIT_CLEAN, EXIT_FOUND = 0, 1
+
+Store = Annotated[pathlib.Path, typer.Option("--store", help="The store root.", show_default=False)]
+Out = Annotated[
+    pathlib.Path | None,
+    typer.Option("--out", help="Write the findings here: .parquet, .csv, else JSON lines.", show_default=False),
+]
+Scratch = Annotated[
+    pathlib.Path | None,
+    typer.Option("--scratch", help="An empty directory that all machines share.", show_default="of this machine"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be read.")]
+Master = Annotated[str, typer.Option("--master", help="Spark's master.")]
+
+
+def audit(
+    *,
+    store: Store,
+    out: Out = None,
+    scratch: Scratch = None,
+    dry_run: DryRun = False,
+    master: Master = "local[*]",
+) -> int:
+    """Check a stopped store: every hole, dangling unit, wrong tag code, unreachable key and failed checksum is a row."""
+    from store.errors import StoreError, StoreLockedError, UnsupportedStoreError
+    from store.files.file_system import RealFileSystem
+
+    if not store.is_dir():
+        usage_error(f"{store} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
+    if scratch is not None and (not scratch.is_dir() or any(scratch.iterdir())):
+        usage_error(f"{scratch} is no empty directory", "Make one for --scratch.")
+    try:
+        import pipeline
+        from pipeline.jobs import audit as job
+        from pipeline.jobs.progress import progress_bar
+
+        job.refuse_unfit(RealFileSystem(), store)  # before Spark takes its seconds
+        with progress_bar() as progress:
+            report = job.run(
+                pipeline.session(master=master), store, scratch=scratch, dry_run=dry_run, progress=progress
+            )
+        if out is not None and not dry_run:
+            job.write_rows(report.findings, out)
+            report.outputs["findings"] = str(out)
+    except (StoreLockedError, UnsupportedStoreError) as error:
+        raise CliError(Exit.USAGE, error.reason(), error.message) from error
+    except (StoreError, OSError) as error:
+        raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
+    print(report.to_json())
+    return EXIT_CLEAN if job.is_clean(report) else EXIT_FOUND

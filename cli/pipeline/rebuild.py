@@ -1,0 +1,163 @@
+"""`reput pipeline rebuild`: queues and indexes made anew from the log, once or for ever.
+
+Exit codes: 0 done, 2 usage, not a store, or one whose log is damaged, 4 the disk or a service failed.
+"""
+
+import pathlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.exits import CliError, Exit, usage_error
+
+if TYPE_CHECKING:
+    from pipeline.jobs.rebuild_layout import StoreLayout
+    from pipeline.jobs.report import JobReport
+
+Store = Annotated[
+    pathlib.Path | None, typer.Option("--store", help="The store root; nothing is written there.", show_default=False)
+]
+Out = Annotated[pathlib.Path, typer.Option("--out", help="The root to make: empty, or not there.", show_default=False)]
+Mode = Annotated[
+    str, typer.Option("--mode", help="scatter: one machine or a shared disk; shuffle: each file written in one go.")
+]
+Continuous = Annotated[bool, typer.Option("--continuous", help="Follow a running commit log until stopped.")]
+Target = Annotated[
+    str,
+    typer.Option("--commitlog", envvar="REPUT_COMMITLOG_TARGET", help="With --continuous: the commitlog service."),
+]
+UntilCaughtUp = Annotated[
+    bool, typer.Option("--until-caught-up", help="With --continuous: end when the log as it is now is applied.")
+]
+SplitBytes = Annotated[
+    int | None, typer.Option("--split-bytes", min=1, help="Log for one task.", show_default="whole files")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")]
+Master = Annotated[str, typer.Option("--master", help="Spark's master.")]
+
+MODES = ("scatter", "shuffle")
+
+
+def rebuild(
+    *,
+    out: Out,
+    store: Store = None,
+    mode: Mode = "scatter",
+    continuous: Continuous = False,
+    commitlog: Target = "127.0.0.1:8082",
+    until_caught_up: UntilCaughtUp = False,
+    split_bytes: SplitBytes = None,
+    dry_run: DryRun = False,
+    master: Master = "local[*]",
+) -> int:
+    """Make ConsumeQueue and IndexFile anew from the log, byte for byte as RocketMQ makes them."""
+    from store.errors import StoreError
+
+    if mode not in MODES:
+        usage_error(f"--mode is {mode!r}", "It is scatter or shuffle.")
+    if continuous and dry_run:
+        usage_error("--continuous has no --dry-run", "Leave one of them out.")
+    if not continuous and (store is None or not store.is_dir()):
+        usage_error(
+            "--store is missing" if store is None else f"{store} is no directory",
+            "Name the root of a store: the directory with commitlog/ in it.",
+        )
+    try:
+        layout = layout_of_settings()
+        if continuous:
+            report = _follow(store, out, commitlog, layout, master, until_caught_up=until_caught_up)
+        else:
+            assert store is not None
+            report = _rebuild(store, out, mode, layout, master, split_bytes=split_bytes, dry_run=dry_run)
+    except StoreError as error:
+        raise failure(error) from error
+    except OSError as error:
+        raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
+    print(report.to_json())
+    return Exit.FOUND
+
+
+def layout_of_settings() -> "StoreLayout":
+    """Sizes of derived files, by the settings of the services that own them."""
+    from consumequeue_svc.settings import ConsumeQueueSettings
+    from index_svc.settings import IndexSettings
+    from pipeline.jobs.rebuild_layout import StoreLayout
+    from services.settings import load_settings
+    from store.readers.index_reader import IndexLayout
+
+    queues = load_settings("consumequeue", ConsumeQueueSettings)[0]
+    index = load_settings("index", IndexSettings)[0]
+    return StoreLayout(queues.file_size_bytes, IndexLayout(index.hash_slot_count, index.entry_count_max))
+
+
+def failure(error: Exception) -> CliError:
+    """A typed failure of the store as what ends the command: whose fault it is decides the code."""
+    from store.errors import DiskFullError, FlushFailedError, ServiceUnavailableError, StoreError
+
+    assert isinstance(error, StoreError), error
+    is_ours = isinstance(error, DiskFullError | FlushFailedError | ServiceUnavailableError)
+    return CliError(Exit.UNAVAILABLE if is_ours else Exit.USAGE, error.reason(), error.message)
+
+
+def _rebuild(
+    store: pathlib.Path,
+    out: pathlib.Path,
+    mode: str,
+    layout: "StoreLayout",
+    master: str,
+    *,
+    split_bytes: int | None,
+    dry_run: bool,
+) -> "JobReport":
+    import pipeline
+    from pipeline.jobs import rebuild as job
+    from pipeline.jobs.progress import progress_bar
+    from pipeline.jobs.rebuild_out import refuse_out
+    from store.files.file_system import RealFileSystem
+
+    refuse_out(store, out)  # before Spark takes its seconds
+    job.refuse_no_store(RealFileSystem(), store)
+    spark = pipeline.session(master=master)
+    with progress_bar() as progress:
+        return job.run(
+            spark, store, out, mode=mode, layout=layout, split_bytes=split_bytes, dry_run=dry_run, progress=progress
+        )
+
+
+def _follow(
+    store: pathlib.Path | None,
+    out: pathlib.Path,
+    commitlog: str,
+    layout: "StoreLayout",
+    master: str,
+    *,
+    until_caught_up: bool,
+) -> "JobReport":
+    import pipeline
+    from cli.pipeline.rebuild_builders import OnlineBuilders
+    from pipeline.jobs import continuous
+    from pipeline.jobs.progress import progress_bar
+    from pipeline.jobs.rebuild_layout import find_layout
+    from store.files.file_system import RealFileSystem
+
+    notes: list[str] = []
+    if store is not None:
+        layout, notes = find_layout(RealFileSystem(), store, layout)
+    stopping = threading.Event()
+    spark = pipeline.session(master=master)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: stopping.set())
+    with progress_bar() as progress:
+        report = continuous.run(
+            spark,
+            commitlog,
+            out,
+            OnlineBuilders(layout),
+            until_caught_up=until_caught_up,
+            stop_event=stopping,
+            progress=progress,
+        )
+    report.notes += notes
+    return report

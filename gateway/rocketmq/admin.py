@@ -1,0 +1,227 @@
+"""Admin: messages by id or key in pages, and the times that queues hold."""
+
+from collections.abc import Sequence
+
+import grpc
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
+from gateway.completeness import Completeness, ShardOutcome
+from gateway.deadline import Deadline
+from gateway.limits import check_topic
+from gateway.page import PageEntry
+from gateway.page_token import PageTokens
+from gateway.ports import FoundRecord, QueueRange, Shard
+from gateway.queries.by_key import MatchAnswer, answer_matches
+from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
+from gateway.queries.by_queue_offset import query_by_queue_offset
+from gateway.queries.matches import KeyQuestion
+from gateway.rocketmq.messages import full_name, resource_of, to_message
+from gateway.rocketmq.status import RefusedError, ok, status_of
+from gateway.shards import Shards, require_topic
+from gateway.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
+from reput.message.v1 import message_pb2
+from services.deadline import remaining_seconds
+from store.errors import InvalidMessageIdError, RecordNotFoundError, StoreError
+
+QUERY_SECONDS_DEFAULT = 30.0
+# Two reads a queue: first and last message.
+TIME_SPAN_QUEUE_COUNT_MAX = 1_024
+METHOD = "apache.rocketmq.v2.Admin/QueryMessage"
+
+
+class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated code
+    """Serves `apache.rocketmq.v2.Admin`.
+
+    Args:
+        shards: the shards.
+        tokens: what seals scroll ids.
+    """
+
+    def __init__(self, shards: Shards, tokens: PageTokens) -> None:
+        self._shards = shards
+        self._tokens = tokens
+
+    def QueryMessage(  # noqa: N802  # the contract's name
+        self, request: v2.ListMessageRequest, context: grpc.ServicerContext
+    ) -> v2.ListMessageResponse:
+        """See the proto."""
+        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS_DEFAULT))
+        try:
+            return self._query_message(request, deadline)
+        except (RefusedError, StoreError) as error:
+            return v2.ListMessageResponse(status=status_of(error))
+
+    def QueryTimeSpan(  # noqa: N802  # the contract's name
+        self, request: v2.QueryTimeSpanRequest, context: grpc.ServicerContext
+    ) -> v2.QueryTimeSpanResponse:
+        """See the proto."""
+        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS_DEFAULT))
+        try:
+            return self._query_time_span(request, deadline)
+        except (RefusedError, StoreError) as error:
+            return v2.QueryTimeSpanResponse(status=status_of(error))
+
+    def _query_message(self, request: v2.ListMessageRequest, deadline: Deadline) -> v2.ListMessageResponse:
+        _check_supported(request)
+        topic = full_name(request.topic)
+        shards = self._shards
+        if request.broker_name:
+            shards = Shards([shards.named(request.broker_name)], shards.fan_out)
+        answer = self._ask(shards, request, topic, _page_size(request), deadline)
+        if len(answer.entries) > 1 and any(entry.body_omitted for entry in answer.entries):
+            # The contract cannot say that a body is not there: such pages are cut down to a message each.
+            answer = self._ask(shards, request, topic, 1, deadline)
+        entries = answer.entries
+        if not entries and request.WhichOneof("search_key") == "message_id" and not request.scroll_id:
+            entries = _by_offset_msg_id(shards, request.message_id, topic, request, deadline)
+            if not entries and answer.completeness is not Completeness.PARTIAL:
+                raise RefusedError(v2.MESSAGE_NOT_FOUND, f"topic {topic!r} has no message {request.message_id!r}")
+        return v2.ListMessageResponse(
+            status=ok(_lag(answer.outcomes)),
+            messages=[_message(shards, entry, deadline) for entry in entries],
+            scroll_id=answer.next_page_token,
+        )
+
+    def _ask(
+        self, shards: Shards, request: v2.ListMessageRequest, topic: str, page_size: int, deadline: Deadline
+    ) -> MatchAnswer:
+        kind = request.WhichOneof("search_key")
+        text = request.message_id if kind == "message_id" else request.message_key
+        if not text:
+            raise RefusedError(
+                v2.ILLEGAL_MESSAGE_ID if kind == "message_id" else v2.ILLEGAL_MESSAGE_KEY, f"{kind} is empty"
+            )
+        queue_id = request.queue_id if request.HasField("queue_id") else None
+
+        def matches(record: FoundRecord) -> bool:
+            is_it = record.unique_key == text if kind == "message_id" else text in record.keys
+            return is_it and queue_id in (None, record.queue_id)
+
+        window = _window(request)
+        query: dict[str, str | int | None] = {
+            "topic": topic,
+            "kind": kind,
+            "text": text,
+            "queue_id": queue_id,
+            "begin": window.begin_millis,
+            "end": window.end_millis,
+        }
+        answer = answer_matches(
+            shards,
+            self._tokens,
+            METHOD,
+            KeyQuestion(topic, text, window, matches),
+            query,
+            page_size_asked=page_size,
+            page_token=request.scroll_id,
+            deadline=deadline,
+        )
+        for outcome in answer.outcomes:
+            if outcome.error is not None:  # the contract cannot say "partial": a shorter list would be a wrong one
+                raise outcome.error
+        return answer
+
+    def _query_time_span(self, request: v2.QueryTimeSpanRequest, deadline: Deadline) -> v2.QueryTimeSpanResponse:
+        if not request.topics:
+            raise RefusedError(v2.ILLEGAL_TOPIC, "topics is empty: name the topics whose queues are asked for")
+        response = v2.QueryTimeSpanResponse(status=ok())
+        for topic in dict.fromkeys(full_name(topic) for topic in request.topics):
+            check_topic(topic)
+            for shard in self._shards:
+                for queue in shard.queues.list_queues(topic, deadline):
+                    if len(response.queue_time_span_list) == TIME_SPAN_QUEUE_COUNT_MAX:
+                        raise RefusedError(
+                            v2.PAYLOAD_TOO_LARGE,
+                            f"the topics have more than {TIME_SPAN_QUEUE_COUNT_MAX} queues: ask for fewer topics",
+                        )
+                    response.queue_time_span_list.append(self._time_span(shard, queue, deadline))
+            if not any(topic == full_name(span.message_queue.topic) for span in response.queue_time_span_list):
+                require_topic(self._shards, topic, deadline)
+        return response
+
+    def _time_span(self, shard: Shard, queue: QueueRange, deadline: Deadline) -> v2.QueryTimeSpanResponse.QueueTimeSpan:
+        span = v2.QueryTimeSpanResponse.QueueTimeSpan(
+            message_queue=v2.MessageQueue(
+                topic=resource_of(queue.topic),
+                id=queue.queue_id,
+                permission=v2.READ_WRITE,
+                broker=v2.Broker(name=shard.broker_name),
+            )
+        )
+
+        def store_millis(queue_offset: int) -> int:
+            answer = query_by_queue_offset(
+                self._shards,
+                queue.topic,
+                queue.queue_id,
+                queue_offset,
+                broker_name=shard.broker_name,
+                max_messages_asked=1,
+                deadline=deadline,
+            )
+            return answer.entries[0].record.store_time_millis if answer.entries else 0
+
+        if queue.min_offset < queue.max_offset:
+            span.min_timestamp = store_millis(queue.min_offset)
+            span.max_timestamp = store_millis(queue.max_offset - 1)
+        return span
+
+
+def _check_supported(request: v2.ListMessageRequest) -> None:
+    kind = request.WhichOneof("search_key")
+    if kind is None:
+        raise RefusedError(v2.BAD_REQUEST, "nothing is looked for: set message_id or message_key")
+    if kind not in ("message_id", "message_key"):
+        raise RefusedError(v2.UNSUPPORTED, f"{kind} is not served: set message_id or message_key")
+    if request.page_num > 1 and not request.scroll_id:
+        raise RefusedError(v2.UNSUPPORTED, "pages are reached one after the other: pass the scroll_id of the last one")
+    for field in ("max_message_nums", "page_num", "page_size"):
+        if getattr(request, field) < 0:
+            raise RefusedError(v2.BAD_REQUEST, f"{field} is {getattr(request, field)}: it must be 0 or more")
+
+
+def _page_size(request: v2.ListMessageRequest) -> int:
+    return min((size for size in (request.max_message_nums, request.page_size) if size), default=0)
+
+
+def _window(request: v2.ListMessageRequest) -> TimeWindow:
+    begin, end = request.begin_timestamp, request.end_timestamp
+    return TimeWindow(
+        millis_at_or_after(begin.seconds, begin.nanos, "begin_timestamp")
+        if request.HasField("begin_timestamp")
+        else None,
+        millis_at_or_before(end.seconds, end.nanos, "end_timestamp") if request.HasField("end_timestamp") else None,
+    )
+
+
+def _by_offset_msg_id(
+    shards: Shards, offset_msg_id: str, topic: str, request: v2.ListMessageRequest, deadline: Deadline
+) -> tuple[PageEntry, ...]:
+    window = _window(request)
+    try:
+        entry = query_by_offset_msg_id(shards, offset_msg_id, topic, "", deadline)
+    except (InvalidMessageIdError, RecordNotFoundError):
+        return ()
+    is_wanted = window.holds(entry.record.store_time_millis) and (
+        not request.HasField("queue_id") or request.queue_id == entry.record.queue_id
+    )
+    return (entry,) if is_wanted else ()
+
+
+def _message(shards: Shards, entry: PageEntry, deadline: Deadline) -> v2.Message:
+    stored = entry.record.payload
+    if entry.body_omitted:
+        stored = shards.named(entry.broker_name).records.get(entry.record.commit_log_offset, deadline).payload
+    assert isinstance(stored, message_pb2.StoredMessage)
+    return to_message(stored, stored.body)
+
+
+def _lag(outcomes: Sequence[ShardOutcome]) -> str:
+    """What a searcher should know: OK, or which indexes do not hold the newest messages yet."""
+    behind = [
+        f"{outcome.broker_name} by {outcome.progress.log_end_offset - outcome.progress.next_offset} bytes"
+        for outcome in outcomes
+        if outcome.progress is not None and outcome.progress.is_behind
+    ]
+    return f"OK, but the index is behind the log: {', '.join(behind)}" if behind else "OK"

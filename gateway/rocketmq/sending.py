@@ -1,0 +1,76 @@
+"""SendMessage: the messages become one append request and go the way of every other (append_forwarder.py)."""
+
+from collections.abc import Sequence
+
+from google.protobuf.message import DecodeError
+from google.rpc import status_pb2  # type: ignore[import-untyped]
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.append_forwarder import AppendForwarder
+from gateway.rocketmq.messages import full_name, to_new_message
+from gateway.rocketmq.status import RefusedError, ok, status_of
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.status import from_status
+from services.unary_call import Answerable
+from store.errors import InvalidArgumentError, StoreError
+
+
+class Sending:
+    """Takes serialized SendMessageRequests.
+
+    Args:
+        forwarder: where appends go.
+    """
+
+    def __init__(self, forwarder: AppendForwarder) -> None:
+        self._forwarder = forwarder
+
+    def send_message(self, request: bytes, caller: Answerable) -> None:
+        """One request, answered later; what is refused is answered at once."""
+        try:
+            messages = _parse(request)
+            append = _append_request(messages)
+        except RefusedError as error:
+            caller.answer(v2.SendMessageResponse(status=status_of(error)).SerializeToString())
+            return
+        message_ids = [message.system_properties.message_id for message in messages]
+        self._forwarder.append_messages(append.SerializeToString(), _Sender(caller, message_ids))
+
+
+def _parse(request: bytes) -> Sequence[v2.Message]:
+    try:
+        messages: Sequence[v2.Message] = v2.SendMessageRequest.FromString(request).messages
+    except DecodeError as error:
+        raise InvalidArgumentError(f"the request is no SendMessageRequest: {error}", field="request") from error
+    return messages
+
+
+def _append_request(messages: Sequence[v2.Message]) -> pb.AppendMessagesRequest:
+    if not messages:
+        raise RefusedError(v2.MESSAGE_CORRUPTED, "the request holds no message")
+    topics = {full_name(message.topic) for message in messages}
+    if len(topics) > 1:
+        raise RefusedError(v2.MESSAGE_CORRUPTED, f"the messages of a request have one topic, not {len(topics)}")
+    return pb.AppendMessagesRequest(messages=map(to_new_message, messages))
+
+
+class _Sender:
+    """Stands before the caller of SendMessage and speaks its language."""
+
+    def __init__(self, caller: Answerable, message_ids: Sequence[str]) -> None:
+        self._caller = caller
+        self._message_ids = message_ids
+        self.is_active = caller.is_active
+        self.time_remaining = caller.time_remaining
+
+    def answer(self, response: bytes) -> None:
+        results = pb.AppendMessagesResponse.FromString(response).results
+        entries = [
+            v2.SendResultEntry(status=ok(), message_id=message_id, offset=result.queue_offset)
+            for message_id, result in zip(self._message_ids, results, strict=True)
+        ]
+        self._caller.answer(v2.SendMessageResponse(status=ok(), entries=entries).SerializeToString())
+
+    def fail(self, status: status_pb2.Status) -> None:
+        error: StoreError = from_status(status)
+        self._caller.answer(v2.SendMessageResponse(status=status_of(error)).SerializeToString())

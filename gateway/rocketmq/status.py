@@ -1,0 +1,68 @@
+"""Our errors as the in-body Status of RocketMQ's contract, whose calls always end with gRPC status OK."""
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from store import errors
+
+CODE_BY_ERROR: dict[type[errors.StoreError], "v2.Code"] = {
+    errors.InvalidMessageError: v2.BAD_REQUEST,
+    errors.InvalidArgumentError: v2.BAD_REQUEST,
+    errors.InvalidMessageIdError: v2.ILLEGAL_MESSAGE_ID,
+    errors.InvalidPageTokenError: v2.BAD_REQUEST,
+    errors.RecordNotFoundError: v2.MESSAGE_NOT_FOUND,
+    errors.TopicNotFoundError: v2.TOPIC_NOT_FOUND,
+    errors.QueueNotFoundError: v2.NOT_FOUND,
+    errors.BrokerNotFoundError: v2.NOT_FOUND,
+    errors.OffsetOutOfRangeError: v2.MESSAGE_NOT_FOUND,
+    errors.FlushFailedError: v2.MASTER_PERSISTENCE_TIMEOUT,
+    errors.DiskFullError: v2.TOO_MANY_REQUESTS,
+    errors.StoreRecoveringError: v2.HA_NOT_AVAILABLE,
+    errors.StoreReadOnlyError: v2.PRECONDITION_FAILED,
+    errors.ServiceUnavailableError: v2.HA_NOT_AVAILABLE,
+    errors.ResourceBusyError: v2.TOO_MANY_REQUESTS,
+    errors.DeadlineExceededError: v2.PROXY_TIMEOUT,
+    errors.StoreError: v2.INTERNAL_SERVER_ERROR,
+}
+# An append that is refused for a field of a message.
+CODE_BY_FIELD = {
+    "topic": v2.ILLEGAL_TOPIC,
+    "keys": v2.ILLEGAL_MESSAGE_KEY,
+    "tags": v2.ILLEGAL_MESSAGE_TAG,
+    "properties": v2.ILLEGAL_MESSAGE_PROPERTY_KEY,
+    "unique_key": v2.ILLEGAL_MESSAGE_ID,
+    "messages": v2.PAYLOAD_TOO_LARGE,
+}
+
+
+class RefusedError(Exception):
+    """A request of RocketMQ's contract that is not served.
+
+    Args:
+        code: why.
+        message: what happened and what to do.
+    """
+
+    def __init__(self, code: "v2.Code", message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def ok(message: str = "OK") -> v2.Status:
+    """All went well."""
+    return v2.Status(code=v2.OK, message=message)
+
+
+def status_of(error: "RefusedError | errors.StoreError") -> v2.Status:
+    """The Status of a failure."""
+    if isinstance(error, RefusedError):
+        return v2.Status(code=error.code, message=error.message)
+    return v2.Status(code=_code_of(error), message=error.message)
+
+
+def _code_of(error: errors.StoreError) -> "v2.Code":
+    field = error.metadata.get("field", "")
+    if isinstance(error, errors.InvalidMessageError) and field == "body":
+        return v2.MESSAGE_BODY_EMPTY if error.metadata.get("sizeBytes") == "0" else v2.MESSAGE_BODY_TOO_LARGE
+    if isinstance(error, errors.InvalidMessageError | errors.InvalidArgumentError) and field in CODE_BY_FIELD:
+        return CODE_BY_FIELD[field]
+    return next(CODE_BY_ERROR[base] for base in type(error).__mro__ if base in CODE_BY_ERROR)

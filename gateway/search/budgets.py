@@ -1,0 +1,99 @@
+"""Budgets: what one call of a scan may cost. Whoever wants more asks again with the token; no call costs more.
+
+    budget    counts                                             default     at most
+    records   positions of queues, also those that their tag     100,000     1,000,000
+              code alone rules out
+    bytes     sizes of the records that are read                 64 MiB      1 GiB
+    millis    wall time                                          5,000       20,000
+
+The most is what one thread of a gateway may be kept busy for one caller. A time budget also ends a fifth before the
+caller's deadline, so that what was found gets home. Whatever the budgets say, a call moves on by a position, or past a
+queue without any: whoever pages on comes to the end.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gateway.deadline import Deadline
+from gateway.limits import check_not_negative
+
+RECORDS_DEFAULT = 100_000
+RECORDS_MAX = 1_000_000
+BYTES_DEFAULT = 64 << 20
+BYTES_MAX = 1 << 30
+MILLIS_DEFAULT = 5_000
+MILLIS_MAX = 20_000
+
+
+class StopReason(Enum):
+    """Why an answer ends where it does; values are the numbers of `reput.gateway.v1.SearchStop`."""
+
+    END = 1
+    PAGE = 2
+    RECORDS = 3
+    BYTES = 4
+    TIME = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What a caller asked for, 0 is the default and above the most is clamped; see the table above.
+
+    Raises:
+        InvalidArgumentError: one is negative.
+    """
+
+    max_records: int = 0
+    max_bytes: int = 0
+    max_millis: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_records", "max_bytes", "max_millis"):
+            check_not_negative(getattr(self, name), name)
+
+
+class Meter:
+    """Counts one call against its budgets.
+
+    Args:
+        budgets: what it may cost.
+        deadline: the caller's.
+
+    Attributes:
+        record_count: positions decided.
+        size_bytes: sizes of the records read.
+        has_moved: whether a page that ends now ends behind where it began.
+    """
+
+    def __init__(self, budgets: Budgets, deadline: Deadline) -> None:
+        self._records_max = min(budgets.max_records or RECORDS_DEFAULT, RECORDS_MAX)
+        self._bytes_max = min(budgets.max_bytes or BYTES_DEFAULT, BYTES_MAX)
+        millis = min(budgets.max_millis or MILLIS_DEFAULT, MILLIS_MAX)
+        self._deadline = deadline
+        self._stop_at_seconds = deadline.clock() + millis / 1000
+        self.record_count = 0
+        self.size_bytes = 0
+        self.has_moved = False
+
+    @property
+    def free_records(self) -> int:
+        """Positions that may still be decided."""
+        return self._records_max - self.record_count
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that may still be read; the first record is, whatever its size."""
+        return self._bytes_max - self.size_bytes
+
+    @property
+    def time_is_over(self) -> bool:
+        """Whether to end with what there is."""
+        return self._deadline.clock() >= self._stop_at_seconds or self._deadline.is_near()
+
+    def stop(self) -> StopReason | None:
+        """The budget that is used up; None before the scan has moved."""
+        if not self.has_moved:
+            return None
+        if self.free_records <= 0:
+            return StopReason.RECORDS
+        return StopReason.TIME if self.time_is_over else None

@@ -1,0 +1,250 @@
+"""The sandbox: a few processes that evaluate CEL for all searches of a gateway, started when first needed.
+
+A process is lent for one batch of messages, so that a search that runs for long keeps none from others; it remembers the
+programs that it compiled. What ends a process names the expression that did it, in INVALID_ARGUMENT, and the next batch
+of whoever else gets another process:
+
+    how it ended                    what is said
+    SIGPROF                         did not end within EVALUATION_CPU_SECONDS for one message
+    killed here, no value for EVALUATION_SECONDS_MAX    likewise
+    SIGABRT, EXIT_NO_MEMORY         needs more than MEMORY_BYTES_MAX
+    anything else                   broke the evaluator
+    SIGXCPU                         nothing: the process was old, another is asked
+    killed here, caller gone or time over    nothing: the verdicts so far
+"""
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gateway.deadline import Deadline
+from gateway.search.cancellation import Cancellation
+from gateway.search.cel_process import CelProcess
+from gateway.search.cel_worker import EVALUATION_CPU_SECONDS, EXIT_NO_MEMORY, MEMORY_BYTES_MAX
+from gateway.search.message_view import MessageView
+from store.errors import InvalidArgumentError, ResourceBusyError, ServiceUnavailableError
+
+# Each costs about 40 MiB while it idles, and at most MEMORY_BYTES_MAX and one processor below the services' priority.
+PROCESS_COUNT_MAX = 4
+# Batches are short: who waits longer than this meets callers whose expressions are slow, all of them.
+WAIT_SECONDS_MAX = 5.0
+# A machine so busy that a process of low priority gets no half second of processor time in this.
+EVALUATION_SECONDS_MAX = 10.0
+# Quick expressions finish their batch in this when time is over; a process that has to be ended costs the next caller more.
+LAST_VALUES_SECONDS = 0.1
+EXPRESSION_CHARACTERS_MAX = 4_096
+_QUOTED_CHARACTERS_MAX = 120
+_NO_MEMORY = (-signal.SIGABRT, EXIT_NO_MEMORY)
+
+
+class CelSandbox:
+    """Lends processes.
+
+    Args:
+        process_count_max: how many there are at most.
+        start: starts one.
+    """
+
+    def __init__(
+        self, process_count_max: int = PROCESS_COUNT_MAX, start: Callable[[], CelProcess] = CelProcess
+    ) -> None:
+        self._count_max = process_count_max
+        self._start = start
+        self._condition = threading.Condition()
+        self._idle: list[CelProcess] = []
+        self._lent: set[CelProcess] = set()
+        self._lent_count = 0
+        self._is_closed = False
+
+    def lend(self, cancellation: Cancellation, deadline: Deadline) -> CelProcess:
+        """A process, given back by `take_back`.
+
+        Raises:
+            ResourceBusyError: all are lent for longer than is waited.
+            ServiceUnavailableError: none starts, or the gateway ends.
+        """
+
+        def is_over() -> bool:
+            return self._is_closed or cancellation.is_set or self._lent_count < self._count_max
+
+        with cancellation.ending(self._wake), self._condition:
+            self._condition.wait_for(is_over, min(WAIT_SECONDS_MAX, deadline.remaining_seconds()))
+            if self._is_closed or cancellation.is_set:
+                raise ServiceUnavailableError("The search has ended.", service="gateway")
+            if self._lent_count >= self._count_max:
+                raise ResourceBusyError(
+                    f"All {self._count_max} processes that evaluate `cel` are busy: try again.",
+                    countMax=self._count_max,
+                )
+            self._lent_count += 1
+            process = self._idle.pop() if self._idle else None
+        try:
+            if process is not None and not process.is_alive:
+                process.close()
+                process = None
+            process = process or self._start()
+        except BaseException:
+            self._returned()
+            raise
+        with self._condition:
+            self._lent.add(process)
+        return process
+
+    def take_back(self, process: CelProcess, *, usable: bool) -> None:
+        """It is no longer needed; not `usable` when it was ended, or may still be at work."""
+        with self._condition:
+            self._lent.discard(process)
+            if usable and not self._is_closed:
+                self._idle.append(process)
+                process = None  # type: ignore[assignment]
+        if process is not None:
+            process.close()
+        self._returned()
+
+    def close(self) -> None:
+        """End all processes; no further ones start."""
+        with self._condition:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            lent = list(self._lent)
+            self._condition.notify_all()
+        for process in lent:
+            process.kill()
+        for process in idle:
+            process.kill()
+            process.close()
+
+    def _returned(self) -> None:
+        with self._condition:
+            self._lent_count -= 1
+            self._condition.notify()
+
+    def _wake(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+
+class CelEvaluator:
+    """One expression of one call, checked.
+
+    Args:
+        sandbox: where it is evaluated.
+        expression: CEL over `message` (cel_program.py).
+        time_is_over: whether to go on without the rest.
+        cancellation: of the call.
+        deadline: of the call.
+
+    Attributes:
+        needs_body: whether the expression looks at bodies.
+
+    Raises:
+        InvalidArgumentError: it is too long, no CEL, names what there is not, does not end or takes too much memory.
+    """
+
+    def __init__(
+        self,
+        sandbox: CelSandbox,
+        expression: str,
+        *,
+        time_is_over: Callable[[], bool],
+        cancellation: Cancellation,
+        deadline: Deadline,
+    ) -> None:
+        if len(expression) > EXPRESSION_CHARACTERS_MAX:
+            raise InvalidArgumentError(
+                f"cel has {len(expression)} characters: at most {EXPRESSION_CHARACTERS_MAX}.",
+                field="cel",
+                characterCount=len(expression),
+            )
+        self.needs_body = "body" in expression
+        self._sandbox = sandbox
+        self._expression = expression
+        self._time_is_over = time_is_over
+        self._cancellation = cancellation
+        self._deadline = deadline
+        self.evaluate([])
+
+    def evaluate(self, messages: list[tuple[MessageView, bytes]]) -> list[bool | str]:
+        """A value for each message, or why it has none; fewer, but one at least, when time is over, none when cancelled.
+
+        Raises:
+            InvalidArgumentError: as the class says, for one of these messages.
+        """
+        while True:
+            if self._cancellation.is_set:
+                return []
+            process = self._sandbox.lend(self._cancellation, self._deadline)
+            values: list[bool | str] = []
+            usable = False
+            try:
+                with self._cancellation.ending(process.kill):
+                    usable = self._ask(process, messages, values)
+            except InvalidArgumentError:  # it said so itself, and is ready for the next
+                usable = True
+                raise
+            finally:
+                self._sandbox.take_back(process, usable=usable and not process.was_killed)
+            if usable or self._cancellation.is_set or len(values) == len(messages) > 0:
+                return values
+            if values and self._time_is_over():
+                return values
+            code = process.close()
+            if code != -signal.SIGXCPU:
+                raise self._ended(code, messages[len(values)][0] if messages else None)
+
+    def _ask(
+        self, process: CelProcess, messages: Sequence[tuple[MessageView, bytes]], values: list[bool | str]
+    ) -> bool:
+        """Fill the values; whether the process is ready for the next request."""
+        try:
+            process.ask(self._expression, messages, self._seconds())
+            if self._line(process) is not True:  # the program
+                return False
+            end_seconds = math.inf
+            while len(values) < len(messages):
+                if values and self._time_is_over():
+                    end_seconds = min(end_seconds, self._deadline.clock() + LAST_VALUES_SECONDS)
+                if self._deadline.clock() > end_seconds:
+                    process.kill()
+                    return False
+                line = self._line(process)
+                if line is None:
+                    return False
+                values.append(line if isinstance(line, bool) else str(line["error"]))
+        except TimeoutError:
+            process.kill()
+            self._deadline.remaining_seconds()
+            return False
+        except OSError:  # it has ended: its exit code says why
+            return False
+        return True
+
+    def _line(self, process: CelProcess) -> Any:
+        line = process.read_line(self._seconds())
+        if isinstance(line, dict) and "fault" in line:
+            raise self._fault(line)
+        return line
+
+    def _seconds(self) -> float:
+        return min(EVALUATION_SECONDS_MAX, self._deadline.remaining_seconds())
+
+    def _fault(self, line: dict[str, Any]) -> InvalidArgumentError:
+        where = f" (line {line['line']}, column {line['column']})" if line["line"] else ""
+        position = {"line": line["line"], "column": line["column"]} if line["line"] else {}
+        return InvalidArgumentError(f"cel {self._quoted()}{where}: {line['fault']}.", field="cel", **position)
+
+    def _ended(self, code: int, view: MessageView | None) -> InvalidArgumentError:
+        if code in _NO_MEMORY:
+            what = f"needs more than {MEMORY_BYTES_MAX >> 20} MiB of memory"
+        elif code in (-signal.SIGPROF, -signal.SIGKILL):
+            what = f"does not end within {EVALUATION_CPU_SECONDS} s"
+        else:
+            what = f"broke its evaluator, which ended with {code}"
+        where = f" for the message at byte {view.commit_log_offset}" if view else ""
+        return InvalidArgumentError(f"cel {self._quoted()} {what}{where}: ask for less.", field="cel", exitCode=code)
+
+    def _quoted(self) -> str:
+        text = self._expression
+        return repr(text if len(text) <= _QUOTED_CHARACTERS_MAX else text[:_QUOTED_CHARACTERS_MAX] + "...")

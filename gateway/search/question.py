@@ -1,0 +1,121 @@
+"""A search as it is asked, checked, and its answer: one page."""
+
+import json
+from dataclasses import dataclass, field
+
+from gateway.completeness import Completeness, ShardOutcome
+from gateway.limits import check_not_negative, check_topic
+from gateway.page import PageEntry
+from gateway.search.budgets import StopReason
+from gateway.search.filter import Conditions
+from gateway.time_window import TimeWindow
+from store.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetWindow:
+    """Positions `[begin, end)` of a queue; None is no limit."""
+
+    begin_offset: int | None = None
+    end_offset: int | None = None
+
+
+EVERYWHERE = OffsetWindow()
+ALWAYS = TimeWindow()
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuestion:
+    """Where to look and for what.
+
+    Attributes:
+        topic: the topic.
+        broker_name: the only shard; empty: all.
+        queue_id: the only queue (of each shard); None: all.
+        offsets: positions, for one queue of one shard.
+        times: store times.
+        newest_first: from each queue's end to its begin.
+        conditions: what must hold.
+
+    Raises:
+        InvalidArgumentError: by field.
+    """
+
+    topic: str
+    broker_name: str = ""
+    queue_id: int | None = None
+    offsets: OffsetWindow = EVERYWHERE
+    times: TimeWindow = ALWAYS
+    newest_first: bool = False
+    conditions: Conditions = field(default_factory=Conditions)
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        for name, number in (
+            ("queue_id", self.queue_id),
+            ("begin_queue_offset", self.offsets.begin_offset),
+            ("end_queue_offset", self.offsets.end_offset),
+        ):
+            if number is not None:
+                check_not_negative(number, name)
+        if self.queue_id is None and self.offsets != EVERYWHERE:
+            raise InvalidArgumentError("queue offsets mean nothing without a queue: set queue_id.", field="queue_id")
+
+    def sealed_fields(self) -> dict[str, str | int | None]:
+        """What a page token is bound to."""
+        conditions = self.conditions
+        return {
+            "topic": self.topic,
+            "broker": self.broker_name,
+            "queue": self.queue_id,
+            "begin_offset": self.offsets.begin_offset,
+            "end_offset": self.offsets.end_offset,
+            "begin": self.times.begin_millis,
+            "end": self.times.end_millis,
+            "newest_first": int(self.newest_first),
+            "tags": json.dumps(sorted(conditions.tags)),
+            "properties": json.dumps(conditions.properties, sort_keys=True),
+            "needle": conditions.needle.hex(),
+            "cel": conditions.cel,
+        }
+
+
+@dataclass(slots=True)
+class ScannedRange:
+    """Positions `[begin_offset, end_offset)` of a queue that were looked at."""
+
+    broker_name: str
+    queue_id: int
+    begin_offset: int
+    end_offset: int
+
+
+@dataclass(slots=True)
+class SearchAnswer:
+    """A page.
+
+    Attributes:
+        entries: matches in the order of the scan.
+        scanned_ranges: what was looked at, in that order.
+        next_page_token: goes on there; empty at the end.
+        completeness: how much of the truth this is.
+        outcomes: of the shards asked on this page, and of those that an earlier one had to skip.
+        stop: why the page ends here.
+        scanned_record_count: positions looked at.
+        scanned_bytes: sizes of the records that were read.
+        unreadable_count: messages that could not be read or not be looked into.
+        cel_error_count: messages for which the expression has no value; they count as no match.
+        cel_error: why it had none for the first of them.
+    """
+
+    entries: list[PageEntry] = field(default_factory=list)
+    scanned_ranges: list[ScannedRange] = field(default_factory=list)
+    next_page_token: str = ""
+    completeness: Completeness = Completeness.COMPLETE
+    outcomes: tuple[ShardOutcome, ...] = ()
+    stop: StopReason = StopReason.END
+    scanned_record_count: int = 0
+    scanned_bytes: int = 0
+    unreadable_count: int = 0
+    cel_error_count: int = 0
+    cel_error: str = ""

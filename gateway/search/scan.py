@@ -1,0 +1,284 @@
+"""The scan behind one page of a search (queries/search_messages.py says in which order)."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from gateway.completeness import ShardOutcome, judge, raise_first_error
+from gateway.deadline import Deadline
+from gateway.dropped import was_dropped
+from gateway.page import Page
+from gateway.ports import FoundRecord, Shard, Unit
+from gateway.search.budgets import Meter, StopReason
+from gateway.search.cancellation import Cancellation
+from gateway.search.cursor import Cursor
+from gateway.search.filter import MessageFilter
+from gateway.search.message_view import MessageView
+from gateway.search.question import ScannedRange, SearchAnswer, SearchQuestion
+from gateway.search.shard_scan import CallerGoneError, ShardFailedError, ShardScan
+from gateway.shards import Shards
+from store.errors import (
+    DeadlineExceededError,
+    OffsetOutOfRangeError,
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    StoreCorruptedError,
+    StoreError,
+)
+
+# Units of a queue asked for at once; most are 20 bytes that a tag code rules out.
+UNIT_COUNT = 512
+# Records read at once. So much is done, at most, between two looks at the clock and the caller.
+READ_COUNT = 128
+READ_BYTES = 1 << 20
+# Ranges of one answer, in the room that its messages leave below 4 MiB, whatever the shards are called.
+RANGE_COUNT_MAX = 1_000
+
+ViewOf = Callable[[FoundRecord], MessageView]
+
+
+class _StopError(Exception):
+    """The page ends at the cursor."""
+
+    def __init__(self, reason: StopReason) -> None:
+        super().__init__(reason.name)
+        self.reason = reason
+
+
+class Scan:
+    """One page of a scan.
+
+    Attributes:
+        answer: what it found.
+        knows_topic: whether a queue was there.
+    """
+
+    def __init__(
+        self,
+        question: SearchQuestion,
+        message_filter: MessageFilter,
+        page: Page,
+        meter: Meter,
+        view_of: ViewOf,
+        cancellation: Cancellation,
+    ) -> None:
+        self.answer = SearchAnswer(entries=page.entries)
+        self.knows_topic = False
+        self._question = question
+        self._filter = message_filter
+        self._page = page
+        self._meter = meter
+        self._view_of = view_of
+        self._cancellation = cancellation
+        self._cursor = Cursor("")
+
+    def run(self, shards: Shards, cursor: Cursor | None, deadline: Deadline) -> Cursor | None:
+        """Fill the page; where the next begins, None at the end."""
+        end: Cursor | None = None
+        scans: list[ShardScan] = []
+        skipped = cursor.skipped if cursor is not None else frozenset[str]()
+        outcomes = [_skipped_earlier(name) for name in sorted(skipped)]
+        failed: list[ShardOutcome] = []
+        for shard in _in_order(shards, self._question.broker_name, cursor):
+            scan = ShardScan(shard, shards.fan_out, self._cancellation, deadline)
+            scans.append(scan)
+            begun = cursor if cursor is not None and cursor.broker_name == shard.broker_name else None
+            self._cursor = begun or Cursor(shard.broker_name)
+            try:
+                self._check_budgets()
+                self._scan_shard(scan, begun)
+            except ShardFailedError as failure:
+                scan.note(failure.error)
+                failed.append(scan.outcome)
+                skipped |= {shard.broker_name}
+            except DeadlineExceededError:
+                if not self._meter.has_moved:
+                    raise
+                end, self.answer.stop = self._cursor, StopReason.TIME
+                break
+            except _StopError as stop:
+                end, self.answer.stop = self._cursor, stop.reason
+                break
+            self._meter.has_moved = True
+        if failed and len(failed) == len(scans) and not self.answer.scanned_ranges:
+            raise_first_error(failed)
+        answer = self.answer
+        answer.outcomes = (*outcomes, *(scan.outcome for scan in scans))
+        answer.completeness = judge(answer.outcomes, more=end is not None)
+        answer.scanned_record_count = self._meter.record_count
+        answer.scanned_bytes = self._meter.size_bytes
+        return replace(end, skipped=skipped) if end is not None else None
+
+    def _scan_shard(self, scan: ShardScan, begun: Cursor | None) -> None:
+        question = self._question
+        for queue in scan.queues(question.topic):
+            if question.queue_id not in (None, queue.queue_id):
+                continue
+            self.knows_topic = True
+            if begun is not None and queue.queue_id < begun.queue_id:
+                continue
+            if begun is not None and queue.queue_id == begun.queue_id:
+                begin, end = begun.begin_offset, begun.end_offset
+            else:
+                self._check_budgets()
+                begin, end = scan.window(queue, question.offsets, question.times)
+            self._cursor = Cursor(scan.shard.broker_name, queue.queue_id, begin, end)
+            if begin < end:
+                self._scan_queue(scan, queue.queue_id)
+            self._meter.has_moved = True
+
+    def _scan_queue(self, scan: ShardScan, queue_id: int) -> None:
+        """All that the cursor has left of its queue."""
+        if len(self.answer.scanned_ranges) >= RANGE_COUNT_MAX:
+            raise _StopError(StopReason.PAGE)
+        cursor = self._cursor
+        first = cursor.end_offset if self._question.newest_first else cursor.begin_offset
+        self.answer.scanned_ranges.append(ScannedRange(cursor.broker_name, queue_id, first, first))
+        try:
+            while self._cursor.begin_offset < self._cursor.end_offset:
+                self._check_budgets()
+                self._scan_stretch(scan, queue_id)
+        finally:
+            if self.answer.scanned_ranges[-1].begin_offset == self.answer.scanned_ranges[-1].end_offset:
+                self.answer.scanned_ranges.pop()
+
+    def _scan_stretch(self, scan: ShardScan, queue_id: int) -> None:
+        """The next positions of the queue, all of them."""
+        begin, end = self._cursor.begin_offset, self._cursor.end_offset
+        if self._question.newest_first:
+            begin = max(begin, end - UNIT_COUNT)
+        else:
+            end = min(end, begin + UNIT_COUNT)
+        units = scan.units(self._question.topic, queue_id, begin, end)
+        if self._question.newest_first:
+            units.reverse()
+        done_count = 0
+        while done_count < len(units):
+            self._check_budgets()
+            batch = self._batch(units[done_count:])
+            self._scan_batch(scan, batch)
+            done_count += len(batch)
+        # What is left of the stretch are holes.
+        self._advance(begin if self._question.newest_first else end)
+
+    def _batch(self, units: list[Unit]) -> list[Unit]:
+        """The first units, as many as the budgets and the sizes of one read allow, at least one."""
+        batch: list[Unit] = []
+        read_count = size_bytes = 0
+        for unit in units[: max(self._meter.free_records, 1)]:
+            if not self._filter.rules_out(unit.tags_code):
+                read_count += 1
+                size_bytes += unit.record_size_bytes
+            over_budget = size_bytes > self._meter.free_bytes
+            if over_budget and not batch and self._meter.size_bytes:
+                raise _StopError(StopReason.BYTES)
+            if batch and (over_budget or read_count > READ_COUNT or size_bytes > READ_BYTES):
+                break
+            batch.append(unit)
+        return batch
+
+    def _scan_batch(self, scan: ShardScan, batch: list[Unit]) -> None:
+        wanted = [unit for unit in batch if not self._filter.rules_out(unit.tags_code)]
+        outcomes = dict(
+            zip((unit.queue_offset for unit in wanted), scan.records(wanted) if wanted else (), strict=True)
+        )
+        in_window = [
+            outcome
+            for unit in wanted
+            if isinstance(outcome := outcomes[unit.queue_offset], FoundRecord)
+            and self._is_of(unit, outcome)
+            and self._question.times.holds(outcome.store_time_millis)
+        ]
+        chosen = self._matches(in_window)
+        for unit in batch:
+            if self._cancellation.is_set:
+                raise CallerGoneError
+            if self._page.missing_count <= 0:
+                raise _StopError(StopReason.PAGE)
+            if (found := outcomes.get(unit.queue_offset)) is not None:
+                self._decide(scan, unit, found, chosen)
+                self._meter.size_bytes += unit.record_size_bytes
+            self._meter.record_count += 1
+            self._meter.has_moved = True
+            self._advance(unit.queue_offset + (0 if self._question.newest_first else 1))
+
+    def _decide(
+        self, scan: ShardScan, unit: Unit, outcome: FoundRecord | StoreError, chosen: "Iterator[StoreError | bool]"
+    ) -> None:
+        """Take the record if it matches; _StopError when the page has no room for it or there was no time to know."""
+        error: StoreError | None = None
+        if isinstance(outcome, StoreError):
+            if was_dropped(outcome, unit.commit_log_offset):
+                return
+            error = outcome
+            if isinstance(outcome, OffsetOutOfRangeError | RecordNotFoundError):
+                error = self._points_astray(unit, "no record starts there")
+        elif not self._is_of(unit, outcome):
+            what = f"there is message {outcome.queue_offset} of queue {outcome.queue_id} of {outcome.topic!r}"
+            error = self._points_astray(unit, what)
+        elif self._question.times.holds(outcome.store_time_millis):
+            match = next(chosen, None)
+            if match is None:
+                if self._cancellation.is_set:
+                    raise CallerGoneError
+                raise _StopError(StopReason.TIME)
+            if match is True and not self._page.add(scan.shard.broker_name, outcome):
+                raise _StopError(StopReason.PAGE)
+            error = match if isinstance(match, StoreError) else None
+        if error is not None:
+            self.answer.unreadable_count += 1
+            scan.note(error)
+
+    def _matches(self, records: list[FoundRecord]) -> "Iterator[StoreError | bool]":
+        """For each record, in order, whether it matches, or why nobody knows; fewer when time was over."""
+        for verdict in self._filter.decide(map(self._view_of, records)):
+            if verdict.cel_error:
+                self.answer.cel_error_count += 1
+                self.answer.cel_error = self.answer.cel_error or verdict.cel_error
+            yield verdict.error or verdict.matches
+
+    def _advance(self, position: int) -> None:
+        """Everything up to the position, in the direction of the scan, is decided."""
+        scanned = self.answer.scanned_ranges[-1]
+        if self._question.newest_first:
+            self._cursor = replace(self._cursor, end_offset=position)
+            scanned.begin_offset = position
+        else:
+            self._cursor = replace(self._cursor, begin_offset=position)
+            scanned.end_offset = position
+
+    def _check_budgets(self) -> None:
+        if self._cancellation.is_set:
+            raise CallerGoneError
+        if self._page.missing_count <= 0:
+            raise _StopError(StopReason.PAGE)
+        stop = self._meter.stop()
+        if stop is not None:
+            raise _StopError(stop)
+
+    def _is_of(self, unit: Unit, record: FoundRecord) -> bool:
+        place = (self._question.topic, self._cursor.queue_id, unit.queue_offset)
+        return (record.topic, record.queue_id, record.queue_offset) == place
+
+    def _points_astray(self, unit: Unit, what: str) -> StoreCorruptedError:
+        topic, queue_id = self._question.topic, self._cursor.queue_id
+        return StoreCorruptedError(
+            f"Queue {queue_id} of {topic!r} says that its message {unit.queue_offset} is at byte "
+            f"{unit.commit_log_offset} of the log, but {what}: rebuild the queues from the log.",
+            file=f"consumequeue/{topic}/{queue_id}",
+            offset=unit.queue_offset,
+            commitLogOffset=unit.commit_log_offset,
+        )
+
+
+def _in_order(shards: Shards, broker_name: str, cursor: Cursor | None) -> list[Shard]:
+    """The shards that a page asks, by name: also gateways that list them otherwise go on with each other's tokens."""
+    asked = [shards.named(broker_name)] if broker_name else sorted(shards, key=lambda shard: shard.broker_name)
+    return [shard for shard in asked if cursor is None or shard.broker_name >= cursor.broker_name]
+
+
+def _skipped_earlier(broker_name: str) -> ShardOutcome:
+    error = ServiceUnavailableError(
+        f"{broker_name} did not answer on an earlier page of this search: search it alone, by broker_name.",
+        service=broker_name,
+    )
+    return ShardOutcome(broker_name, error, complete=False)

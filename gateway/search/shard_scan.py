@@ -1,0 +1,155 @@
+"""What a scan asks of one shard: its queues, where each begins and ends, units, and records with their bodies.
+
+Every call to a port runs on another thread, so that a caller that goes is free at once, and has half of the time that is
+left, so that a shard that hangs leaves some for the others.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from gateway.completeness import ShardOutcome
+from gateway.deadline import Deadline
+from gateway.fan_out import FanOut
+from gateway.limits import PAGE_BYTES_MAX
+from gateway.ports import Boundary, BuildProgress, FoundRecord, QueueRange, Shard, Unit
+from gateway.search.cancellation import Cancellation
+from gateway.search.question import OffsetWindow
+from gateway.time_window import TimeWindow
+from store.errors import QueueNotFoundError, StoreError, TopicNotFoundError
+
+Answer = TypeVar("Answer")
+
+
+class CallerGoneError(Exception):
+    """The call was cancelled; nobody waits for an answer."""
+
+
+class ShardFailedError(Exception):
+    """The shard did not answer.
+
+    Args:
+        error: why.
+    """
+
+    def __init__(self, error: StoreError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class ShardScan:
+    """Asks one shard for one call.
+
+    Args:
+        shard: the shard.
+        fan_out: the threads on which it is asked.
+        cancellation: of the call.
+        deadline: of the call.
+
+    Attributes:
+        outcome: how the shard took part so far.
+    """
+
+    def __init__(self, shard: Shard, fan_out: FanOut, cancellation: Cancellation, deadline: Deadline) -> None:
+        self.shard = shard
+        self.outcome = ShardOutcome(shard.broker_name)
+        self._fan_out = fan_out
+        self._cancellation = cancellation
+        self._deadline = deadline
+
+    def note(self, problem: StoreError | None) -> None:
+        """Matches may be missing; the first reason is kept."""
+        self.outcome = replace(self.outcome, error=self.outcome.error or problem, complete=False)
+
+    def queues(self, topic: str) -> list[QueueRange]:
+        """The topic's queues by number."""
+        if self.shard.archive is not None and (problem := self.shard.archive.problem()) is not None:
+            self.note(problem)
+        queues = self._ask(partial(self.shard.queues.list_queues, topic))
+        return sorted(queues, key=lambda queue: queue.queue_id)
+
+    def window(self, queue: QueueRange, offsets: OffsetWindow, times: TimeWindow) -> tuple[int, int]:
+        """The positions of a queue among which all of a window are.
+
+        By time as SearchOffset finds them, which knows only the log: an answer at the log's front says nothing about what
+        is before it, in an archive.
+        """
+        begin = max(queue.min_offset, offsets.begin_offset or 0)
+        end = queue.max_offset if offsets.end_offset is None else min(queue.max_offset, offsets.end_offset)
+        if begin >= end:
+            return begin, begin
+        begin_millis, end_millis = times.begin_millis, times.end_millis
+        search = partial(self.shard.queues.search_offset, queue.topic, queue.queue_id)
+        try:
+            if begin_millis is not None:
+                found = self._ask(partial(search, begin_millis, Boundary.LOWER))
+                if found.queue_offset > found.min_offset:
+                    begin = max(begin, found.queue_offset)
+            if end_millis is not None:
+                found = self._ask(partial(search, end_millis, Boundary.UPPER))
+                end = min(end, found.queue_offset + 1)
+        except ShardFailedError as failed:
+            # A queue that only the archive has: each record's time is looked at anyway.
+            if not isinstance(failed.error, TopicNotFoundError | QueueNotFoundError):
+                raise
+        return begin, max(begin, end)
+
+    def units(self, topic: str, queue_id: int, begin: int, end: int) -> list[Unit]:
+        """All units of `[begin, end)`, in queue order; there are none where retention or an archive has left a hole."""
+        units: list[Unit] = []
+        while begin < end:
+            stretch = self._ask(partial(self.shard.queues.units, topic, queue_id, begin, end - begin))
+            if stretch.problem is not None:
+                self.note(stretch.problem)
+            self._note_progress(stretch.progress, behind=stretch.progress.is_behind and end >= stretch.max_offset)
+            given = [unit for unit in stretch.units if begin <= unit.queue_offset < end]
+            units += given
+            if given:
+                begin = given[-1].queue_offset + 1
+            elif begin < stretch.min_offset:
+                begin = stretch.min_offset
+            else:
+                break
+        return units
+
+    def records(self, units: Sequence[Unit]) -> list[FoundRecord | StoreError]:
+        """The record of each unit, in order, with its body."""
+        records: list[FoundRecord | StoreError] = []
+        while len(records) < len(units):
+            offsets = [unit.commit_log_offset for unit in units[len(records) :]]
+            outcomes = self._ask(partial(self.shard.records.get_many, offsets, PAGE_BYTES_MAX))
+            assert outcomes, "a reader that answers nothing would be asked for ever"
+            for index, outcome in enumerate(outcomes):
+                if isinstance(outcome, FoundRecord) and outcome.body_omitted:
+                    if index:
+                        break
+                    records.append(self._whole(outcome.commit_log_offset))
+                    break
+                records.append(outcome)
+        return records
+
+    def _whole(self, commit_log_offset: int) -> FoundRecord | StoreError:
+        """A record whose body fits no answer of several."""
+        try:
+            return self._ask(partial(self.shard.records.get, commit_log_offset))
+        except ShardFailedError as failed:
+            return failed.error
+
+    def _note_progress(self, progress: BuildProgress, *, behind: bool) -> None:
+        self.outcome = replace(self.outcome, progress=progress, complete=self.outcome.complete and not behind)
+
+    def _ask(self, call: Callable[[Deadline], Answer]) -> Answer:
+        if self._cancellation.is_set:
+            raise CallerGoneError
+        deadline = Deadline.after(self._deadline.remaining_seconds() / 2, self._deadline.clock)
+        asked = self._fan_out.start(lambda: call(deadline))
+        pair: list[futures.Future[Any]] = [asked, self._cancellation.happened]
+        futures.wait(pair, return_when=futures.FIRST_COMPLETED)
+        if not asked.done():
+            raise CallerGoneError
+        try:
+            return asked.result()
+        except StoreError as error:
+            raise ShardFailedError(error) from error

@@ -1,0 +1,314 @@
+"""From a run of records to an Arrow batch, column by column; only the columns that are wanted are made.
+
+Texts and bodies are not copied one by one. An Arrow array is laid over the bytes as they were read, with an element for each
+text and one for each stretch between two of them, and `take` copies every other element:
+
+    bytes    ....|topic|....|body....|..|topic|..       offsets 4 9 13 22 ...   elements 0, 2, 4 ... are wanted
+
+Bytes that are no UTF-8 are rare: rows with such texts are made by the plain codec, and put into their places.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.boundaries import kernel
+from pipeline.filters import TIME_MILLIS_MAX, TIME_MILLIS_MIN, Condition, clamp_micros
+from pipeline.scan import Damage, RecordRun
+from store.format.host import decode_host
+from store.format.java_hash import SCHEDULE_TOPIC, tags_code
+from store.format.java_text import decode_java_utf8
+from store.format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties, split_keys
+from store.kernels.scan_layout import (
+    AT,
+    BODY_AT,
+    BODY_CRC,
+    BODY_SIZE,
+    BORN_HOST,
+    BORN_TIME,
+    FLAG,
+    KEY_AT,
+    KEY_ROW_COUNT,
+    KEY_SIZE,
+    KEYS_SIZE,
+    NOT_ASCII,
+    PREPARED_OFFSET,
+    PROPERTIES_SIZE,
+    PROPERTY_NAME_AT,
+    PROPERTY_NAME_SIZE,
+    PROPERTY_ROW_COUNT,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    RECONSUME_TIMES,
+    SIZE,
+    SPAN_ROW_COUNT,
+    STATED_OFFSET,
+    STORE_HOST,
+    STORE_TIME,
+    SYS_FLAG,
+    TAGS_AT,
+    TAGS_HASH,
+    TAGS_SIZE,
+    TOO_MANY,
+    TOPIC,
+    UNIQUE_KEY_AT,
+    UNIQUE_KEY_SIZE,
+    VALUE_AT,
+    VALUE_SIZE,
+)
+
+Rows = npt.NDArray[Any]
+# Properties and keys of a batch, for each of its rows, on average; a row for which none are left is read plainly.
+PROPERTIES_PER_ROW = 32
+KEYS_PER_ROW = 8
+NUMBERS = {
+    "queueId": (32, QUEUE_ID), "storeSize": (32, SIZE), "flag": (32, FLAG), "sysFlag": (32, SYS_FLAG),
+    "reconsumeTimes": (32, RECONSUME_TIMES), "bodyCRC": (32, BODY_CRC),
+    "queueOffset": (64, QUEUE_OFFSET), "physicalOffset": (64, STATED_OFFSET),
+    "preparedTransactionOffset": (64, PREPARED_OFFSET),
+}  # fmt: skip
+TIMES = {"bornTimestamp": BORN_TIME, "storeTimestamp": STORE_TIME}
+HOSTS = {"bornHost": BORN_HOST, "storeHost": STORE_HOST}
+NEEDS_PROPERTIES = frozenset(("tags", "tagsCode", "keys", "uniqKey", "properties"))
+
+
+@dataclass(slots=True)
+class _Properties:
+    """What was found in the property strings of a run's rows; `odd` are the rows to be read plainly."""
+
+    spans: Rows
+    properties: Rows
+    property_ends: Rows
+    keys: Rows
+    key_ends: Rows
+    odd: list[int]
+    foreign: list[int]  # rows with UTF-8 beyond ASCII
+
+
+class ArrowBatches:
+    """Makes batches of one schema.
+
+    Args:
+        schema: Arrow's form of the Spark schema, as Spark compares it.
+        names: the columns' own names, in the schema's order.
+        row_count_max: rows in a batch, at most.
+    """
+
+    def __init__(self, schema: pa.Schema, names: Sequence[str], row_count_max: int) -> None:
+        self._schema = schema
+        self._names = list(names)
+        wanted = set(names)
+        self.needs_hosts = bool(wanted & HOSTS.keys())
+        self._needs_properties = bool(wanted & NEEDS_PROPERTIES)
+        self._with_map = "properties" in wanted
+        self._with_keys = "keys" in wanted
+        self._spans: Rows = np.empty((SPAN_ROW_COUNT, row_count_max), dtype=np.int32)
+        self._kinds: Rows = np.empty(row_count_max, dtype=np.int8)
+        properties = PROPERTIES_PER_ROW * row_count_max if self._with_map else 0
+        keys = KEYS_PER_ROW * row_count_max if self._with_keys else 0
+        self._properties: Rows = np.empty((PROPERTY_ROW_COUNT, properties), dtype=np.int32)
+        self._property_ends: Rows = np.empty(row_count_max, dtype=np.int32)
+        self._keys: Rows = np.empty((KEY_ROW_COUNT, keys), dtype=np.int32)
+        self._key_ends: Rows = np.empty(row_count_max, dtype=np.int32)
+
+    def of_run(self, run: RecordRun) -> pa.RecordBatch:
+        """The batch with these records."""
+        found = self._find_properties(run) if self._needs_properties else None
+        arrays = [
+            self._column(name, field.type, run, found) for name, field in zip(self._names, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def of_damage(self, damages: Sequence[Damage]) -> pa.RecordBatch:
+        """The batch with a row for each stretch of damage: where it lies, what is wrong; nothing else is known."""
+        arrays = []
+        for name, field in zip(self._names, self._schema, strict=True):
+            arrays.append(pa.array([damage_row(damage)[name] for damage in damages], field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _find_properties(self, run: RecordRun) -> _Properties:
+        count = len(run)
+        begins, sizes = _property_strings(run)
+        spans, kinds = self._spans[:, :count], self._kinds[:count]
+        property_ends, key_ends = self._property_ends[:count], self._key_ends[:count]
+        kernel().find_properties(
+            run.data,
+            begins,
+            sizes,
+            spans,
+            kinds,
+            self._with_map,
+            self._properties,
+            property_ends,
+            self._with_keys,
+            self._keys,
+            key_ends,
+        )
+        odd = np.flatnonzero(kinds == TOO_MANY).tolist()
+        foreign = []
+        for row in np.flatnonzero(kinds == NOT_ASCII).tolist():
+            try:
+                str(run.data[begins[row] : begins[row] + sizes[row]], "utf-8")
+                foreign.append(row)
+            except UnicodeDecodeError:
+                odd.append(row)
+        return _Properties(spans, self._properties, property_ends, self._keys, key_ends, odd, foreign)
+
+    def _column(self, name: str, kind: pa.DataType, run: RecordRun, found: _Properties | None) -> pa.Array:
+        if name in NUMBERS:
+            width, row = NUMBERS[name]
+            return _fixed((run.rows_32 if width == 32 else run.rows_64)[row], kind)
+        if name in TIMES:
+            return _fixed(times_micros(run.rows_64[TIMES[name]]), kind)
+        if name in HOSTS:
+            texts = [str(decode_host(host)) for host in run.hosts]
+            return pa.array(texts, kind).take(pa.array(run.rows_32[HOSTS[name]]))
+        match name:
+            case "topic":
+                texts = [decode_java_utf8(topic) for topic in run.topics]
+                return pa.array(texts, kind).take(pa.array(run.rows_32[TOPIC]))
+            case "body":
+                return _stretches(run.data, run.rows_64[BODY_AT], run.rows_32[BODY_SIZE], kind)
+            case "raw":
+                return _stretches(run.data, run.rows_64[AT], run.rows_32[SIZE], kind)
+            case "damage":
+                return pa.nulls(len(run), kind)
+        assert found is not None, name
+        column = _PROPERTY_COLUMNS[name](run, found, kind)
+        return _replaced(column, found.odd, [_plainly(run, row)[name] for row in found.odd], kind)
+
+
+def mask_of(run: RecordRun, conditions: Sequence[Condition]) -> Rows | None:
+    """Which records fulfil all conditions; None when there are none to fulfil."""
+    mask: Rows | None = None
+    for condition in conditions:
+        if condition.column == "topic":
+            fulfilled = np.array([condition.of_text(decode_java_utf8(topic)) for topic in run.topics], dtype=np.bool_)
+            now = fulfilled[run.rows_32[TOPIC]]
+        elif condition.column in TIMES:
+            now = condition.of_numbers(times_micros(run.rows_64[TIMES[condition.column]]))
+        else:
+            width, row = NUMBERS[condition.column]
+            now = condition.of_numbers((run.rows_32 if width == 32 else run.rows_64)[row])
+        mask = now if mask is None else mask & now
+    return mask
+
+
+def times_micros(times_millis: Rows) -> Rows:
+    """Times as Spark holds them."""
+    micros: Rows = np.clip(times_millis, TIME_MILLIS_MIN, TIME_MILLIS_MAX) * 1000
+    return micros
+
+
+def damage_row(damage: Damage) -> dict[str, Any]:
+    """What a row about damage holds, in the terms of Arrow's columns."""
+    return {
+        "topic": "", "queueId": -1, "queueOffset": -1, "physicalOffset": damage.offset, "storeSize": damage.size_bytes,
+        "flag": 0, "sysFlag": 0, "bornTimestamp": clamp_micros(0), "bornHost": "", "storeTimestamp": clamp_micros(0),
+        "storeHost": "", "reconsumeTimes": 0, "preparedTransactionOffset": 0, "bodyCRC": 0, "tags": None, "tagsCode": 0,
+        "keys": None, "uniqKey": None, "properties": [], "body": None, "raw": damage.head, "damage": damage.why,
+    }  # fmt: skip
+
+
+def _property_strings(run: RecordRun) -> tuple[Rows, Rows]:
+    """Where each record's property string begins, and its length."""
+    sizes = np.ascontiguousarray(run.rows_32[PROPERTIES_SIZE])
+    return run.rows_64[AT] + run.rows_32[SIZE] - sizes, sizes
+
+
+def _fixed(values: Rows, kind: pa.DataType) -> pa.Array:
+    """A column of numbers, with bytes of its own."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.copy())])
+
+
+def _stretches(data: npt.NDArray[np.uint8], begins: Rows, sizes: Rows, kind: pa.DataType) -> pa.Array:
+    """The stretches of `data` that begin there, rising and apart; null where a size is negative."""
+    count = len(begins)
+    if not count:
+        return pa.array([], kind)
+    first = int(begins[0])
+    # The widened array first: positions of the log are 64 bits wide, offsets in one batch are not.
+    offsets = np.empty(2 * count, dtype=np.int32)
+    np.subtract(begins, first, out=offsets[0::2], casting="unsafe")
+    np.add(offsets[0::2], np.maximum(sizes, 0), out=offsets[1::2], casting="unsafe")
+    laid = pa.Array.from_buffers(
+        kind, 2 * count - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data[first : first + int(offsets[-1])])]
+    )
+    missing = sizes < 0
+    return laid.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32), mask=missing if missing.any() else None))
+
+
+def _starts(ends: Rows) -> pa.Array:
+    """Arrow's list offsets from the places behind each row's last element."""
+    return pa.array(np.concatenate((np.zeros(1, dtype=np.int32), ends)))
+
+
+def _tags(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
+    return _stretches(run.data, found.spans[TAGS_AT], found.spans[TAGS_SIZE], kind)
+
+
+def _unique_key(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
+    return _stretches(run.data, found.spans[UNIQUE_KEY_AT], found.spans[UNIQUE_KEY_SIZE], kind)
+
+
+def _tags_code(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
+    codes = found.spans[TAGS_HASH].astype(np.int64)
+    scheduled = [number for number, topic in enumerate(run.topics) if topic == SCHEDULE_TOPIC.encode()]
+    by_hand = set(found.foreign)
+    if scheduled:
+        by_hand.update(np.flatnonzero(run.rows_32[TOPIC] == scheduled[0]).tolist())
+    for row in by_hand.difference(found.odd):
+        codes[row] = _plainly(run, row)["tagsCode"]
+    return _fixed(codes, kind)
+
+
+def _map(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
+    used = found.properties[:, : int(found.property_ends[-1]) if len(run) else 0]
+    names = _stretches(run.data, used[PROPERTY_NAME_AT], used[PROPERTY_NAME_SIZE], pa.string())
+    values = _stretches(run.data, used[VALUE_AT], used[VALUE_SIZE], pa.string())
+    return pa.MapArray.from_arrays(_starts(found.property_ends), names, values, type=kind)
+
+
+def _key_lists(run: RecordRun, found: _Properties, kind: pa.DataType) -> pa.Array:
+    used = found.keys[:, : int(found.key_ends[-1]) if len(run) else 0]
+    keys = _stretches(run.data, used[KEY_AT], used[KEY_SIZE], pa.string())
+    missing = found.spans[KEYS_SIZE] < 0
+    return pa.ListArray.from_arrays(_starts(found.key_ends), keys, type=kind, mask=pa.array(missing))
+
+
+_PROPERTY_COLUMNS: dict[str, Callable[[RecordRun, _Properties, pa.DataType], pa.Array]] = {
+    "tags": _tags,
+    "tagsCode": _tags_code,
+    "keys": _key_lists,
+    "uniqKey": _unique_key,
+    "properties": _map,
+}
+
+
+def _replaced(column: pa.Array, places: Sequence[int], values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """The column with other values in these places."""
+    if not places:
+        return column
+    order = np.arange(len(column), dtype=np.int32)
+    order[list(places)] = np.arange(len(column), len(column) + len(places), dtype=np.int32)
+    return pa.concat_arrays([column, pa.array(values, kind)]).take(pa.array(order))
+
+
+def _plainly(run: RecordRun, row: int) -> dict[str, Any]:
+    """What the plain codec says of a record's properties, in the terms of Arrow's columns."""
+    size = int(run.rows_32[PROPERTIES_SIZE, row])
+    end = int(run.rows_64[AT, row]) + int(run.rows_32[SIZE, row])
+    properties = parse_properties(run.data[end - size : end].tobytes())
+    topic = decode_java_utf8(run.topics[int(run.rows_32[TOPIC, row])])
+    keys = properties.get(KEYS)
+    return {
+        "tags": properties.get(TAGS),
+        "tagsCode": tags_code(topic, properties, int(run.rows_64[STORE_TIME, row])),
+        "keys": None if keys is None else list(split_keys(keys)),
+        "uniqKey": properties.get(UNIQ_KEY),
+        "properties": list(properties.items()),
+    }

@@ -1,0 +1,122 @@
+"""The third step of an audit: each index file against the keys that it must hold.
+
+A sound file is what a rebuild would write, and each is compared with that by a task of its own. Where any differs, or the
+log no longer has the first file's records, `IndexAudit` lays all keys and entries side by side and says what is wrong.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.jobs.log_scan import load_kernels
+from pipeline.jobs.rebuild_files import FILL_KEY_COUNT, IndexFilePlan, KeyPart, Keys, read_keys
+from store.audit.findings import Findings
+from store.audit.index_audit import IndexAudit
+from store.builders.index_state import IndexFileState
+from store.files.file_system import RealFileSystem
+from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, encode_index_header, entry_position
+from store.kernels.index_fill import IndexFiller
+from store.readers.index_reader import IndexLayout
+from store.readers.open_files import OpenFiles
+
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """The whole index.
+
+    Attributes:
+        root: the store root.
+        layout: how its files are divided; None when nothing says it.
+        parts: all keys, in log order.
+        log_first_offset, log_end_offset: of the log (bytes).
+        lost: damaged stretches of it.
+        resumes_at, unflushed_from: see IndexAudit.
+    """
+
+    root: str
+    layout: IndexLayout | None
+    parts: tuple[KeyPart, ...]
+    log_first_offset: int
+    log_end_offset: int
+    lost: tuple[tuple[int, int], ...]
+    resumes_at: int | None
+    unflushed_from: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOutcome:
+    """What a task found."""
+
+    findings: Findings
+    entry_count: int
+    key_count: int
+
+
+class KeyIndexAudit(IndexAudit):
+    """`IndexAudit`, shown many keys at once."""
+
+    def see_keys(self, keys: Keys) -> None:
+        """The next keys of the log."""
+        self.key_count += len(keys[0])
+        hashes, offsets, times = (
+            np.concatenate((old, new.astype(np.int64))) for old, new in zip(self._window, keys, strict=True)
+        )
+        self._window = (hashes, offsets, times)
+        self._compare(is_end=False)
+
+
+def is_as_rebuilt(plan: IndexFilePlan) -> bool:
+    """Whether an index file holds byte for byte what its keys make of it."""
+    load_kernels()
+    fs, layout = RealFileSystem(), plan.layout
+    if fs.stat_size(plan.path) != layout.file_size_bytes:
+        return False
+    state = IndexFileState.seeded(
+        layout.slot_count,
+        layout.entry_count_max,
+        end_time_millis=plan.before_time_millis,
+        end_commit_log_offset=plan.before_offset,
+    )
+    file = OpenFiles(fs).get(Path(plan.path))
+    filler = IndexFiller(state, min(FILL_KEY_COUNT, sum(part.key_count for part in plan.parts)))
+    for hashes, offsets, times_millis in read_keys(fs, plan.parts):
+        position = entry_position(state.header.entry_count, layout.slot_count)
+        entries = filler.fill(hashes, offsets, times_millis)
+        if file.read(position, len(entries)) != entries:
+            return False
+    slots = file.read(HEADER_SIZE, layout.slot_count * SLOT_SIZE)
+    if not np.array_equal(np.frombuffer(slots, dtype=">i4"), state.heads):
+        return False
+    if any(file.read(entry_position(0, layout.slot_count), ENTRY_SIZE)):
+        return False
+    if file.read(0, HEADER_SIZE) != encode_index_header(state.header):
+        return False
+    behind: int | None = entry_position(state.header.entry_count, layout.slot_count)
+    while behind is not None and behind < layout.file_size_bytes:
+        behind = fs.next_data(file.fd, behind)
+        if behind is None or behind >= layout.file_size_bytes:
+            break
+        data = file.read(behind, READ_BYTES)
+        if data.strip(b"\0"):
+            return False
+        behind += len(data)
+    return True
+
+
+def audit_index(task: IndexTask) -> IndexOutcome:
+    """Judges the whole index, key by key."""
+    findings = Findings(Path(task.root))
+    fs = RealFileSystem()
+    audit = KeyIndexAudit(
+        fs, Path(task.root), task.layout, task.log_first_offset, findings,
+        resumes_at=task.resumes_at, unflushed_from=task.unflushed_from,
+    )  # fmt: skip
+    for begin, end in task.lost:
+        audit.lose(begin, end)
+    for keys in read_keys(fs, task.parts):
+        audit.see_keys(keys)
+    audit.finish(task.log_end_offset)
+    return IndexOutcome(findings, audit.entry_count, audit.key_count)

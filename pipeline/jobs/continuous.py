@@ -1,0 +1,286 @@
+"""`rebuild --continuous`: queues and indexes kept equal to a live log by a structured-streaming query.
+
+    commitlog service --Reput--> source --rows--> foreachBatch on the driver --> queues, indexes of OUT
+                                                        |
+                            checkpoints of the builders, then the manifest, then Spark's own commit
+
+Exactly once: the builders are the online ones (whoever starts the job hands them over), and each knows the commit-log offset
+up to which its files are on the disk. What was applied is passed over; what a kill left behind a checkpoint is cut back when
+they are opened, slot heads included. So it does not matter which batches Spark brings again. Nothing is acknowledged to
+Spark before both builders have flushed.
+
+A builder that is behind the stream (its files were damaged, so it begins anew) is brought to the stream's place by the
+driver itself.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pipeline.jobs.continuous_source import FORMAT, ReputDataSource, log_range
+from pipeline.jobs.progress import Progress, silent
+from pipeline.jobs.report import JobReport
+from services.clients.commitlog import CommitLogClient
+from store.builders.following_builder import CHECKPOINT_INTERVAL_SECONDS, FollowingBuilder
+from store.errors import InvalidArgumentError, OffsetOutOfRangeError, RecordNotFoundError, StoreRecoveringError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.files.json_state import read_json_state, write_json_state
+from store.files.locks import OwnerLock
+from store.format.paths import consume_queue_dir, index_dir
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+# Beside the services' own state in the root that is made; RocketMQ ignores it.
+STATE_FOLDER = "reput/pipeline"
+MANIFEST_NAME = "continuous.json"
+# Of log in a micro-batch: 0.3 s of work, so that its fixed half second does not count while catching up.
+BATCH_BYTES_MAX = 256 << 20
+TRIGGER_SECONDS = 0.5
+VERSION = 1
+
+
+class SteppingClock:
+    """Seconds that pass only when told: a builder writes its checkpoint when the driver wants it."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        """Now."""
+        return self.seconds
+
+    def pass_interval(self) -> None:
+        """The next `apply` of a builder saves."""
+        self.seconds += 2 * CHECKPOINT_INTERVAL_SECONDS
+
+
+class OpenBuilders(Protocol):
+    """Opens and recovers the builders of a root: queues and indexes."""
+
+    def __call__(
+        self, root: Path, clock: Callable[[], float], log_first_offset: int, log_end_offset: int
+    ) -> Sequence[FollowingBuilder]:
+        """Builders that have not begun; the log's range is in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the last micro-batch left: its number, and the commit-log offset up to which all is on the disk (bytes)."""
+
+    batch_id: int
+    end_offset: int
+
+
+def read_manifest(fs: FileSystem, root: Path) -> Manifest | None:
+    """The manifest of a root; None without one."""
+    state = read_json_state(fs, root / STATE_FOLDER / MANIFEST_NAME)
+    if state is None or state.get("version") != VERSION:
+        return None
+    return Manifest(int(state["batch_id"]), int(state["end_offset"]))
+
+
+class ContinuousRebuild:
+    """Applies micro-batches to the files of a root.
+
+    Args:
+        fs: the door to the disk.
+        root: the store root that is made.
+        target: of the commitlog service.
+        open_builders: opens the builders.
+    """
+
+    def __init__(self, fs: FileSystem, root: Path, target: str, open_builders: OpenBuilders) -> None:
+        self.record_count = 0
+        self.batch_count = 0
+        self._fs = fs
+        self._root = root
+        self._target = target
+        self._clock = SteppingClock()
+        self._lock = threading.Lock()  # a query that is stopped does not wait for its last foreachBatch
+        self._is_closed = False
+        manifest = read_manifest(fs, root)
+        first, end = log_range(target)
+        self._builders = list(open_builders(root, self._clock, first, end))
+        for builder in self._builders:
+            builder.begin()
+            self._compare(builder)
+            if manifest is not None and builder.progress.next_offset < manifest.end_offset <= end:
+                self._catch_up(builder, manifest.end_offset)  # Spark will not bring again what it was told is done
+
+    @property
+    def next_offset(self) -> int:
+        """Everything before is applied by every builder (bytes)."""
+        return min(builder.progress.next_offset for builder in self._builders)
+
+    def apply(self, frame: "DataFrame", batch_id: int) -> None:
+        """One micro-batch, for `foreachBatch`."""
+        with self._lock:
+            if self._is_closed:
+                raise StoreRecoveringError("the rebuild has been stopped: this batch comes again with the next start")
+            self._apply(frame, batch_id)
+
+    def _apply(self, frame: "DataFrame", batch_id: int) -> None:
+        from reput.commitlog.v1 import commitlog_service_pb2 as pb
+        from services.reput_columns import columns_from_proto
+
+        rows = frame.toArrow().sort_by("begin_offset").to_pylist()
+        for number, row in enumerate(rows):
+            columns = None
+            if row["columns"]:
+                columns = columns_from_proto(pb.ReputColumns.FromString(row["columns"]))
+                self.record_count += len(columns)
+            for builder in self._builders:
+                # A builder that has nothing stands at the log's first record.
+                if max(builder.progress.next_offset, row["log_first_offset"]) < row["begin_offset"]:
+                    self._catch_up(builder, row["begin_offset"])
+            if number == len(rows) - 1:
+                self._clock.pass_interval()
+            for builder in self._builders:
+                place = (row["next_offset"], row["log_first_offset"], row["log_end_offset"])
+                if not builder.apply(columns, *place):
+                    self._catch_up(builder, row["next_offset"])
+        if not rows:
+            return
+        state = {"version": VERSION, "batch_id": batch_id, "end_offset": self.next_offset}
+        write_json_state(self._fs, self._root / STATE_FOLDER / MANIFEST_NAME, state)
+        self.batch_count += 1
+
+    def stop(self) -> None:
+        """Flushes, writes clean checkpoints and closes everything."""
+        with self._lock:
+            self._is_closed = True
+            for builder in self._builders:
+                builder.stop()
+
+    def abandon(self) -> None:
+        """Closes everything as it is."""
+        with self._lock:
+            self._is_closed = True
+            for builder in self._builders:
+                builder.abandon()
+
+    def _compare(self, builder: FollowingBuilder) -> None:
+        """Shows a builder the last record that it applied: it begins anew when the log has another one there."""
+        if builder.progress.next_offset < 0:
+            return
+        client = CommitLogClient(self._target)
+        stream = client.reput(builder.start_offset(), 1)  # one record
+        try:
+            batch = next(iter(stream))
+            builder.apply(batch.columns, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
+        except (OffsetOutOfRangeError, RecordNotFoundError):
+            builder.find_place(*log_range(self._target))
+        finally:
+            stream.cancel()
+            client.close()
+
+    def _catch_up(self, builder: FollowingBuilder, until_offset: int) -> None:
+        """Has a builder apply the log itself, from where it wants to start to `until_offset` (bytes)."""
+        client = CommitLogClient(self._target)
+        try:
+            while True:
+                stream = client.reput(builder.start_offset())
+                try:
+                    for batch in stream:
+                        if batch.next_offset >= until_offset:
+                            self._clock.pass_interval()
+                        place = (batch.next_offset, batch.log_first_offset, batch.log_end_offset)
+                        if not builder.apply(batch.columns, *place):
+                            break
+                        if builder.progress.next_offset >= until_offset:
+                            return
+                except (OffsetOutOfRangeError, RecordNotFoundError):
+                    builder.find_place(*log_range(self._target))
+                finally:
+                    stream.cancel()
+        finally:
+            client.close()
+
+
+def run(
+    spark: "SparkSession",
+    target: str,
+    out: Path | str,
+    open_builders: OpenBuilders,
+    *,
+    until_caught_up: bool = False,
+    batch_bytes_max: int = BATCH_BYTES_MAX,
+    trigger_seconds: float = TRIGGER_SECONDS,
+    stop_event: threading.Event | None = None,
+    on_started: Callable[["StreamingQuery"], None] = lambda query: None,
+    progress: Progress = silent,
+) -> JobReport:
+    """Follows a log until stopped.
+
+    Args:
+        spark: who runs the query.
+        target: of the commitlog service, `HOST:PORT` or `unix:/path`.
+        out: the root to be kept; empty, not there, or one that this job has made.
+        open_builders: opens the builders of `out`.
+        until_caught_up: end when the log as it is now is applied.
+        batch_bytes_max: of log in a micro-batch, about.
+        trigger_seconds: between two micro-batches.
+        stop_event: ends it when set.
+        on_started: given the running query.
+        progress: told how far it is, in bytes of log.
+
+    Raises:
+        InvalidArgumentError: `out` holds something else.
+        StoreLockedError: another process keeps `out`.
+    """
+    report = JobReport.begin("rebuild --continuous")
+    fs, root = RealFileSystem(), Path(out)
+    state_folder = root / STATE_FOLDER
+    if root.exists() and (not root.is_dir() or (any(root.iterdir()) and not state_folder.is_dir())):
+        raise InvalidArgumentError(
+            f"{root} holds other data: name a directory that is empty, not there, or made by this job.",
+            field="out",
+            file=root,
+        )
+    for directory in (consume_queue_dir(str(root)), index_dir(str(root)), str(state_folder)):
+        fs.mkdirs(directory)
+    stopping = stop_event or threading.Event()
+    lock = OwnerLock(state_folder / "lock")
+    lock.acquire()
+    try:
+        rebuild = ContinuousRebuild(fs, root, target, open_builders)
+        try:
+            spark.dataSource.register(ReputDataSource)
+            until = log_range(target)[1] if until_caught_up else None
+            query = (
+                spark.readStream.format(FORMAT)
+                .option("target", target)
+                .option("startingOffset", rebuild.next_offset)
+                .option("maxBytesPerTrigger", batch_bytes_max)
+                .load()
+                .writeStream.foreachBatch(rebuild.apply)
+                .option("checkpointLocation", str(state_folder / "spark"))
+                .trigger(processingTime=f"{trigger_seconds} seconds")
+                .start()
+            )
+            on_started(query)
+            try:
+                while not stopping.is_set() and (until is None or rebuild.next_offset < until):
+                    if query.awaitTermination(0.1):  # raises what ended it
+                        break
+                    if progress is not silent:
+                        progress("log", rebuild.next_offset, until or log_range(target)[1])
+            finally:
+                query.stop()
+        except BaseException:
+            rebuild.abandon()
+            raise
+        rebuild.stop()
+    finally:
+        lock.release()
+    report.counts = {
+        "log_end_offset": rebuild.next_offset,
+        "record_count": rebuild.record_count,
+        "batch_count": rebuild.batch_count,
+    }
+    report.outputs = {"consumequeue": consume_queue_dir(str(root)), "index": index_dir(str(root))}
+    return report.end()

@@ -1,0 +1,157 @@
+"""The Reput stream as a stream source: what builders need of each record, no bodies.
+
+One row is one batch of the Reput stream, its columns as the wire carries them; so neither Spark nor Python handles a record
+by itself. An offset of the stream is one number, the commit-log offset up to which the log is flushed: always the end of a
+record, so that a batch that is read again holds the same records.
+
+    offsets      {"v": 1, "phy": 4096}
+    a row        begin_offset | next_offset | log_first_offset | log_end_offset | columns (ReputColumns)
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
+
+from services.clients.commitlog import CommitLogClient, ReputBatch
+from store.errors import OffsetOutOfRangeError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+FORMAT = "reput-dispatch"
+SCHEMA = "begin_offset bigint, next_offset bigint, log_first_offset bigint, log_end_offset bigint, columns binary"
+OFFSET_VERSION = 1
+REPUT_BATCH_BYTES = 4 << 20  # of log in one answer of the service: what it sends when it is not told
+
+
+class ReputPartition(InputPartition):
+    """A stretch of the log, from one record's start to another's (bytes)."""
+
+    def __init__(self, begin_offset: int, end_offset: int) -> None:
+        super().__init__((begin_offset, end_offset))
+        self.begin_offset = begin_offset
+        self.end_offset = end_offset
+
+
+class ReputDataSource(DataSource):
+    """`format("reput-dispatch")`; options `target`, `startingOffset` (bytes; -1 = the log's first record) and
+    `maxBytesPerTrigger` (of log)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """See DataSource."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """See DataSource."""
+        return SCHEMA
+
+    def streamReader(self, schema: "StructType") -> "ReputStreamReader":  # noqa: N802 - Spark's name
+        """See DataSource."""
+        return ReputStreamReader(
+            self.options["target"], int(self.options["startingOffset"]), int(self.options["maxBytesPerTrigger"])
+        )
+
+
+class ReputStreamReader(DataSourceStreamReader):
+    """See the top of this file.
+
+    Args:
+        target: of the commitlog service.
+        starting_offset: where a stream without a checkpoint begins (bytes; -1 = the log's first record).
+        batch_bytes_max: of log in a micro-batch, about.
+    """
+
+    def __init__(self, target: str, starting_offset: int, batch_bytes_max: int) -> None:
+        self._target = target
+        self._starting_offset = starting_offset
+        self._batch_bytes_max = batch_bytes_max
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's names from here on
+        """See DataSourceStreamReader."""
+        first = log_range(self._target)[0]
+        return _offset(max(self._starting_offset, first))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """See DataSourceStreamReader."""
+        return ReadMaxBytes(self._batch_bytes_max)
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """See DataSourceStreamReader.
+
+        Raises:
+            OffsetOutOfRangeError: the log ends before `start`: it is another one than the stream was begun on.
+        """
+        begin = _position(start)
+        first, end = log_range(self._target)
+        if end < begin:
+            raise OffsetOutOfRangeError(
+                f"the log ends at {end}, the stream has come to {begin}: it is another log; remove the stream's checkpoint",
+                firstOffset=first,
+                lastOffset=end,
+            )
+        if isinstance(limit, ReadAllAvailable):
+            return _offset(end)
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._batch_bytes_max
+        if end - begin <= bytes_max:
+            return _offset(end)
+        for batch in _batches(self._target, max(begin, first), end, min(bytes_max, REPUT_BATCH_BYTES)):
+            if batch.next_offset - begin >= bytes_max:
+                return _offset(batch.next_offset)
+        return _offset(end)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """See DataSourceStreamReader."""
+        begin, stop = _position(start), _position(end)
+        return [ReputPartition(begin, stop)] if begin < stop else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """See DataSourceStreamReader."""
+        from services.reput_columns import columns_to_proto
+
+        assert isinstance(partition, ReputPartition), partition
+        begin = partition.begin_offset
+        for batch in _batches(self._target, begin, partition.end_offset):
+            data = columns_to_proto(batch.columns).SerializeToString() if batch.columns is not None else b""
+            yield begin, batch.next_offset, batch.log_first_offset, batch.log_end_offset, data
+            begin = batch.next_offset
+
+
+def log_range(target: str) -> tuple[int, int]:
+    """The log's first record and the end of what is flushed (bytes)."""
+    client = CommitLogClient(target)
+    try:
+        status = client.get_status()
+        return status.log_first_offset, status.log_flushed_offset
+    finally:
+        client.close()
+
+
+def _batches(target: str, begin: int, end: int, batch_bytes_max: int = REPUT_BATCH_BYTES) -> Iterator[ReputBatch]:
+    """Batches of the Reput stream from one record's start to another's, and no record behind."""
+    client = CommitLogClient(target)
+    try:
+        while begin < end:
+            limit = min(batch_bytes_max, end - begin)
+            stream = client.reput(begin, limit)
+            try:
+                for batch in stream:
+                    yield batch
+                    begin = batch.next_offset
+                    if end - begin < limit:
+                        break  # the next batch might reach too far: the rest is asked for by its length
+            finally:
+                stream.cancel()
+    finally:
+        client.close()
+
+
+def _offset(position: int) -> dict[str, int]:
+    return {"v": OFFSET_VERSION, "phy": position}
+
+
+def _position(offset: dict[str, int]) -> int:
+    assert offset["v"] == OFFSET_VERSION, offset
+    return offset["phy"]

@@ -1,0 +1,115 @@
+"""Where a rebuild writes: beside its goal, and in one step into its place.
+
+    OUT.tmp/consumequeue/ index/     written here
+    OUT.tmp/scratch/                 what tasks leave for one another; removed before the end
+    OUT.tmp/rebuild.lock             held while a rebuild runs; says whose directory this is
+    OUT                              OUT.tmp renamed: all of it, or nothing
+
+A directory that a killed rebuild left is known by its lock file, and made anew.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from store.errors import InvalidArgumentError, StoreLockedError
+from store.files.file_system import FileSystem
+from store.files.locks import OwnerLock
+from store.format.paths import consume_queue_dir, index_dir, index_file_name
+
+LOCK_NAME = "rebuild.lock"
+
+
+def index_names(clock: Callable[[], float] = time.time) -> Iterator[str]:
+    """Names of index files made from now on, a millisecond apart."""
+    name = index_file_name(int(clock() * 1000))
+    while True:
+        yield name
+        moment = datetime.strptime(name[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(name[14:]) + 1)
+        name = f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+
+
+def refuse_out(source: Path, out: Path) -> None:
+    """InvalidArgumentError when `out` is no place for a rebuild of `source`."""
+    inside, outside = out.resolve(), source.resolve()
+    if inside == outside or inside.is_relative_to(outside) or outside.is_relative_to(inside):
+        raise InvalidArgumentError(
+            f"{out} lies in the store {source}, or that in it: a rebuild never writes into its source; name another one.",
+            field="out",
+            file=out,
+        )
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidArgumentError(
+            f"{out} holds other data: name a directory that is empty or not there.", field="out", file=out
+        )
+
+
+class Staging:
+    """The directory that becomes `out`; a context manager that leaves nothing behind after an error.
+
+    Args:
+        fs: the door to the disk.
+        out: what is to be made.
+
+    Attributes:
+        root: the store root being written.
+        scratch: for what only tasks need.
+    """
+
+    def __init__(self, fs: FileSystem, out: Path) -> None:
+        self.root = out.with_name(out.name + ".tmp")
+        self.scratch = self.root / "scratch"
+        self._fs = fs
+        self._out = out
+        self._lock = OwnerLock(self.root / LOCK_NAME, wait_seconds=0)
+
+    def __enter__(self) -> "Staging":
+        if (
+            self.root.exists()
+            and not (self.root / LOCK_NAME).exists()
+            and (not self.root.is_dir() or any(self.root.iterdir()))
+        ):
+            raise InvalidArgumentError(
+                f"{self.root} holds other data: a rebuild writes there first; move it away.",
+                field="out",
+                file=self.root,
+            )
+        self._fs.mkdirs(self.root)
+        try:
+            self._lock.acquire()
+        except StoreLockedError as error:
+            raise StoreLockedError(
+                f"another rebuild to {self._out} is running ({error.message})", file=self.root
+            ) from error
+        for path in self.root.iterdir():
+            if path.name != LOCK_NAME:
+                shutil.rmtree(path)
+        self._fs.mkdirs(consume_queue_dir(str(self.root)))
+        self._fs.mkdirs(index_dir(str(self.root)))
+        self._fs.mkdirs(self.scratch)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            if self.root.exists():
+                shutil.rmtree(self.root)
+        finally:
+            self._lock.release()
+
+    def publish(self, *, is_flushed: bool) -> None:
+        """Makes the directory `out`.
+
+        Args:
+            is_flushed: whether all entries of all folders must be on the disk before.
+        """
+        shutil.rmtree(self.scratch)
+        if is_flushed:
+            for directory, _, _ in os.walk(self.root, topdown=False):
+                self._fs.fsync_dir(directory)
+        (self.root / LOCK_NAME).unlink()
+        self._fs.rename(self.root, self._out)
+        if is_flushed:
+            self._fs.fsync_dir(self._out.parent)

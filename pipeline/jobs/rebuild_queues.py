@@ -1,0 +1,121 @@
+"""What scatter cannot do: queues whose positions do not follow one another, and the places before a first message."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.jobs.log_scan import LogSplit, load_kernels, scan_split
+from pipeline.jobs.rebuild_files import QueueFiles
+from pipeline.jobs.rebuild_scan import Batches, QueueId, QueueSpan, ScanResult
+from store.builders.queue_order import FILL_UNIT_COUNT, FILLER_BYTES, QueueOrder
+from store.builders.queue_runs import place_runs
+from store.dispatch_columns import DispatchColumns
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.queue_unit import UNIT_SIZE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedTask:
+    """Queues that one task writes in log order.
+
+    Attributes:
+        splits: all of the log, up to its end.
+        queues: which.
+        out: the root to write to; None to write nothing.
+        queue_file_size_bytes: of queue files.
+        is_flushed: whether the files must be on the disk afterwards.
+    """
+
+    splits: tuple[LogSplit, ...]
+    queues: frozenset[QueueId]
+    out: str | None
+    queue_file_size_bytes: int
+    is_flushed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedQueue:
+    """What became of a queue; see `QueueOrder`."""
+
+    topic: str
+    queue_id: int
+    end: int
+    filled_count: int
+    dropped_count: int
+    refused: tuple[tuple[int, int], ...]
+
+
+def out_of_order(results: list[ScanResult]) -> set[QueueId]:
+    """Queues that are not written right by writing each message in its place."""
+    ordered: set[QueueId] = set()
+    last: dict[QueueId, QueueSpan] = {}
+    for result in results:
+        for queue, span in result.queues.items():
+            before = last.get(queue)
+            if span.is_broken or (before is not None and span.first != before.end):
+                ordered.add(queue)
+            last[queue] = span
+    return ordered
+
+
+def first_positions(results: list[ScanResult]) -> dict[QueueId, int]:
+    """The position of each queue's first message."""
+    firsts: dict[QueueId, int] = {}
+    for result in results:
+        for queue, span in result.queues.items():
+            firsts.setdefault(queue, span.first)
+    return firsts
+
+
+def fill_fronts(files: QueueFiles, firsts: dict[QueueId, int], file_unit_count: int) -> int:
+    """Fills the places before each queue's first message, in the file that holds it; how many."""
+    filled = 0
+    for (topic, queue_id), first in firsts.items():
+        at = first - first % file_unit_count
+        filled += first - at
+        while at < first:
+            count = min(FILL_UNIT_COUNT, first - at)
+            files.write(topic, queue_id, at, FILLER_BYTES * count)
+            at += count
+    return filled
+
+
+def write_in_order(task: OrderedTask) -> list[OrderedQueue]:
+    """Writes the queues of one task."""
+    load_kernels()
+    fs = RealFileSystem()
+    orders = {queue: QueueOrder(task.queue_file_size_bytes // UNIT_SIZE_BYTES) for queue in task.queues}
+    files = QueueFiles(fs, Path(task.out), task.queue_file_size_bytes) if task.out is not None else None
+    try:
+        if files is not None:
+            for queue in task.queues:
+                files.remove_queue(*queue)
+        for columns in _columns_of(fs, task.splits):
+            for topic, queue_id, runs in place_runs(columns):
+                order = orders.get((topic, queue_id))
+                if order is None:
+                    continue
+                for position, units, begins_anew in order.place(runs):
+                    if files is not None and begins_anew:
+                        files.remove_queue(topic, queue_id)
+                    if files is not None:
+                        files.write(topic, queue_id, position, units)
+        if files is not None and task.is_flushed:
+            files.flush()
+    finally:
+        if files is not None:
+            files.close()
+    return [
+        OrderedQueue(topic, queue_id, order.end or 0, order.filled_count, order.dropped_count, tuple(order.refused))
+        for (topic, queue_id), order in orders.items()
+    ]
+
+
+def _columns_of(fs: FileSystem, splits: tuple[LogSplit, ...]) -> Iterator[DispatchColumns]:
+    """All records of all splits, a split at a time."""
+    for split in splits:
+        parts: list[DispatchColumns] = []
+        batches = Batches()
+        scan_split(split, lambda columns, parts=parts, batches=batches: parts.extend(batches.add(columns)), fs=fs)
+        yield from parts
+        yield from batches.rest()

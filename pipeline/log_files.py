@@ -1,0 +1,110 @@
+"""The log files of a store root as a scan sees them: which there are, and up to where they may be read.
+
+A log that somebody writes to ends, for a scan, where its own commit log says that the disk has it; where nobody says so (a
+RocketMQ broker), where a walk of the last file ends.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from store.audit.holders import refuse_held_root
+from store.errors import RecordCorruptedError, StoreLockedError, UnsupportedStoreError
+from store.files.file_system import FileSystem
+from store.files.json_state import read_bytes
+from store.files.mapped_file import MappedFile
+from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
+from store.format.paths import commit_log_dir, log_file_name, own_state_dir, parse_log_file_name
+
+EMPTY_HEAD = bytes(8)  # where a file begins so, nothing was written to it yet
+
+
+class LogFileGoneError(RecordCorruptedError):
+    """A log file that a scan had counted on is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of the log.
+
+    Attributes:
+        path: the file.
+        first_offset: commit-log offset of its first byte.
+        last_offset: the first one behind its last byte.
+    """
+
+    path: str
+    first_offset: int
+    last_offset: int
+
+    def open(self, fs: FileSystem) -> MappedFile:
+        """The file opened for reading; it stays readable when it is deleted meanwhile.
+
+        Raises:
+            LogFileGoneError: it is not there.
+        """
+        try:
+            return MappedFile(
+                fs, Path(self.path), self.first_offset, self.last_offset - self.first_offset, writable=False
+            )
+        except FileNotFoundError:
+            raise LogFileGoneError(
+                f"The log file {self.path} is gone since the scan was planned: retention has deleted it, and commit-log "
+                f"offsets {self.first_offset} to {self.last_offset} with it. Read again, or set "
+                "failOnDataLoss=false to go on without it.",
+                file=self.path,
+                commitLogOffset=self.first_offset,
+            ) from None
+
+
+def list_log_files(fs: FileSystem, root: Path) -> list[LogFile]:
+    """The files, by offset; without those at the end that nothing was written to yet.
+
+    Raises:
+        UnsupportedStoreError: the directory is no store root.
+    """
+    directory = Path(commit_log_dir(str(root)))
+    if not fs.is_dir(directory):
+        what = "has no commitlog/ in it" if fs.is_dir(root) else "is no directory"
+        raise UnsupportedStoreError(
+            f"{root} {what}: option path must name a store root, the directory with commitlog/ in it.",
+            directory=root,
+        )
+    offsets = sorted(offset for name in fs.listdir(directory) if (offset := parse_log_file_name(name)) is not None)
+    files: list[LogFile] = []
+    for offset in offsets:
+        path = directory / log_file_name(offset)
+        try:
+            size_bytes = fs.stat_size(path)
+        except FileNotFoundError:  # retention was faster; what is gone before the plan was never promised
+            continue
+        files.append(LogFile(str(path), offset, offset + size_bytes))
+    while files and _is_empty(fs, files[-1]):
+        files.pop()
+    return files
+
+
+def _is_empty(fs: FileSystem, file: LogFile) -> bool:
+    if file.last_offset == file.first_offset:
+        return True
+    opened = file.open(fs)
+    try:
+        return opened.read(file.first_offset, len(EMPTY_HEAD)) == EMPTY_HEAD
+    finally:
+        opened.close()
+
+
+def is_written_to(fs: FileSystem, root: Path) -> bool:
+    """Whether a process has the store open for writing."""
+    try:
+        refuse_held_root(fs, root)
+    except StoreLockedError:
+        return True
+    except OSError:  # locks that may not be looked at
+        return False
+    return False
+
+
+def durable_offset(fs: FileSystem, root: Path) -> int | None:
+    """Up to where the commit log says that the log is on the disk; None where it says nothing."""
+    data = read_bytes(fs, Path(own_state_dir(str(root), "commitlog")) / DURABLE_MARK_NAME)
+    return None if data is None else decode_durable_mark(data)

@@ -1,0 +1,82 @@
+"""A batch over queues: positions are resolved once, by the driver, and cut into tasks."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pipeline.sources.rocketmq_gateway import Gateways
+from pipeline.sources.rocketmq_options import ReadOptions
+from pipeline.sources.rocketmq_positions import QueueKey
+from pipeline.sources.rocketmq_ranges import (
+    MessageRange,
+    choose_queues,
+    cut_into_tasks,
+    held_part,
+    report_loss,
+    resolve,
+)
+from pipeline.sources.rocketmq_reading import Task
+
+
+class RangePartition(InputPartition):
+    """A task's range.
+
+    Args:
+        value: the range.
+    """
+
+    def __init__(self, value: MessageRange) -> None:
+        super().__init__(value)
+
+
+def task_of(options: ReadOptions, schema: StructType) -> Task:
+    """What the tasks of a query have in common."""
+    return Task(
+        schema, options.view, options.decompress, options.tags, options.fail_on_data_loss, options.retry_seconds
+    )
+
+
+class RocketMQBatchReader(DataSourceReader):
+    """Reads from one bound to the other.
+
+    Args:
+        options: what to read.
+        schema: the columns.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._task = task_of(options, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges, at least one for each queue with messages.
+
+        Raises:
+            DataLostError: a bound lies outside what the queue holds, and that is to be an error.
+        """
+        options = self._options
+        with Gateways(options.endpoints, options.retry_seconds) as gateways:
+            held = choose_queues(gateways.queue_ranges(), options.subscription)
+
+            def search(key: QueueKey, time_millis: int) -> int:
+                return gateways[held[key].endpoint].search_offset(key, time_millis)
+
+            start = resolve(options.start, held, search, "startingOffsets")
+            end = resolve(options.end, held, search, "endingOffsets")
+        ranges = []
+        for key, queue in held.items():
+            asked_end = max(start[key], end[key])
+            if asked_end > queue.max_offset:
+                why = f"the queue ends at {queue.max_offset}"
+                report_loss(key, queue.max_offset, asked_end, why, fail_on_data_loss=options.fail_on_data_loss)
+            last = min(end[key], queue.max_offset)
+            part = held_part(key, start[key], last, queue, fail_on_data_loss=options.fail_on_data_loss)
+            ranges.append(MessageRange(queue.endpoint, key, part.start, part.stop))
+        return [RangePartition(each) for each in cut_into_tasks(ranges, options.min_partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        # Spark makes one partition of None out of no partitions.
+        return iter(()) if partition.value is None else self._task.read(partition.value)

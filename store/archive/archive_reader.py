@@ -1,0 +1,295 @@
+"""The archive of one shard: point lookups over all its segments, newest first, without an engine.
+
+Segments that are published while this is open are seen with the next question. What cannot be read of the archive is
+told beside the answer (`problem`), so that the rest can still be had and nobody takes it for the whole.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from threading import Lock
+
+from store.archive import layout
+from store.archive.manifest import Segment, check_archive, read_segment, segment_offsets
+from store.archive.parquet_files import ParquetFiles
+from store.archive.segment_reader import ArchivedUnit, SegmentReader
+from store.errors import OffsetOutOfRangeError, StoreCorruptedError, StoreError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.index_layout import index_key, key_hash
+from store.format.record import Record
+
+# Coarser than the times that file systems keep: within it two changes may have one.
+SETTLED_NANOS = 2_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHits:
+    """Records whose key has the hash asked for: commit-log offsets, falling.
+
+    `more` when there are others below; `problem` says why some may be missing.
+    """
+
+    commit_log_offsets: tuple[int, ...]
+    more: bool
+    problem: StoreError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHits:
+    """Messages of a queue, by rising queue offset; `problem` says why some may be missing."""
+
+    units: tuple[ArchivedUnit, ...]
+    problem: StoreError | None = None
+
+
+class ArchiveReader:
+    """Reads the segments of one shard; thread-safe.
+
+    Args:
+        root: the archive.
+        broker_name: the shard.
+        fs: the door to the disk.
+        parquet: reads Parquet files; the archives of several shards may share one.
+        clock_nanos: time since 1970, as the file system's.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        broker_name: str,
+        fs: FileSystem | None = None,
+        parquet: ParquetFiles | None = None,
+        clock_nanos: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.root = root
+        self.broker_name = broker_name
+        self._fs = fs or RealFileSystem()
+        self._parquet = parquet or ParquetFiles(self._fs)
+        self._lock = Lock()
+        self._clock_nanos = clock_nanos
+        self._stamp: tuple[int, int, int] | None = (
+            None  # of the folder when its manifests were read, once it has settled
+        )
+        self._manifests: dict[int, tuple[object, Segment | StoreError]] = {}
+        self._readers: dict[tuple[int, int], SegmentReader] = {}
+
+    def segments(self) -> list[Segment]:
+        """The manifests, by offset; StoreCorruptedError when one is damaged, UnsupportedStoreError without an archive."""
+        whole: list[Segment] = []
+        for manifest in self._load():
+            if isinstance(manifest, StoreError):
+                raise manifest
+            whole.append(manifest)
+        return whole
+
+    def problem(self) -> StoreError | None:
+        """What of the archive cannot be had: it is none, a manifest is damaged, or log is missing between segments.
+
+        Files behind the manifests are not looked at.
+        """
+        try:
+            manifests = self._load()
+        except StoreError as error:
+            return error
+        damaged = next((manifest for manifest in manifests if isinstance(manifest, StoreError)), None)
+        return damaged or _hole([manifest for manifest in manifests if isinstance(manifest, Segment)])
+
+    def range(self) -> tuple[int, int]:
+        """From which commit-log offset to which it has segments; (0, 0) without any."""
+        whole = [manifest for manifest in self._load() if isinstance(manifest, Segment)]
+        return (whole[0].first_offset, whole[-1].end_offset) if whole else (0, 0)
+
+    def record(self, commit_log_offset: int) -> Record:
+        """The record that starts there.
+
+        Raises:
+            OffsetOutOfRangeError: no segment holds the offset.
+            RecordNotFoundError: no record starts there.
+            StoreCorruptedError, RecordCorruptedError: it cannot be read; metadata has `file`.
+            UnsupportedStoreError: the directory is no archive.
+        """
+        manifests = self._load()
+        for manifest in manifests:
+            if isinstance(manifest, Segment) and manifest.first_offset <= commit_log_offset < manifest.end_offset:
+                return self._reader(manifest).record(commit_log_offset)
+        problem = self.problem()
+        if problem is not None:
+            raise problem
+        first, end = self.range()
+        raise OffsetOutOfRangeError(
+            f"Commit-log offset {commit_log_offset} is not in the archive, which goes from {first} to {end}.",
+            commitLogOffset=commit_log_offset,
+            firstOffset=first,
+            lastOffset=end,
+        )
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        *,
+        below_offset: int | None = None,
+        begin_millis: int | None = None,
+        end_millis: int | None = None,
+        count: int = 64,
+    ) -> KeyHits:
+        """Records with a key, or a unique key, of the same hash; the caller compares topic, key and time.
+
+        Args:
+            topic: the topic.
+            key: the key.
+            below_offset: only records that start below it, in bytes; None: all.
+            begin_millis: only segments with a record stored at or after this.
+            end_millis: only segments with a record stored at or before this.
+            count: how many, at most.
+        """
+        hash_ = key_hash(index_key(topic, key))
+        found: list[int] = []
+        problem = self.problem()
+        try:
+            manifests = self._load()
+        except StoreError:
+            return KeyHits((), False, problem)
+        for segment in reversed([manifest for manifest in manifests if isinstance(manifest, Segment)]):
+            if below_offset is not None and segment.first_offset >= below_offset:
+                continue
+            if begin_millis is not None and segment.end_time_millis < begin_millis:
+                continue
+            if end_millis is not None and segment.begin_time_millis > end_millis:
+                continue
+            if all(file.topic != topic for file in segment.files):
+                continue
+            try:
+                for offset in self._reader(segment).offsets_of_key(hash_, below_offset):
+                    if len(found) == count:
+                        return KeyHits(tuple(found), True, problem)
+                    found.append(offset)
+            except StoreError as error:
+                problem = problem or error
+        return KeyHits(tuple(found), False, problem)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> QueueHits:
+        """Up to `count` messages of a queue from a queue offset on; a place that is missing is passed over."""
+        found: list[ArchivedUnit] = []
+        problem = self.problem()
+        try:
+            readers = self._readers_with(topic)
+            for reader in readers:
+                if len(found) >= count:
+                    break
+                if isinstance(reader, StoreError):
+                    problem = problem or reader
+                else:
+                    found.extend(reader.units(topic, queue_id, queue_offset, count - len(found)))
+        except StoreError as error:
+            problem = problem or error
+        return QueueHits(tuple(found), problem)
+
+    def queues(self, topic: str | None = None) -> dict[tuple[str, int], tuple[int, int]]:
+        """First queue offset, and the one behind the last, by topic and queue id; of one topic or of all.
+
+        Raises:
+            StoreError: part of the archive cannot be read.
+        """
+        ranges: dict[tuple[str, int], tuple[int, int]] = {}
+        for reader in self._readers_with(topic):
+            if isinstance(reader, StoreError):
+                raise reader
+            for name, queue_id, first, last in reader.queues():
+                if topic in (None, name):
+                    known = ranges.get((name, queue_id), (first, last + 1))
+                    ranges[name, queue_id] = (min(known[0], first), max(known[1], last + 1))
+        return ranges
+
+    def reader(self, segment: Segment) -> SegmentReader:
+        """One segment of this archive, opened; StoreCorruptedError when its index is gone or damaged."""
+        return self._reader(segment)
+
+    def _readers_with(self, topic: str | None) -> Iterator[SegmentReader | StoreError]:
+        for manifest in self._load():
+            if isinstance(manifest, StoreError):
+                yield manifest
+            elif topic is None or any(file.topic == topic for file in manifest.files):
+                try:
+                    yield self._reader(manifest)
+                except StoreError as error:
+                    yield error
+
+    def _reader(self, segment: Segment) -> SegmentReader:
+        key = (segment.first_offset, segment.records_end_offset)
+        with self._lock:
+            reader = self._readers.get(key)
+        if reader is None:
+            reader = SegmentReader(self._fs, self.root, segment, self._parquet)
+            with self._lock:
+                self._readers[key] = reader
+        return reader
+
+    def _load(self) -> list[Segment | StoreError]:
+        """What is published, by offset; a manifest is read again only when it is another file."""
+        directory = layout.segments_dir(str(self.root), self.broker_name)
+        listed_at_nanos = self._clock_nanos()
+        stamp = _stamp(directory)
+        with self._lock:
+            known = self._manifests
+            if stamp is not None and stamp == self._stamp:
+                return [manifest for _, manifest in known.values()]
+        check_archive(self._fs, self.root)
+        manifests: dict[int, tuple[object, Segment | StoreError]] = {}
+        for offset in segment_offsets(self._fs, self.root, self.broker_name):
+            try:
+                file_stamp = _stamp(os.path.join(directory, f"{offset:020d}.json"))
+                if file_stamp is None:
+                    continue  # removed since it was listed
+                if offset in known and known[offset][0] == file_stamp:
+                    manifests[offset] = known[offset]
+                else:
+                    manifests[offset] = file_stamp, read_segment(self._fs, self.root, self.broker_name, offset)
+            except StoreCorruptedError as error:
+                manifests[offset] = None, error
+        if manifests != known:
+            kept = {
+                (manifest.first_offset, manifest.records_end_offset)
+                for _, manifest in manifests.values()
+                if isinstance(manifest, Segment)
+            }
+            with self._lock:
+                self._manifests = manifests
+                self._stamp = None
+                self._readers = {key: reader for key, reader in self._readers.items() if key in kept}
+        # A folder that has just changed may change again without its time telling; a damaged manifest may come back.
+        is_settled = stamp is not None and listed_at_nanos - stamp[1] > SETTLED_NANOS
+        if is_settled and all(isinstance(manifest, Segment) for _, manifest in manifests.values()):
+            with self._lock:
+                self._stamp = stamp
+        return [manifest for _, manifest in manifests.values()]
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """What is another when a file or folder is; None when there is none."""
+    try:
+        state = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_mtime_ns, state.st_size
+
+
+def _hole(segments: list[Segment]) -> StoreError | None:
+    for before, after in pairwise(segments):
+        if before.end_offset < after.first_offset:
+            return missing_log(before.end_offset, after.first_offset)
+    return None
+
+
+def missing_log(begin_offset: int, end_offset: int) -> StoreCorruptedError:
+    """The error that says that bytes of the log are neither archived nor there any more."""
+    return StoreCorruptedError(
+        f"The log from {begin_offset} to {end_offset} is not in the archive and no longer in the log: its messages are "
+        "missing. Archive more often than retention removes files",
+        offset=begin_offset,
+        beginOffset=begin_offset,
+        endOffset=end_offset,
+    )

@@ -1,0 +1,204 @@
+"""Where each record and each key of a segment is: a file of sorted numbers of which a lookup reads a few blocks.
+
+    +--------+-------+-----------+------------------+-----------------------------------+
+    | header | front | positions | rows             | key hashes       | key records    |
+    +--------+-------+-----------+------------------+-----------------------------------+
+      40 B             u32 each, in blocks of 1024 (4 KiB), little-endian
+
+    positions    of each record, in log order: where it starts in the log file, in bytes
+    rows         of each record: which row of the segment's Parquet files, counted through all of them
+    key hashes   of each key, rising: the IndexFile's hash of `topic#key` (`format/index_layout.key_hash`)
+    key records  of each key: the number of its record in log order; rising where hashes are equal
+    front        queue runs, 48 bytes each; then for each block its first number and its CRC-32, u32 each
+    header       magic, version | record count | key count | queue run count | CRC-32 of header and front
+
+A queue run says which rows of one Parquet file are the messages of one queue, by rising queue offset.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from store.archive.manifest import damaged
+
+Uint32s = npt.NDArray[np.uint32]
+ReadAt = Callable[[int, int], bytes]
+
+MAGIC = b"RPAX"
+VERSION = 1
+BLOCK_COUNT = 1024
+BLOCK_BYTES = 4 * BLOCK_COUNT
+HEADER = struct.Struct("<4sIQQQII")
+# file number, queue id, first row in the segment, rows, first and last queue offset
+RUN_DTYPE = np.dtype("<i8")
+RUN_FIELD_COUNT = 6
+# Of the whole front: 2^32 records and as many keys of a segment make 64 MiB of blocks' heads.
+FRONT_BYTES_MAX = 1 << 28
+
+
+class QueueRun(NamedTuple):
+    """Messages of one queue in one Parquet file; rows count through the segment."""
+
+    file_number: int
+    queue_id: int
+    first_row: int
+    row_count: int
+    first_queue_offset: int
+    last_queue_offset: int
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether each queue offset in between stands in its row."""
+        return self.last_queue_offset - self.first_queue_offset + 1 == self.row_count
+
+
+def encode_segment_index(
+    positions: Uint32s, rows: Uint32s, key_hashes: Uint32s, key_records: Uint32s, runs: list[QueueRun]
+) -> bytes:
+    """The file's bytes.
+
+    Args:
+        positions: of records in their log file, rising.
+        rows: of the same records.
+        key_hashes: in any order.
+        key_records: of the same keys, numbers of records in log order.
+        runs: of the queues.
+    """
+    order = np.lexsort((key_records, key_hashes))
+    sections = [positions, rows, key_hashes[order], key_records[order]]
+    heads: list[bytes] = []
+    bodies: list[bytes] = []
+    for section in sections:
+        data = np.ascontiguousarray(section, dtype="<u4").tobytes()
+        bodies.append(data)
+        for at in range(0, len(data), BLOCK_BYTES):
+            block = data[at : at + BLOCK_BYTES]
+            heads.append(block[:4] + zlib.crc32(block).to_bytes(4, "little"))
+    front = np.array(runs, dtype=RUN_DTYPE).tobytes() + b"".join(heads)
+    header = HEADER.pack(MAGIC, VERSION, len(positions), len(key_hashes), len(runs), 0, 0)
+    crc = zlib.crc32(front, zlib.crc32(header))
+    header = HEADER.pack(MAGIC, VERSION, len(positions), len(key_hashes), len(runs), crc, 0)
+    return b"".join((header, front, *bodies))
+
+
+class _Section:
+    """Numbers of one kind, read a block at a time."""
+
+    def __init__(self, file: Path, read: ReadAt, begin: int, count: int, heads: npt.NDArray[np.uint32]) -> None:
+        self.count = count
+        self._file = file
+        self._read = read
+        self._begin = begin
+        self._firsts = heads[:, 0]
+        self._crcs = heads[:, 1]
+
+    def block(self, number: int) -> Uint32s:
+        """The numbers of a block; StoreCorruptedError when its CRC is another."""
+        at = self._begin + number * BLOCK_BYTES
+        size = min(BLOCK_BYTES, 4 * self.count - number * BLOCK_BYTES)
+        data = self._read(at, size)
+        if len(data) != size or zlib.crc32(data) != int(self._crcs[number]):
+            raise damaged(self._file, at, f"the CRC-32 of the {size} bytes there is another")
+        return np.frombuffer(data, dtype="<u4")
+
+    def at(self, index: int) -> int:
+        """One number."""
+        return int(self.block(index // BLOCK_COUNT)[index % BLOCK_COUNT])
+
+    def search(self, value: int, *, right: bool = False) -> int:
+        """How many numbers of this rising section are below `value`, or with `right` at or below it."""
+        side = "right" if right else "left"
+        number = int(np.searchsorted(self._firsts, np.uint32(value), side=side)) - 1  # type: ignore[call-overload]
+        if number < 0:
+            return 0
+        within = np.searchsorted(self.block(number), np.uint32(value), side=side)  # type: ignore[call-overload]
+        return number * BLOCK_COUNT + int(within)
+
+    def falling(self, begin: int, end: int) -> Iterator[int]:
+        """The numbers at [begin, end), the last first."""
+        while begin < end:
+            number = (end - 1) // BLOCK_COUNT
+            first = max(begin, number * BLOCK_COUNT)
+            block = self.block(number)
+            yield from block[first - number * BLOCK_COUNT : end - number * BLOCK_COUNT][::-1].tolist()
+            end = first
+
+    def range(self, begin: int, end: int) -> Uint32s:
+        """The numbers at [begin, end)."""
+        if begin >= end:
+            return np.empty(0, dtype="<u4")
+        first = begin // BLOCK_COUNT
+        blocks = [self.block(number) for number in range(first, (end - 1) // BLOCK_COUNT + 1)]
+        return np.concatenate(blocks)[begin - first * BLOCK_COUNT : end - first * BLOCK_COUNT]
+
+
+class SegmentIndex:
+    """A segment's index, opened: header and front in memory, blocks read at need.
+
+    Args:
+        file: its name, for errors.
+        read: up to so many bytes from a position on; is asked for each block anew.
+
+    Raises:
+        StoreCorruptedError: header or front are not what was written.
+    """
+
+    def __init__(self, file: Path, read: ReadAt) -> None:
+        head = read(0, HEADER.size)
+        if len(head) < HEADER.size:
+            raise damaged(file, len(head), "it ends inside its header")
+        magic, version, self.record_count, self.key_count, run_count, crc, _ = HEADER.unpack(head)
+        if (magic, version) != (MAGIC, VERSION):
+            raise damaged(file, 0, f"it begins with {magic!r} {version}, not {MAGIC!r} {VERSION}")
+        counts = (self.record_count, self.record_count, self.key_count, self.key_count)
+        block_counts = [-(-count // BLOCK_COUNT) for count in counts]
+        runs_bytes = run_count * RUN_FIELD_COUNT * 8
+        front_bytes = runs_bytes + 8 * sum(block_counts)
+        if front_bytes > FRONT_BYTES_MAX:
+            raise damaged(file, 8, f"it claims a front of {front_bytes} bytes")
+        front = read(HEADER.size, front_bytes)
+        zeroed = HEADER.pack(magic, version, self.record_count, self.key_count, run_count, 0, 0)
+        if len(front) != front_bytes or zlib.crc32(front, zlib.crc32(zeroed)) != crc:
+            raise damaged(file, HEADER.size, f"the CRC-32 of the {front_bytes} bytes there is another")
+        rows = np.frombuffer(front, dtype=RUN_DTYPE, count=run_count * RUN_FIELD_COUNT).reshape(-1, RUN_FIELD_COUNT)
+        self.runs = [QueueRun(*row) for row in rows.tolist()]
+        heads = np.frombuffer(front, dtype="<u4", offset=runs_bytes).reshape(-1, 2)
+        sections = []
+        begin, head_at = HEADER.size + front_bytes, 0
+        for count, block_count in zip(counts, block_counts, strict=True):
+            sections.append(_Section(file, read, begin, count, heads[head_at : head_at + block_count]))
+            begin += 4 * count
+            head_at += block_count
+        self._positions, self._rows, self._hashes, self._records = sections
+
+    def row_at(self, position: int) -> int | None:
+        """The row of the record that starts at that byte of the log file; None when none does."""
+        number = self._positions.search(position)
+        if number == self.record_count or self._positions.at(number) != position:
+            return None
+        return self._rows.at(number)
+
+    def positions_of_key(self, hash_: int, below_position: int | None = None) -> Iterator[int]:
+        """Where records with a key of that hash start in the log file, falling, each once.
+
+        Args:
+            hash_: see `format/index_layout.key_hash`.
+            below_position: only records that start before that byte; None: all.
+        """
+        below = self.record_count if below_position is None else self._positions.search(max(below_position, 0))
+        last = -1
+        end = self._hashes.search(hash_, right=True)
+        begin = self._hashes.search(hash_)
+        for number in self._records.falling(begin, end):
+            if number < below and number != last:
+                yield self._positions.at(number)
+            last = number
+
+    def all_positions(self) -> Uint32s:
+        """Where each record starts in the log file, rising."""
+        return self._positions.range(0, self.record_count)

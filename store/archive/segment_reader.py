@@ -1,0 +1,142 @@
+"""One segment of an archive, opened: its records by offset, by key and by place in a queue."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from store.archive.manifest import Segment, damaged
+from store.archive.parquet_files import ParquetFiles
+from store.archive.segment_index import QueueRun, SegmentIndex
+from store.errors import RecordCorruptedError, RecordNotFoundError
+from store.files.file_system import FileSystem
+from store.format.record import Record, decode_record
+
+
+class ArchivedUnit(NamedTuple):
+    """One message of a queue: its queue offset, its commit-log offset and size in bytes."""
+
+    queue_offset: int
+    commit_log_offset: int
+    record_size_bytes: int
+
+
+class SegmentReader:
+    """Reads one segment.
+
+    Args:
+        fs: the door to the disk.
+        root: the archive.
+        segment: the manifest.
+        parquet: reads its Parquet files.
+
+    Raises:
+        StoreCorruptedError: the segment's index is gone or damaged.
+    """
+
+    def __init__(self, fs: FileSystem, root: Path, segment: Segment, parquet: ParquetFiles) -> None:
+        self.segment = segment
+        self._root = root
+        self._parquet = parquet
+        path = root / segment.keys_path
+        try:
+            self._file = _IndexFile(fs, path)
+        except FileNotFoundError as error:
+            raise damaged(path, 0, "it is gone") from error
+        self._index = SegmentIndex(path, self._file.read)
+        if self._index.record_count != segment.record_count:
+            raise damaged(path, 8, f"it is of {self._index.record_count} records, not {segment.record_count}")
+        self._first_rows = np.cumsum([0, *(file.row_count for file in segment.files)], dtype=np.int64)
+        self._runs: dict[tuple[str, int], list[QueueRun]] = {}
+        for run in self._index.runs:
+            self._runs.setdefault((segment.files[run.file_number].topic, run.queue_id), []).append(run)
+        for runs in self._runs.values():
+            runs.sort(key=lambda run: run.first_queue_offset)
+
+    def frame(self, commit_log_offset: int) -> bytes:
+        """The bytes of the record that starts at an offset inside the segment.
+
+        Raises:
+            RecordNotFoundError: none starts there.
+            StoreCorruptedError: a file is gone or not what was written.
+        """
+        row = self._index.row_at(commit_log_offset - self.segment.first_offset)
+        if row is None:
+            raise RecordNotFoundError(
+                f"No record starts at commit-log offset {commit_log_offset} of the archive.",
+                commitLogOffset=commit_log_offset,
+            )
+        number = int(np.searchsorted(self._first_rows, row, side="right")) - 1
+        if number >= len(self.segment.files):
+            raise damaged(self._root / self.segment.keys_path, 0, f"it names row {row}, and there is none")
+        return self._parquet.frame(self._path(number), row - int(self._first_rows[number]))
+
+    def record(self, commit_log_offset: int) -> Record:
+        """That record; also RecordCorruptedError when it was damaged in the log before it came here."""
+        frame = self.frame(commit_log_offset)
+        try:
+            return decode_record(frame, commit_log_offset=commit_log_offset)
+        except RecordCorruptedError as error:
+            raise RecordCorruptedError(
+                f"{error.message} It stands so in the archive.",
+                **{**error.metadata, "file": str(self._root / self.segment.keys_path)},
+            ) from error
+
+    def offsets_of_key(self, hash_: int, below_offset: int | None) -> Iterator[int]:
+        """Commit-log offsets of records with a key of that hash, falling, below an offset (None: all)."""
+        first_offset = self.segment.first_offset
+        below = None
+        if below_offset is not None and below_offset < self.segment.records_end_offset:
+            below = below_offset - first_offset
+        for position in self._index.positions_of_key(hash_, below):
+            yield first_offset + position
+
+    def queues(self) -> Iterator[tuple[str, int, int, int]]:
+        """Topic, queue id, first and last queue offset of each queue with a message here."""
+        for (topic, queue_id), runs in self._runs.items():
+            yield topic, queue_id, runs[0].first_queue_offset, max(run.last_queue_offset for run in runs)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[ArchivedUnit]:
+        """Up to `count` messages of a queue from a queue offset on, rising."""
+        found: list[ArchivedUnit] = []
+        for run in self._runs.get((topic, queue_id), ()):
+            if run.last_queue_offset < queue_offset:
+                continue
+            path = self._path(run.file_number)
+            begin = run.first_row - int(self._first_rows[run.file_number])
+            end = begin + run.row_count
+            if run.is_dense:
+                begin += max(queue_offset - run.first_queue_offset, 0)
+            else:
+                begin = self._parquet.first_row_from(path, begin, end, queue_offset)
+            places = self._parquet.places(path, begin, min(end, begin + count))
+            found.extend(ArchivedUnit(*place) for place in places if place[0] >= queue_offset)
+        # Days overlap where a clock stepped back, and a damaged log may hold a place twice.
+        found.sort()
+        return found[:count]
+
+    def all_offsets(self) -> list[int]:
+        """Commit-log offsets of all records, rising."""
+        offsets: list[int] = (self._index.all_positions().astype(np.int64) + self.segment.first_offset).tolist()
+        return offsets
+
+    def _path(self, file_number: int) -> Path:
+        return self._root / self.segment.files[file_number].path
+
+
+class _IndexFile:
+    """A file kept open; closed with its last user."""
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        import os
+
+        self._fs = fs
+        self._fd = fs.open(path, os.O_RDONLY)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        return self._fs.pread(self._fd, size_bytes, position)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_fd"):
+            self._fs.close(self._fd)

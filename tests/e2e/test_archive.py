@@ -1,0 +1,166 @@
+"""Messages whose log files retention has taken, through a gateway that was told of the archive: real processes."""
+
+import json
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import grpc
+import pytest
+
+from pipeline.jobs import archive as archive_job
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from tests.e2e.test_retention import EXPIRING, MESSAGE_COUNT, QUEUE_COUNT, SMALL_FILES, append_all, wait_until_expired
+from tests.support.stack import Stack, running_stack
+
+LIVE, ARCHIVE = message_pb2.MESSAGE_SOURCE_LIVE, message_pb2.MESSAGE_SOURCE_ARCHIVE
+TOPIC = "Expiring"
+BODIES = {f"k-{i}": b"%04d" % i * 200 for i in range(MESSAGE_COUNT)}
+
+
+class Expired:
+    """A stack on a store that has lost all log files but the newest."""
+
+    def __init__(self, stack: Stack, receipts: list[message_pb2.AppendResult], first_offset: int) -> None:
+        self.stack = stack
+        self.receipts = receipts
+        self.first_offset = first_offset
+
+    def source_of(self, receipt: message_pb2.AppendResult) -> int:
+        return LIVE if receipt.commit_log_offset >= self.first_offset else ARCHIVE
+
+
+@pytest.fixture(scope="module")
+def archived_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A store with its archive and receipts."""
+    root = tmp_path_factory.mktemp("expiring")
+    with running_stack(root / "store", settings=SMALL_FILES) as stack:
+        receipts = append_all(stack)
+        stack.wait_until_built()
+        archive_job.run(None, root / "store", root / "archive")
+    (root / "receipts").write_bytes(pb.AppendMessagesResponse(results=receipts).SerializeToString())
+    return root
+
+
+def receipts_of(root: pathlib.Path) -> list[message_pb2.AppendResult]:
+    return list(pb.AppendMessagesResponse.FromString((root / "receipts").read_bytes()).results)
+
+
+@pytest.fixture(scope="module")
+def expired(archived_root: pathlib.Path) -> Iterator[Expired]:
+    settings = EXPIRING | {"REPUT_GATEWAY_ARCHIVE": str(archived_root / "archive")}
+    with running_stack(archived_root / "store", settings=settings) as stack:
+        status = wait_until_expired(stack)
+        receipts = receipts_of(archived_root)
+        gone = [receipt for receipt in receipts if receipt.commit_log_offset < status.log_first_offset]
+        assert len(receipts) > len(gone) > MESSAGE_COUNT // 2
+        yield Expired(stack, receipts, status.log_first_offset)
+
+
+def test_every_message_is_found_by_id_by_key_and_by_unique_key(expired: Expired):
+    gateway = expired.stack.gateway
+    for i, receipt in enumerate(expired.receipts):
+        by_id = gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=receipt.offset_msg_id), timeout=10)
+        keyed = gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key=f"k-{i}"), timeout=10)
+        unique = gateway.QueryMessageByUniqueKey(
+            pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key=receipt.unique_key), timeout=10
+        )
+        for answer in (keyed, unique):
+            assert message_pb2.COMPLETENESS_COMPLETE == answer.completeness
+            assert 1 == len(answer.messages)
+        for message in (by_id.message, keyed.messages[0], unique.messages[0]):
+            assert (receipt.offset_msg_id, BODIES[f"k-{i}"], expired.source_of(receipt), receipt.broker_name) == (
+                message.offset_msg_id,
+                message.body,
+                message.source,
+                message.broker_name,
+            )
+
+
+@pytest.mark.parametrize("page_size", [1000, 7])
+def test_pages_of_a_key_go_on_into_the_archive(expired: Expired, page_size: int):
+    request = pb.QueryMessageByKeyRequest(topic=TOPIC, key="all", page_size=page_size)
+    found: list[message_pb2.StoredMessage] = []
+    while True:
+        answer = expired.stack.gateway.QueryMessageByKey(request, timeout=10)
+        found += answer.messages
+        if not answer.next_page_token:
+            break
+        request.page_token = answer.next_page_token
+
+    assert message_pb2.COMPLETENESS_COMPLETE == answer.completeness
+    assert [(r.offset_msg_id, expired.source_of(r)) for r in reversed(expired.receipts)] == [
+        (message.offset_msg_id, message.source) for message in found
+    ]
+
+
+def test_queues_read_from_their_first_message_on(expired: Expired):
+    for queue_id in range(QUEUE_COUNT):
+        expected = [receipt for receipt in expired.receipts if receipt.queue_id == queue_id]
+        request = pb.QueryMessageByOffsetRequest(topic=TOPIC, queue_id=queue_id, queue_offset=0, max_messages=1000)
+        answer = expired.stack.gateway.QueryMessageByOffset(request, timeout=10)
+        assert [(r.queue_offset, r.offset_msg_id, expired.source_of(r)) for r in expected] == [
+            (message.queue_offset, message.offset_msg_id, message.source) for message in answer.messages
+        ]
+        assert (0, len(expected), message_pb2.COMPLETENESS_COMPLETE) == (
+            answer.min_offset,
+            answer.max_offset,
+            answer.completeness,
+        )
+
+
+def test_bodies_come_in_pieces_from_the_archive_and_the_status_names_it(expired: Expired):
+    oldest = expired.receipts[0]
+    chunks = expired.stack.gateway.DownloadBody(pb.DownloadBodyRequest(offset_msg_id=oldest.offset_msg_id), timeout=10)
+    rows = {row.service: row for row in expired.stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
+
+    assert BODIES["k-0"] == b"".join(piece.chunk for piece in chunks)
+    assert (0, "", True) == (
+        rows["archive"].log_first_offset,
+        rows["archive"].problem,
+        rows["archive"].log_end_offset >= expired.first_offset,
+    )
+
+
+def replace_file(path: pathlib.Path, data: bytes) -> None:
+    scratch = path.with_suffix(".scratch")
+    scratch.write_bytes(data)
+    scratch.replace(path)
+
+
+def test_a_damaged_archive_is_told_by_every_answer(expired: Expired, archived_root: pathlib.Path):
+    manifest = min((archived_root / "archive" / "segments" / "broker-a").iterdir())
+    index = archived_root / "archive" / json.loads(manifest.read_text())["segment"]["keys_path"]
+    data = manifest.read_bytes()
+    gateway = expired.stack.gateway
+    replace_file(manifest, data[:-40])
+    try:
+        answer = gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key="k-0"), timeout=10)
+        assert message_pb2.COMPLETENESS_PARTIAL == answer.completeness
+        assert manifest.name in answer.shards[0].error.message
+        with pytest.raises(grpc.RpcError) as caught:
+            request = pb.QueryMessageByIdRequest(offset_msg_id=expired.receipts[0].offset_msg_id)
+            gateway.QueryMessageById(request, timeout=10)
+        assert grpc.StatusCode.DATA_LOSS is caught.value.code()  # type: ignore[attr-defined]
+        assert manifest.name in caught.value.details()  # type: ignore[attr-defined]
+    finally:
+        replace_file(manifest, data)
+    assert index.exists()
+    answer = gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=TOPIC, key="k-0"), timeout=10)
+    assert message_pb2.COMPLETENESS_COMPLETE == answer.completeness
+
+
+def test_without_pyarrow_the_gateway_says_at_its_start_what_to_install(tmp_path: pathlib.Path):
+    start = "import runpy, sys; sys.modules['pyarrow'] = None; runpy.run_module('gateway', run_name='__main__')"
+
+    ended = subprocess.run(
+        [sys.executable, "-c", start, "--address", "127.0.0.1:0", "--archive", tmp_path],
+        capture_output=True,
+        timeout=60,
+    )
+
+    assert 2 == ended.returncode
+    assert b"pip install 'reput[pipeline]'" in ended.stderr
+    assert b"--archive" in ended.stderr

@@ -1,0 +1,81 @@
+"""`reput find` and `--save` beside a running stack: a person has a text and wants the message."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+
+import pytest
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.support.stack import Stack, new_message, running_stack
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("find") / "store") as running:
+        yield running
+
+
+def reput(stack: Stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "REPUT_ADDRESS": stack.addresses["gateway"], **environment},
+    )
+
+
+def append(stack: Stack, *messages: object) -> list[object]:
+    results = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30).results
+    stack.wait_until_built()
+    return list(results)
+
+
+def test_any_id_or_key_finds_the_message_and_says_which_it_is(stack: Stack, tmp_path: pathlib.Path) -> None:
+    sent, _ = append(
+        stack,
+        new_message("FindA", b"\x00binary\xff", keys=["find-me"]),
+        new_message("FindB", b"other", keys=["find-me-not"]),
+    )
+    for text, matched_by in (
+        ("find-me", "key"),
+        (sent.unique_key, "unique_key"),
+        (sent.offset_msg_id, "offset_msg_id"),
+    ):
+        done = reput(stack, "find", text, "-o", "jsonl", "--save", str(tmp_path / "bodies"))
+        assert done.returncode == 0, done.stderr
+        (row,) = [json.loads(line) for line in done.stdout.splitlines()]
+        assert (row["matched_by"], row["topic"], row["offset_msg_id"]) == (matched_by, "FindA", sent.offset_msg_id)
+        assert pathlib.Path(row["body_file"]).read_bytes() == b"\x00binary\xff"
+    assert reput(stack, "find", "find-me", "-t", "FindB").returncode == 1
+    assert reput(stack, "find", "find-me", "--end", "-1h").returncode == 1
+    assert "find-me" in reput(stack, "find", "find-me").stdout
+
+
+def test_save_writes_what_a_compressed_body_holds(stack: Stack, tmp_path: pathlib.Path) -> None:
+    """Appends through the gateway are never compressed: the body here only looks like it, and stays as it is."""
+    body = zlib.compress(b"x" * 1000)
+    (sent,) = append(stack, new_message("Save", body, keys=["save"]))
+    done = reput(stack, "queryMsgByKey", "-t", "Save", "-k", "save", "-o", "json", "--save", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / f"{sent.offset_msg_id}.body").read_bytes() == body
+
+
+def test_save_into_what_is_no_directory_is_refused(stack: Stack, tmp_path: pathlib.Path) -> None:
+    append(stack, new_message("Save", b"b", keys=["refused"]))
+    (tmp_path / "file").write_bytes(b"")
+    done = reput(stack, "queryMsgByKey", "-t", "Save", "-k", "refused", "--save", str(tmp_path / "file"))
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
+
+
+def test_a_shell_completes_verbs_and_flags(stack: Stack) -> None:
+    verbs = reput(stack, _REPUT_COMPLETE="complete_bash", COMP_WORDS="reput fi", COMP_CWORD="1")
+    flags = reput(stack, _REPUT_COMPLETE="complete_bash", COMP_WORDS="reput find --sa", COMP_CWORD="2")
+    assert "find" in (verbs.stdout + flags.stdout).split()
+    assert "--save" in flags.stdout.split()

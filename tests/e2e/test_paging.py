@@ -1,0 +1,83 @@
+"""Pages of large answers through running services: everything, once, and never more than a default client takes."""
+
+import pathlib
+import re
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from tests.support.stack import Stack, new_message, running_stack
+
+TOPIC = "Paging"
+BATCH_COUNT = 1_000
+PROCESS_BYTES_MAX = 512 << 20
+
+
+def append_many(stack: Stack, first: int, count: int) -> None:
+    for begin in range(first, first + count, BATCH_COUNT):
+        messages = [
+            new_message(TOPIC, b"%d" % number, keys=["all"], queue_id=number % 4)
+            for number in range(begin, begin + BATCH_COUNT)
+        ]
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=60)
+
+
+def page(stack: Stack, token: str, size: int) -> pb.QueryMessageByKeyResponse:
+    request = pb.QueryMessageByKeyRequest(topic=TOPIC, key="all", page_size=size, page_token=token)
+    return stack.gateway.QueryMessageByKey(request, timeout=60)
+
+
+def test_100_000_messages_of_one_key_come_once_each_over_index_files_a_writer_and_a_restart(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Newest first; what is appended behind the first page's answer is not part of it."""
+    count = 100_000
+    settings = {"REPUT_INDEX_ENTRY_COUNT_MAX": "60000", "REPUT_INDEX_HASH_SLOT_COUNT": "5000"}
+    found: list[int] = []
+    token = ""
+    with running_stack(tmp_path / "store", settings=settings) as stack:
+        append_many(stack, 0, count)
+        stack.wait_until_built(120)
+        while len(found) < count // 2:
+            answer = page(stack, token, 500)
+            assert len(answer.messages) == 500
+            found += [int(message.body) for message in answer.messages]
+            token = answer.next_page_token
+            if len(found) % 10_000 == 0:
+                append_many(stack, count + len(found), BATCH_COUNT)
+        stack.wait_until_built(120)
+    with running_stack(tmp_path / "store", settings=settings) as stack:
+        while token:
+            answer = page(stack, token, 500)
+            assert answer.completeness != message_pb2.COMPLETENESS_PARTIAL
+            found += [int(message.body) for message in answer.messages]
+            token = answer.next_page_token
+    assert found == list(reversed(range(count)))
+    assert len(list((tmp_path / "store" / "index").iterdir())) > 2, "the test wants several index files"
+
+
+def test_64_messages_of_4_mib_by_key_fit_a_default_client_and_a_small_gateway(tmp_path: pathlib.Path) -> None:
+    """A page has at most 3.5 MiB; a body that fits none comes by DownloadBody."""
+    with running_stack(tmp_path / "store") as stack:
+        bodies = [bytes([number]) * (4 << 20) for number in range(64)]
+        for body in bodies:
+            request = pb.AppendMessagesRequest(messages=[new_message(TOPIC, body, keys=["all"])])
+            stack.gateway.AppendMessages(request, timeout=60)
+        stack.wait_until_built(120)
+        found: list[bytes] = []
+        token = ""
+        while True:
+            answer = page(stack, token, 64)
+            for message in answer.messages:
+                assert message.body_omitted
+                download = pb.DownloadBodyRequest(offset_msg_id=message.offset_msg_id)
+                found.append(b"".join(piece.chunk for piece in stack.gateway.DownloadBody(download, timeout=60)))
+            token = answer.next_page_token
+            if not token:
+                break
+        assert found == bodies[::-1]
+        children = stack.children()
+        assert sorted(children) == ["commitlog_svc", "consumequeue_svc", "gateway", "index_svc"]
+        for name, pid in children.items():
+            peak = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())
+            assert peak is not None
+            assert int(peak[1]) * 1024 < PROCESS_BYTES_MAX, name

@@ -1,0 +1,1 @@
+from tests.gateway.search.conftest import sandbox  # noqa: F401  # searches evaluate there, too

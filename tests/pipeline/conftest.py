@@ -1,0 +1,28 @@
+"""One Spark session for all tests of a process."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+import pipeline
+from pipeline.spark_session import close_session
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores; its Java process is gone when the tests are."""
+    scratch = tmp_path_factory.mktemp("spark")
+    session = pipeline.session(
+        **{
+            "spark.master": "local[2]",
+            "spark.ui.enabled": False,
+            "spark.sql.shuffle.partitions": 4,
+            "spark.driver.memory": "1g",
+            "spark.local.dir": scratch / "local",
+            "spark.sql.warehouse.dir": scratch / "warehouse",
+        }
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    close_session(session)

@@ -1,0 +1,116 @@
+"""Archives for tests: of the fixture stores, and of logs made here; with brute force over the log beside them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.jobs import archive as archive_job
+from store.files.file_system import RealFileSystem
+from store.format.host import Host
+from store.format.record import Record, decode_record
+from store.format.record_frame import PreparedMessage, patch_record, prepare_record
+from store.format.record_header import encode_blank
+from store.format.sys_flag import TRANSACTION_MASK, TransactionType
+from tests.support.fixture_stores import walk_frames
+
+BROKER = "broker-a"
+HOST = Host("10.1.2.3", 10911)
+BEGIN_MILLIS = 1_700_000_000_000
+FILE_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Archived:
+    """A store, its archive, and every record of its log, oldest first."""
+
+    store: Path
+    archive: Path
+    records: list[Record]
+
+    def keyed(self, topic: str, key: str) -> list[int]:
+        """Commit-log offsets of a topic's records with a key or that unique key, newest first, by brute force."""
+        return [
+            record.commit_log_offset
+            for record in reversed(self.records)
+            if record.topic == topic
+            and (key in record.keys or record.unique_key == key)
+            and record.sys_flag & TRANSACTION_MASK != TransactionType.ROLLBACK
+        ]
+
+    def queues(self) -> dict[tuple[str, int], dict[int, Record]]:
+        """Records by queue and queue offset."""
+        found: dict[tuple[str, int], dict[int, Record]] = {}
+        for record in self.records:
+            if record.sys_flag & TRANSACTION_MASK in (TransactionType.NONE, TransactionType.COMMIT):
+                found.setdefault((record.topic, record.queue_id), {})[record.queue_offset] = record
+        return found
+
+    def names(self) -> set[tuple[str, str]]:
+        """Every topic and key or unique key."""
+        return {(r.topic, key) for r in self.records for key in {*r.keys, r.unique_key} if key}
+
+
+def archived(store: Path, archive: Path) -> Archived:
+    """Archives all of a store, the active file included."""
+    report = archive_job.run(None, store, archive, broker_name=BROKER, include_active=True)
+    assert not report.findings, report
+    records = [decode_record(frame, commit_log_offset=offset) for offset, frame in walk_frames(store)]
+    assert len(records) == report.counts["record_count"]
+    return Archived(store, archive, records)
+
+
+def message(
+    number: int,
+    *,
+    topic: str = "orders",
+    queue_id: int = 0,
+    keys: str = "",
+    body: bytes = b"x" * 100,
+    sys_flag: int = 0,
+) -> PreparedMessage:
+    """A message of a made log."""
+    properties = f"UNIQ_KEY\x01U{number:08d}\x02" + (f"KEYS\x01{keys}\x02" if keys else "")
+    return PreparedMessage(topic, queue_id, body, properties.encode(), BEGIN_MILLIS, HOST, HOST, sys_flag=sys_flag)
+
+
+def write_log(
+    root: Path,
+    messages: Iterable[PreparedMessage],
+    *,
+    file_bytes: int = FILE_BYTES,
+    first_offset: int = 0,
+    millis_between: int = 1,
+) -> Path:
+    """A store root with a log of these messages in files of that size, closed by blanks as RocketMQ does."""
+    directory = root / "commitlog"
+    directory.mkdir(parents=True)
+    places: dict[tuple[str, int], int] = {}
+    data = bytearray()
+    begin = first_offset
+    for number, prepared in enumerate(messages):
+        frame = prepare_record(prepared)
+        left = file_bytes - len(data)
+        if len(frame) + 8 > left:
+            data += encode_blank(left)
+            (directory / f"{begin:020d}").write_bytes(data.ljust(file_bytes, b"\0"))
+            begin += file_bytes
+            data = bytearray()
+        queue = (prepared.topic, prepared.queue_id)
+        place = places.get(queue, 0)
+        places[queue] = place + 1
+        patch_record(frame, place, begin + len(data), BEGIN_MILLIS + number * millis_between)
+        data += frame
+    (directory / f"{begin:020d}").write_bytes(data.ljust(file_bytes, b"\0"))
+    return root
+
+
+class CountingFileSystem(RealFileSystem):
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
+        data = super().pread(fd, size_bytes, position)
+        self.read_bytes += len(data)
+        return data
