@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -10,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from gateway.append_forwarder import AppendForwarder
 from gateway.completeness import Completeness, ShardOutcome
 from gateway.deadline import Deadline
+from gateway.fan_out import FanOut
 from gateway.limits import BODY_CHUNK_BYTES
 from gateway.page import PageEntry
 from gateway.page_token import PageTokens
@@ -28,6 +31,7 @@ from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.filter import Conditions, hex_needle
 from gateway.search.message_view import MessageView
 from gateway.search.question import OffsetWindow, SearchQuestion
+from gateway.search.shard_scan import CallerGoneError
 from gateway.shards import Shards
 from gateway.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -62,6 +66,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         self._shards = shards
         self._tokens = tokens
         self._sandbox = sandbox or CelSandbox()
+        self._search_threads = FanOut(SEARCH_COUNT_MAX)
         self._search_places = threading.BoundedSemaphore(SEARCH_COUNT_MAX)
 
     def QueryMessageByKey(
@@ -179,11 +184,13 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
                 f"{SEARCH_COUNT_MAX} searches run, the most that this service takes: try again.",
                 countMax=SEARCH_COUNT_MAX,
             )
+        pending: Future[Any] | None = None
         try:
             if not context.add_callback(cancellation.cancel):
                 cancellation.cancel()
             answer = search_messages(
                 self._shards,
+                self._search_threads,
                 self._tokens,
                 self._sandbox,
                 question,
@@ -194,8 +201,15 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
                 cancellation=cancellation,
                 deadline=deadline,
             )
+        except CallerGoneError as gone:
+            pending = gone.pending
+            return pb.SearchMessagesResponse()  # to nobody
         finally:
-            self._search_places.release()
+            # A place is one of the threads: free once a shard that hangs has let go of it.
+            if pending is None:
+                self._search_places.release()
+            else:
+                pending.add_done_callback(lambda _: self._search_places.release())
         return pb.SearchMessagesResponse(
             messages=map(_message, answer.entries),
             next_page_token=answer.next_page_token,

@@ -13,6 +13,7 @@ A message that cannot be read, or not looked into, does not end a scan: it is co
 """
 
 from gateway.deadline import Deadline
+from gateway.fan_out import FanOut
 from gateway.limits import page_size
 from gateway.page import Page
 from gateway.page_token import PageTokens
@@ -23,7 +24,6 @@ from gateway.search.cursor import Cursor
 from gateway.search.filter import MessageFilter
 from gateway.search.question import SearchAnswer, SearchQuestion
 from gateway.search.scan import Scan, ViewOf
-from gateway.search.shard_scan import CallerGoneError
 from gateway.shards import Shards, has_unwritten_queue, require_topic
 from store.errors import QueueNotFoundError, StoreError
 
@@ -32,6 +32,7 @@ METHOD = "SearchMessages"
 
 def search_messages(
     shards: Shards,
+    threads: FanOut,
     tokens: PageTokens,
     sandbox: CelSandbox,
     question: SearchQuestion,
@@ -43,10 +44,11 @@ def search_messages(
     cancellation: Cancellation,
     deadline: Deadline,
 ) -> SearchAnswer:
-    """One page; whatever it is, and soon, when the caller has gone.
+    """One page.
 
     Args:
         shards: the shards.
+        threads: on which they are asked, one at a time.
         tokens: what seals page tokens.
         sandbox: where CEL is evaluated.
         question: what to look for.
@@ -61,25 +63,23 @@ def search_messages(
         InvalidArgumentError, InvalidPageTokenError: by field; also an expression that costs too much.
         BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: there is no such place.
         StoreError: no shard answered.
+        CallerGoneError: soon after the cancellation.
     """
     fields = question.sealed_fields()
     page = Page(page_size(page_size_asked, "page_size"))
     cursor = Cursor.from_fields(tokens.open(page_token, METHOD, fields))
     meter = Meter(budgets, deadline)
-    try:
-        evaluator = None
-        if question.conditions.cel:
-            evaluator = CelEvaluator(
-                sandbox,
-                question.conditions.cel,
-                time_is_over=lambda: meter.time_is_over,
-                cancellation=cancellation,
-                deadline=deadline,
-            )
-        scan = Scan(question, MessageFilter(question.conditions, evaluator), page, meter, view_of, cancellation)
-        end = scan.run(shards, cursor, deadline)
-    except CallerGoneError:
-        return SearchAnswer()
+    evaluator = None
+    if question.conditions.cel:
+        evaluator = CelEvaluator(
+            sandbox,
+            question.conditions.cel,
+            time_is_over=lambda: meter.time_is_over,
+            cancellation=cancellation,
+            deadline=deadline,
+        )
+    scan = Scan(question, MessageFilter(question.conditions, evaluator), page, meter, view_of, cancellation)
+    end = scan.run(shards, threads, cursor, deadline)
     if end is not None:
         scan.answer.next_page_token = tokens.seal(METHOD, fields, end.to_fields())
     elif not page_token and not scan.knows_topic and all(outcome.complete for outcome in scan.answer.outcomes):

@@ -18,8 +18,9 @@ import signal
 import socket
 import sys
 
-MEMORY_BYTES_MAX = 512 << 20
-EVALUATION_CPU_SECONDS = 0.5
+# 50 MiB are its own. A body of 8 MiB is there three times, as text up to 32 MiB and as the evaluator's up to 24.
+MEMORY_BYTES_MAX = 256 << 20
+EVALUATION_CPU_SECONDS = 1.0
 # A worker that has served so much is replaced like one that failed; nobody can keep one busy for ever.
 CPU_SECONDS_MAX = 3_600
 NICENESS = 10

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from store.errors import RecordCorruptedError, UnsupportedStoreError
 from store.format.sys_flag import CompressionType, compression_type, is_compressed
 
-# Stored bodies end at 4 MiB; what inflates to more than this is no message but an attack on whoever looks inside.
-INFLATED_BYTES_MAX = 16 << 20
+# Producers send at most 4 MiB; what inflates to more than this is no message but an attack on whoever looks inside.
+INFLATED_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from gateway.completeness import ShardOutcome, judge, raise_first_error
 from gateway.deadline import Deadline
 from gateway.dropped import was_dropped
+from gateway.fan_out import FanOut
 from gateway.page import Page
 from gateway.ports import FoundRecord, Shard, Unit
 from gateway.search.budgets import Meter, StopReason
@@ -71,7 +72,7 @@ class Scan:
         self._cancellation = cancellation
         self._cursor = Cursor("")
 
-    def run(self, shards: Shards, cursor: Cursor | None, deadline: Deadline) -> Cursor | None:
+    def run(self, shards: Shards, threads: FanOut, cursor: Cursor | None, deadline: Deadline) -> Cursor | None:
         """Fill the page; where the next begins, None at the end."""
         end: Cursor | None = None
         scans: list[ShardScan] = []
@@ -79,7 +80,7 @@ class Scan:
         outcomes = [_skipped_earlier(name) for name in sorted(skipped)]
         failed: list[ShardOutcome] = []
         for shard in _in_order(shards, self._question.broker_name, cursor):
-            scan = ShardScan(shard, shards.fan_out, self._cancellation, deadline)
+            scan = ShardScan(shard, threads, self._cancellation, deadline)
             scans.append(scan)
             begun = cursor if cursor is not None and cursor.broker_name == shard.broker_name else None
             self._cursor = begun or Cursor(shard.broker_name)
@@ -87,6 +88,10 @@ class Scan:
                 self._check_budgets()
                 self._scan_shard(scan, begun)
             except ShardFailedError as failure:
+                # Who moved on before is slow, perhaps: the next page asks it first and leaves it out if it hangs.
+                if isinstance(failure.error, DeadlineExceededError) and self._meter.has_moved:
+                    end, self.answer.stop = self._cursor, StopReason.TIME
+                    break
                 scan.note(failure.error)
                 failed.append(scan.outcome)
                 skipped |= {shard.broker_name}

@@ -21,10 +21,20 @@ from gateway.time_window import TimeWindow
 from store.errors import QueueNotFoundError, StoreError, TopicNotFoundError
 
 Answer = TypeVar("Answer")
+# Ports answer in milliseconds. A thread whose caller has gone is free after this.
+ASK_SECONDS_MAX = 10.0
 
 
 class CallerGoneError(Exception):
-    """The call was cancelled; nobody waits for an answer."""
+    """The call was cancelled; nobody waits for an answer.
+
+    Args:
+        pending: a call to a port that has not ended yet, and keeps its thread until it does.
+    """
+
+    def __init__(self, pending: "futures.Future[Any] | None" = None) -> None:
+        super().__init__("the caller has gone")
+        self.pending = pending
 
 
 class ShardFailedError(Exception):
@@ -44,7 +54,7 @@ class ShardScan:
 
     Args:
         shard: the shard.
-        fan_out: the threads on which it is asked.
+        fan_out: the threads on which it is asked, one at a time.
         cancellation: of the call.
         deadline: of the call.
 
@@ -143,12 +153,13 @@ class ShardScan:
     def _ask(self, call: Callable[[Deadline], Answer]) -> Answer:
         if self._cancellation.is_set:
             raise CallerGoneError
-        deadline = Deadline.after(self._deadline.remaining_seconds() / 2, self._deadline.clock)
+        seconds = min(self._deadline.remaining_seconds() / 2, ASK_SECONDS_MAX)
+        deadline = Deadline.after(seconds, self._deadline.clock)
         asked = self._fan_out.start(lambda: call(deadline))
         pair: list[futures.Future[Any]] = [asked, self._cancellation.happened]
         futures.wait(pair, return_when=futures.FIRST_COMPLETED)
         if not asked.done():
-            raise CallerGoneError
+            raise CallerGoneError(None if asked.cancel() else asked)
         try:
             return asked.result()
         except StoreError as error:

@@ -15,11 +15,12 @@ driver itself.
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.jobs.continuous_source import FORMAT, ReputDataSource, log_range
+from pipeline.jobs.continuous_source import FORMAT, ReputDataSource, log_range, reput_batches
 from pipeline.jobs.progress import Progress, silent
 from pipeline.jobs.report import JobReport
 from services.clients.commitlog import CommitLogClient
@@ -168,14 +169,13 @@ class ContinuousRebuild:
         if builder.progress.next_offset < 0:
             return
         client = CommitLogClient(self._target)
-        stream = client.reput(builder.start_offset(), 1)  # one record
         try:
-            batch = next(iter(stream))
-            builder.apply(batch.columns, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
+            with closing(reput_batches(client, builder.start_offset(), 1)) as batches:  # one record
+                batch = next(batches)
+                builder.apply(batch.columns, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
         except (OffsetOutOfRangeError, RecordNotFoundError):
             builder.find_place(*log_range(self._target))
         finally:
-            stream.cancel()
             client.close()
 
     def _catch_up(self, builder: FollowingBuilder, until_offset: int) -> None:
@@ -183,20 +183,18 @@ class ContinuousRebuild:
         client = CommitLogClient(self._target)
         try:
             while True:
-                stream = client.reput(builder.start_offset())
                 try:
-                    for batch in stream:
-                        if batch.next_offset >= until_offset:
-                            self._clock.pass_interval()
-                        place = (batch.next_offset, batch.log_first_offset, batch.log_end_offset)
-                        if not builder.apply(batch.columns, *place):
-                            break
-                        if builder.progress.next_offset >= until_offset:
-                            return
+                    with closing(reput_batches(client, builder.start_offset())) as batches:
+                        for batch in batches:
+                            if batch.next_offset >= until_offset:
+                                self._clock.pass_interval()
+                            place = (batch.next_offset, batch.log_first_offset, batch.log_end_offset)
+                            if not builder.apply(batch.columns, *place):
+                                break
+                            if builder.progress.next_offset >= until_offset:
+                                return
                 except (OffsetOutOfRangeError, RecordNotFoundError):
                     builder.find_place(*log_range(self._target))
-                finally:
-                    stream.cancel()
         finally:
             client.close()
 

@@ -8,14 +8,17 @@ record, so that a batch that is read again holds the same records.
     a row        begin_offset | next_offset | log_first_offset | log_end_offset | columns (ReputColumns)
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
+from services.backoff import Backoff
 from services.clients.commitlog import CommitLogClient, ReputBatch
-from store.errors import OffsetOutOfRangeError
+from store.errors import OffsetOutOfRangeError, ResourceBusyError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 FORMAT = "reput-dispatch"
 SCHEMA = "begin_offset bigint, next_offset bigint, log_first_offset bigint, log_end_offset bigint, columns binary"
 OFFSET_VERSION = 1
+BUSY_SECONDS_MAX = 30.0
 REPUT_BATCH_BYTES = 4 << 20  # of log in one answer of the service: what it sends when it is not told
 
 
@@ -129,21 +133,48 @@ def log_range(target: str) -> tuple[int, int]:
         client.close()
 
 
+def reput_batches(
+    client: CommitLogClient,
+    start_offset: int,
+    batch_bytes_max: int = REPUT_BATCH_BYTES,
+    *,
+    wait: Callable[[float], None] = time.sleep,
+) -> Generator[ReputBatch, None, None]:
+    """Batches of the Reput stream, for ever; close it to end the call.
+
+    A service takes few tails, and one that was ended leaves its place a moment later: so a refusal is asked again.
+
+    Raises:
+        ResourceBusyError: the service took no tail for half a minute.
+        StoreError: see ReputStream.
+    """
+    backoff, waited_seconds = Backoff(), 0.0
+    while True:
+        stream = client.reput(start_offset, batch_bytes_max)
+        try:
+            yield from stream
+        except ResourceBusyError:
+            if waited_seconds >= BUSY_SECONDS_MAX:
+                raise
+        finally:
+            stream.cancel()
+        seconds = backoff.next_seconds()
+        wait(seconds)
+        waited_seconds += seconds
+
+
 def _batches(target: str, begin: int, end: int, batch_bytes_max: int = REPUT_BATCH_BYTES) -> Iterator[ReputBatch]:
     """Batches of the Reput stream from one record's start to another's, and no record behind."""
     client = CommitLogClient(target)
     try:
         while begin < end:
             limit = min(batch_bytes_max, end - begin)
-            stream = client.reput(begin, limit)
-            try:
-                for batch in stream:
+            with closing(reput_batches(client, begin, limit)) as batches:
+                for batch in batches:
                     yield batch
                     begin = batch.next_offset
                     if end - begin < limit:
                         break  # the next batch might reach too far: the rest is asked for by its length
-            finally:
-                stream.cancel()
     finally:
         client.close()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from apache.rocketmq.v2 import rocketmq_pb2
 from reput.commitlog.v1 import commitlog_service_pb2
 from reput.consumequeue.v1 import consumequeue_service_pb2
 from reput.gateway.v1 import gateway_service_pb2
@@ -131,7 +132,12 @@ KNOWN_RPCS = {
     "reput.gateway.v1.GatewayService": {
         "AppendMessages", "AppendMessageStream", "QueryMessageByKey", "QueryMessageById", "QueryMessageByUniqueKey",
         "QueryMessageByOffset", "DownloadBody", "SearchOffset", "ListTopics", "GetStatus",
+        "FindMessage", "SearchMessages",
     },
+    "apache.rocketmq.v2.MessagingService": {
+        "QueryRoute", "Heartbeat", "SendMessage", "GetOffset", "QueryOffset", "Telemetry", "NotifyClientTermination",
+    },
+    "apache.rocketmq.v2.Admin": {"QueryMessage", "QueryTimeSpan"},
 }  # fmt: skip
 TELLTALE = (
     "path",
@@ -151,7 +157,7 @@ TELLTALE = (
 
 
 def _services() -> dict[str, object]:
-    modules = (commitlog_service_pb2, consumequeue_service_pb2, index_service_pb2, gateway_service_pb2)
+    modules = (commitlog_service_pb2, consumequeue_service_pb2, index_service_pb2, gateway_service_pb2, rocketmq_pb2)
     return {service.full_name: service for module in modules for service in module.DESCRIPTOR.services_by_name.values()}
 
 

@@ -14,9 +14,11 @@ from gateway.search.budgets import Budgets, StopReason
 from gateway.search.cancellation import Cancellation
 from gateway.search.filter import Conditions, hex_needle
 from gateway.search.question import OffsetWindow, SearchQuestion
+from gateway.search.shard_scan import CallerGoneError
 from gateway.time_window import TimeWindow
 from store.errors import (
     BrokerNotFoundError,
+    DeadlineExceededError,
     InvalidArgumentError,
     InvalidPageTokenError,
     QueueNotFoundError,
@@ -120,7 +122,7 @@ def is_there(question: SearchQuestion, logs) -> bool:
     return bool(brute_force(logs, replace(question, offsets=OffsetWindow(), times=TimeWindow()), lambda record: True))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     questions(),
     st.integers(1, 300),
@@ -368,6 +370,17 @@ def test_what_cannot_be_asked_is_refused_by_its_field(make, field):
     assert refused.value.metadata["field"] == field
 
 
+def test_a_message_outside_the_window_between_others_is_none(records, fan_out, sandbox):
+    """A store whose clock once stepped back."""
+    log = [record for record in records if record.topic == TOPIC and record.queue_id == 0][:6]
+    log = [replace(record, store_time_millis=time) for record, time in zip(log, (1, 5, 100, 6, 7, 101), strict=True)]
+    searcher, _ = one_shard(log, fan_out, sandbox)
+    for cel in ("", "message.store_time_millis != 6"):
+        question = replace(ALL, times=TimeWindow(5, 7), conditions=Conditions(cel=cel))
+        expected = [offset for offset, time in ((1, 5), (3, 6), (4, 7)) if not cel or time != 6]
+        assert [entry.record.queue_offset for entry in searcher.search(question).entries] == expected
+
+
 class Clock:
     """A clock that a test sets."""
 
@@ -385,10 +398,11 @@ class SlowShard(TaggedShard):
         super().__init__(records)
         self.clock = clock
         self.before_read = before_read
+        self.step_seconds = 1.0
 
     def get_many(self, commit_log_offsets, body_bytes_max, deadline):
         self.before_read()
-        self.clock.seconds += 1.0
+        self.clock.seconds += self.step_seconds
         return super().get_many(commit_log_offsets, body_bytes_max, deadline)
 
 
@@ -416,12 +430,30 @@ def test_the_page_comes_before_the_deadline_with_what_there_is(records, fan_out,
     assert clock.seconds <= 4
 
 
+def test_a_shard_that_hangs_costs_a_page_half_its_time_and_is_left_out(logs, fan_out, sandbox):
+    """It takes all of the time that a read is given; what comes before and behind it is found."""
+    clock = Clock()
+    a, b = SlowShard(logs["broker-a"], clock), TaggedShard(logs["broker-b"])
+    searcher = Searcher({"broker-a": a, "broker-b": b}, fan_out, sandbox)
+    first = searcher.search(ALL, Budgets(max_records=10), page_size=1000, deadline=Deadline.after(100, clock))
+    a.step_seconds = 60.0
+    rest = searcher.search(ALL, page_size=1000, page_token=first.next_page_token, deadline=Deadline.after(100, clock))
+    assert [outcome.broker_name for outcome in rest.outcomes if outcome.error] == ["broker-a"]
+    assert isinstance(rest.outcomes[0].error, DeadlineExceededError)
+    assert rest.completeness is Completeness.PARTIAL
+    assert scanned_positions([first])[-1] == ("broker-a", 0, 9)
+    assert (scanned_positions([rest]), rest.stop) == ([], StopReason.TIME)
+    last = searcher.search(ALL, page_size=1000, page_token=rest.next_page_token)
+    assert scanned_positions([last])[0] == ("broker-b", 1, 0)
+    assert last.completeness is Completeness.PARTIAL
+
+
 def test_a_cancelled_search_reads_nothing_more(records, fan_out, sandbox):
     cancellation = Cancellation()
     shard = SlowShard(records, Clock(), cancellation.cancel)
-    answer = Searcher({"broker-a": shard}, fan_out, sandbox).search(ALL, page_size=1000, cancellation=cancellation)
+    with pytest.raises(CallerGoneError):
+        Searcher({"broker-a": shard}, fan_out, sandbox).search(ALL, page_size=1000, cancellation=cancellation)
 
-    assert not answer.entries
     assert shard.calls.count("get_many") <= 1
 
 
@@ -436,15 +468,16 @@ def test_a_cancelled_search_does_not_wait_for_a_shard_that_hangs(records, sandbo
 
     shard = SlowShard(records, Clock(), hang)
     searcher = Searcher({"broker-a": shard}, fan_out, sandbox)
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(searcher.search(ALL, cancellation=cancellation)))
-    thread.start()
-    assert reading.wait(30)
-    cancellation.cancel()
-    thread.join(30)
+    canceller = threading.Thread(target=lambda: (reading.wait(30), cancellation.cancel()))
+    canceller.start()
     try:
-        assert len(answers) == 1
+        with pytest.raises(CallerGoneError) as gone:
+            searcher.search(ALL, cancellation=cancellation)
         assert "get_many" not in shard.calls, "the read has not ended yet"
+        assert gone.value.pending is not None
+        assert not gone.value.pending.done()
     finally:
         release.set()
+        canceller.join(30)
         fan_out.close()
+    gone.value.pending.result(30)

@@ -98,6 +98,7 @@ class Searcher:
     ) -> SearchAnswer:
         return search_messages(
             self.shards,
+            self.shards.fan_out,
             self.tokens,
             self.sandbox,
             question,
