@@ -133,7 +133,8 @@ class ContinuousRebuild:
             columns = None
             if row["columns"]:
                 columns = columns_from_proto(pb.ReputColumns.FromString(row["columns"]))
-                self.record_count += len(columns)
+                # Spark brings its last batch again when it was stopped before it took note of it.
+                self.record_count += int((columns.commit_log_offsets >= self.next_offset).sum())
             for builder in self._builders:
                 # A builder that has nothing stands at the log's first record.
                 if max(builder.progress.next_offset, row["log_first_offset"]) < row["begin_offset"]:
