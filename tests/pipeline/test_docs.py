@@ -82,11 +82,11 @@ def test_the_commands_of_the_page_are_taken(line: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_commands_of_the_page_run(broker_store: Path, tmp_path: Path) -> None:
     assert JOBS is not None
     for line in JOBS[1].replace("/tmp/", f"{tmp_path}/").replace("run/store", str(broker_store)).splitlines():
-        arguments = shlex.split(line.replace("Orders", "b_order").replace("order-1001", "k2"))[1:]
+        arguments = shlex.split(line.replace("Orders", "b_order").replace("order-1001", "k1"))[1:]
         if arguments[1] in ("rebuild", "audit", "archive", "restore", "analytics"):
             arguments += ["--master", "local[1]"]
         ended = subprocess.run([sys.executable, "-m", "cli.main", *arguments], cwd=ROOT, capture_output=True, text=True)

@@ -47,11 +47,15 @@ def test_a_driver_killed_at_random_copies_every_message_once(tmp_path: Path) -> 
             finally:
                 kill(driver)
         assert not (work / "numbers.json").exists(), "every kill came while there was work"
-        last = start_driver(endpoint, work, message_count)
-        try:
-            assert last.wait(WAIT_SECONDS_MAX * 4) == 0, (work / "log").read_text()[-4000:]
-        finally:
-            kill(last)
+        while True:
+            last = start_driver(endpoint, work, message_count)
+            try:
+                code = last.wait(WAIT_SECONDS_MAX * 4)
+            finally:
+                kill(last)
+            if code == 0:
+                break
+            assert fell_to_sparks_race(work), (work / "log").read_text()[-4000:]
         stack.wait_until_built()
         copied = [int(row["body"]) for row in read_batch(endpoint, subscribe="Into", columns="body")]
 
@@ -79,9 +83,24 @@ def wait_until_planned(driver: "subprocess.Popen[bytes]", work: Path, begun: int
     """Until this driver has begun a batch of its own."""
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while planned_batches(work) <= begun:
+        if driver.poll() is not None and fell_to_sparks_race(work):
+            return  # a life lost like any other
         assert driver.poll() is None, (work / "log").read_text()[-4000:]
         assert time.monotonic() < deadline, (work / "log").read_text()[-4000:]
         time.sleep(POLL_SECONDS)
+
+
+def fell_to_sparks_race(work: Path) -> bool:
+    """Whether the driver ended by itself for what is Spark's: seen once in ten runs, and then said once more at most.
+
+    Two streams of one session share a Java HashMap that one writes while the other's task is serialized; no task of that
+    batch can then be read. Whoever starts the driver again goes on, which is what this test is about.
+    """
+    race = work / "race"
+    if race.exists() or "java.io.OptionalDataException" not in (work / "log").read_text()[-60_000:]:
+        return False
+    race.touch()
+    return True
 
 
 def kill(driver: "subprocess.Popen[bytes]") -> None:
