@@ -6,7 +6,7 @@
 Newest first. There is no page behind the first: every match names its topic, and there the other queries go on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -15,7 +15,7 @@ from gateway.deadline import Deadline
 from gateway.limits import check_not_empty, check_topic, page_size
 from gateway.page import Page, PageEntry
 from gateway.ports import FoundRecord, Shard
-from gateway.queries.matches import KeyQuestion, MatchStream
+from gateway.queries.matches import KeyQuestion, MatchStream, newest_of
 from gateway.shards import Shards, require_topic
 from gateway.time_window import TimeWindow
 from store.errors import InvalidMessageIdError, OffsetOutOfRangeError, RecordNotFoundError, StoreError
@@ -168,8 +168,8 @@ def _merge(searches: Sequence[_ShardSearch], page: Page, text: str) -> list[tupl
             matched.append(MatchedBy.OFFSET_MSG_ID)
             taken.add((search.shard.broker_name, search.by_id.commit_log_offset))
     streams = [stream for search in searches for stream in search.streams]
-    while page.missing_count > 0 and all(stream.head or stream.ended for stream in streams):
-        newest = max((stream for stream in streams if stream.head), key=_newness, default=None)
+    while page.missing_count > 0:
+        newest = newest_of(streams)
         if newest is None or newest.head is None:
             break
         record, broker_name = newest.head, newest.shard.broker_name
@@ -178,12 +178,8 @@ def _merge(searches: Sequence[_ShardSearch], page: Page, text: str) -> list[tupl
                 break
             matched.append(MatchedBy.UNIQUE_KEY if record.unique_key == text else MatchedBy.KEY)
         newest.take()
-        step: Callable[[], object] = newest.advance if page.missing_count > 0 else newest.settle
-        step()
+        if page.missing_count > 0:
+            newest.advance()
+        else:
+            newest.settle()
     return list(zip(page.entries, matched, strict=True))
-
-
-def _newness(stream: MatchStream) -> tuple[int, str, int]:
-    head = stream.head
-    assert head is not None
-    return head.store_time_millis, stream.shard.broker_name, head.commit_log_offset

@@ -6,7 +6,7 @@ strictly in their order; the cursor is the last one consumed, kept or not, and a
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_error
@@ -203,8 +203,8 @@ def merge_matches(
     shards.fan_out.ask(streams, MatchStream.advance)
     for stream in streams:
         stream.deadline = deadline
-    while page.missing_count > 0 and all(stream.head or stream.ended for stream in streams):
-        newest = max((stream for stream in streams if stream.head), key=_newness, default=None)
+    while page.missing_count > 0:
+        newest = newest_of(streams)
         if newest is None or newest.head is None or not page.add(newest.shard.broker_name, newest.head):
             break
         newest.take()
@@ -223,6 +223,13 @@ def merge_matches(
         judge(outcomes, more=more),
         outcomes,
     )
+
+
+def newest_of(streams: Sequence[MatchStream]) -> MatchStream | None:
+    """The stream whose next match comes next; None when there is none, or one is not known yet."""
+    if not all(stream.head or stream.ended for stream in streams):
+        return None
+    return max((stream for stream in streams if stream.head), key=_newness, default=None)
 
 
 def _newness(stream: MatchStream) -> tuple[int, str, int]:

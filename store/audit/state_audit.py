@@ -6,7 +6,6 @@ the log is walked, because they say at which offsets the walk must look around, 
 
 import json
 import os
-import struct
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,12 +20,12 @@ from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
 from store.format.checkpoint import CHECKPOINT_SIZE_BYTES, decode_checkpoint
+from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
 from store.format.index_layout import HEADER_SIZE, decode_index_header
 from store.format.paths import checkpoint_file, index_dir, own_state_dir, topics_file
 from store.format.topic import decode_topic_table
 from store.readers.index_reader import IndexLayout
 
-DURABLE = struct.Struct(">qI")
 REBUILD_MARK = -1
 
 
@@ -79,7 +78,7 @@ class StateAudit:
         self._findings = findings
         self.paths = {
             "snapshot": Path(own_state_dir(str(root), "commitlog")) / "snapshot.json",
-            "durable": Path(own_state_dir(str(root), "commitlog")) / "durable",
+            "durable": Path(own_state_dir(str(root), "commitlog")) / DURABLE_MARK_NAME,
             "queues": Path(own_state_dir(str(root), "consumequeue")) / "checkpoint.json",
             "index": Path(own_state_dir(str(root), "index")) / "checkpoint.json",
         }
@@ -138,12 +137,10 @@ class StateAudit:
         data = read_bytes(self._fs, self.paths["durable"])
         if not data:
             return None
-        if len(data) >= DURABLE.size:
-            offset, crc = DURABLE.unpack_from(data)
-            if zlib.crc32(data[:8]) == crc:
-                return int(offset)
-        self._findings.add("STATE_DAMAGED", self.paths["durable"], 0, "its CRC does not fit its offset")
-        return None
+        offset = decode_durable_mark(data)
+        if offset is None:
+            self._findings.add("STATE_DAMAGED", self.paths["durable"], 0, "its CRC does not fit its offset")
+        return offset
 
     # -- judging
 
