@@ -12,6 +12,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+# In CI a few that fail are run once more, alone, and named.
+AGAIN := $(if $(CI),|| $(BIN)/python -m tests.support.once_more $$?)
+NO_SKIPS := -p tests.support.no_skips
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -23,11 +26,12 @@ run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## S
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
 test: .venv/.setup-dev ## Run the tests; what needs grpcurl skips itself without it, and `make ci` has the longer kinds
-	$(PYTEST) -m "not bench and not spark and not rocketmq"
+	$(PYTEST) -m "not bench and not spark and not rocketmq" $(AGAIN)
 
+torture: export TORTURE_LEVEL = $(if $(FULL),full,change)
 torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
-	TORTURE_LEVEL=$(if $(FULL),full,change) $(if $(COUNT),TORTURE_COUNT=$(COUNT)) $(if $(SEED),TORTURE_SEED=$(SEED)) \
-		$(PYTEST) -p tests.support.no_skips $(if $(FULL),--timeout 43200) tests/torture
+	$(if $(COUNT),TORTURE_COUNT=$(COUNT)) $(if $(SEED),TORTURE_SEED=$(SEED)) \
+		$(PYTEST) $(NO_SKIPS) $(if $(FULL),--timeout 43200) tests/torture $(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 
 check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compatible
 	$(BIN)/ruff check
@@ -46,7 +50,7 @@ bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (20 to 30 mi
 		$(if $(STORES),--stores $(STORES))
 
 ci: .venv/.setup-dev ## The marked suites (real RocketMQ, grpcurl, benchmarks) and torture; a skipped one is a failure
-	$(BIN)/python -m pytest -p tests.support.no_skips -m "rocketmq or grpcurl or bench or spark"
+	$(BIN)/python -m pytest $(NO_SKIPS) -m "rocketmq or grpcurl or bench or spark" $(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 	$(MAKE) torture
 
 lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)

@@ -35,6 +35,11 @@ LAUNCH_DEFAULTS = {"spark.ui.showConsoleProgress": "false"}  # jobs draw their o
 LOCAL_DEFAULTS = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 SHORT_NAMES = {"master": "spark.master", "app_name": "spark.app.name"}
 
+# PySpark forks to start Java. Where gRPC already runs in this process, its fork handlers would start its threads again in
+# that child, which the child's closing of all descriptors then kills: "Java gateway process exited". Nothing here forks
+# and goes on with gRPC, so that they are not needed. gRPC looks at it when it starts.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 _lock = threading.Lock()
 _registered: "weakref.WeakSet[SparkSession]" = weakref.WeakSet()
 

@@ -42,6 +42,7 @@ import select
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -134,6 +135,7 @@ class ServiceServer:
         # thread gets to it, never while that is about to wait for a lock, and may hold that very lock itself.
         self._stop_reader, self._stop_writer = os.pipe()
         os.set_blocking(self._stop_writer, False)
+        weakref.finalize(self, _close_all, self._stop_reader, self._stop_writer)
         self._callbacks: list[Callable[[], object]] = []
         self._service_names: list[str] = []
         self._lock = threading.Lock()
@@ -242,7 +244,9 @@ class ServiceServer:
 
     def serve_until_stopped(self) -> int:
         """Wait for a signal, `stop` or `fail`, end cleanly, and return the exit code."""
-        select.select([self._stop_reader], [], [])
+        waiting = select.poll()  # select() knows no descriptor above 1023
+        waiting.register(self._stop_reader, select.POLLIN)
+        waiting.poll()
         self._drain()
         while True:
             with self._lock:
@@ -309,6 +313,11 @@ class ServiceServer:
         self._server.stop(LAST_ANSWERS_SECONDS)
         stopped.wait(GRACE_SECONDS)
         self.lanes.watch.stop()
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def main(

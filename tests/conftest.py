@@ -1,11 +1,15 @@
 """Fixture stores for all tests: one unpacked copy a session to look at, a fresh copy a test to write on."""
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.support.fixture_stores import unpack_store
+# Set before any gRPC starts, see pipeline/spark_session.py: test processes serve, call, and start others.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+from tests.support.fixture_stores import unpack_store  # noqa: E402
 
 
 def _read_only(name: str, factory: pytest.TempPathFactory) -> Path:

@@ -142,7 +142,12 @@ class _OpenParquet:
 
         self.path = path
         self.lock = Lock()  # a ParquetFile is for one thread at a time
-        self.file = pq.ParquetFile(_File(fs, path), page_checksum_verification=True, pre_buffer=False)
+        source = _File(fs, path)
+        try:
+            self.file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+        except BaseException:
+            source.close()  # the error keeps it, and whoever keeps the error would keep a descriptor
+            raise
         metadata = self.file.metadata
         counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
         self.ends: npt.NDArray[np.int64] = np.cumsum(np.array(counts, dtype=np.int64))

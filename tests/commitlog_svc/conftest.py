@@ -1,3 +1,15 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.commitlog_svc.retention_bench import Bench
 from tests.support.kernels import kernel_mode, with_kernels
 
 __all__ = ["kernel_mode", "with_kernels"]
+
+
+@pytest.fixture(autouse=True)
+def _benches_are_closed() -> Iterator[None]:
+    yield
+    while Bench.all:
+        Bench.all.pop().files.close()

@@ -1,6 +1,7 @@
 """A retention with all that it looks at in the test's hands: clocks, disk, builders, snapshot; real, small files."""
 
 from pathlib import Path
+from typing import ClassVar
 
 from commitlog_svc.age_clock import AgeClock
 from commitlog_svc.disk_space import LOOK_SECONDS, DiskLimits, DiskSpace
@@ -56,9 +57,12 @@ class Bench:
     """One life of a retention.
 
     Attributes:
+        all: those whose files are open.
         needed: from where on builders need the log; nobody needs anything by default.
         safe_offset: behind it nothing may go; None: the middle of the last file.
     """
+
+    all: ClassVar[list["Bench"]] = []
 
     def __init__(
         self, root: Path, machine: Machine | None = None, *, log_end_offset: int = 1 << 40, **limits: object
@@ -69,6 +73,7 @@ class Bench:
         self.safe_offset: int | None = None
         fs = self.machine.fs
         self.files = MappedFileQueue(fs, root / "commitlog", FILE_SIZE_BYTES)
+        self.all.append(self)
         self.files.load()
 
         def monotonic() -> float:

@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -49,6 +51,35 @@ def serve(server, settings, origins):
 
 main("commitlog", StoreSettings, serve)
 """
+
+
+@pytest.fixture
+def descriptors_above_1023() -> Iterator[None]:
+    """What is opened from now on has a number that select() does not know."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip(f"this machine allows no more than {hard} descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    while held[-1] < 1024:
+        held.append(os.dup(held[0]))
+    yield
+    for descriptor in held:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_process_with_many_descriptors_serves_and_ends(descriptors_above_1023: None) -> None:
+    server = ServiceServer("commitlog", ServiceSettings(address="127.0.0.1:0"))
+    server.start()
+    ended = threading.Thread(target=server.serve_until_stopped, daemon=True)
+    ended.start()
+
+    server.stop()
+
+    assert server.stopping.wait(10)
+    ended.join(10)
+    assert not ended.is_alive()
 
 
 def clean_environment(**settings: str) -> dict[str, str]:

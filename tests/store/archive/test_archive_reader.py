@@ -1,5 +1,6 @@
 """Point lookups in an archive equal brute force over the log, and read little of it."""
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -92,6 +93,23 @@ def test_what_no_record_starts_at_is_not_found_and_what_is_outside_says_the_rang
         int(caught.value.metadata["firstOffset"]),
         int(caught.value.metadata["lastOffset"]),
     )
+
+
+def test_an_error_that_is_kept_keeps_no_file_open(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.parquet"
+    path.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+    kept: list[StoreError] = []
+    files = ParquetFiles()
+    with pytest.raises(StoreError):
+        files.frame(path, 0)  # the first loads the library
+    before = len(os.listdir("/proc/self/fd"))
+
+    for _ in range(10):
+        with pytest.raises(StoreError) as told:
+            files.frame(path, 0)
+        kept.append(told.value)
+
+    assert before == len(os.listdir("/proc/self/fd"))
 
 
 @pytest.fixture(scope="module")

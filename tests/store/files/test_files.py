@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,19 @@ JAVA_LIKE_HOLDER = (
 )
 
 
+_opened: list[MappedFileQueue] = []
+
+
+@pytest.fixture(autouse=True)
+def _files_are_closed() -> Iterator[None]:
+    yield
+    while _opened:
+        _opened.pop().close()
+
+
 def queue(directory: Path, size: int = 100, **options: object) -> MappedFileQueue:
     files = MappedFileQueue(REAL, directory, size, **options)  # type: ignore[arg-type]
+    _opened.append(files)
     files.load()
     return files
 
