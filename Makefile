@@ -6,8 +6,12 @@ BIN := .venv/bin
 RUN_FLAGS := $(if $(READ_ONLY),--read-only) $(if $(GATEWAY_PORT),--gateway-port $(GATEWAY_PORT))
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
+BUILDER ?= docker
+TARGET ?= reput
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test torture check proto bench ci clean lock
+.PHONY: help setup run test torture check proto bench simulate image ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 3
@@ -15,6 +19,9 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 # In CI a few that fail are run once more, alone, and named.
 AGAIN := $(if $(CI),|| $(BIN)/python -m tests.support.once_more $$?)
 NO_SKIPS := -p tests.support.no_skips
+# What needs more than Python, or long: `make ci` has it. KUBERNETES= leaves out what needs a control plane to be built.
+KUBERNETES ?= kubernetes
+MARKED := bench or browser or containers or life or prometheus or rocketmq or spark
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -26,7 +33,7 @@ run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## S
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
 test: .venv/.setup-dev ## Run the tests; what needs grpcurl skips itself without it, and `make ci` has the longer kinds
-	$(PYTEST) -m "not bench and not spark and not rocketmq" $(AGAIN)
+	$(PYTEST) -m "not ($(MARKED) or kubernetes)" $(AGAIN)
 
 torture: export TORTURE_LEVEL = $(if $(FULL),full,change)
 torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
@@ -49,8 +56,16 @@ bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (20 to 30 mi
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(FULL),--full) \
 		$(if $(STORES),--stores $(STORES))
 
-ci: .venv/.setup-dev ## The marked suites (real RocketMQ, grpcurl, benchmarks) and torture; a skipped one is a failure
-	$(BIN)/python -m pytest $(NO_SKIPS) -m "rocketmq or grpcurl or bench or spark" $(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
+simulate: .venv/.setup-dev ## Model 1 to 1,000 shards over the gateway's own code, for docs/scale.md: [MEASURE=1] this machine's latencies
+	$(BIN)/python -m benchmarks.simulate $(if $(MEASURE),--measure)
+
+image: ## Build the image: [TARGET=serve] without Spark, [BUILDER=podman] [PYTHON_IMAGE=name@sha256:...]
+	$(BUILDER) build -f deploy/Dockerfile --target $(TARGET) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) \
+		-t $(if $(filter serve,$(TARGET)),reput-serve,reput):$(VERSION) .
+
+ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, ...) and torture; a skipped one is a failure
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(NO_SKIPS) -m "$(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)" \
+		$(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 	$(MAKE) torture
 
 lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
@@ -58,6 +73,8 @@ lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
 		pyproject.toml --extra pipeline --group dev -o requirements/dev.txt
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
 		pyproject.toml -c requirements/dev.txt -o requirements/serve.txt
+	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
+		pyproject.toml --extra pipeline -c requirements/dev.txt -o requirements/pipeline.txt
 
 clean: ## Remove the environment, the caches and the sample store
 	rm -rf .venv run .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

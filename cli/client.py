@@ -7,7 +7,7 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from cli.exits import CliError, Exit
+from cli.exits import CliError, Exit, usage_error
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 
 RECEIVE_BYTES_MAX = 16 * 1024 * 1024
@@ -25,6 +25,7 @@ ADVICE_BY_REASON = {
         "An offsetMsgId has 32 or 56 hex digits; for a producer's id use queryMsgByUniqueKey -t TOPIC -i ID."
     ),
     "INVALID_PAGE_TOKEN": "Start the query again.",
+    "INVALID_FRESHNESS_TOKEN": "--after takes the freshness_token that `reput send` printed, for the same store.",
     "STORE_READ_ONLY": "Serve the store without --read-only to append.",
     "STORE_RECOVERING": "The store is reading its log after a start: try again soon.",
     "SERVICE_UNAVAILABLE": "`reput status` shows which service does not answer.",
@@ -33,6 +34,8 @@ ADVICE_BY_REASON = {
     "RECORD_CORRUPTED": "The store is damaged at that offset: restore it from a copy, and check the disk.",
     "STORE_CORRUPTED": "The store is damaged at that offset: restore it from a copy, and check the disk.",
     "RESOURCE_BUSY": "Try again soon.",
+    "UNAUTHENTICATED": "Give an API key by REPUT_API_KEY, or a key or JWT by --token-file FILE.",
+    "PERMISSION_DENIED": "Whoever runs the gateway says in its access file who may do what.",
 }
 ADVICE_BY_CODE = {
     grpc.StatusCode.UNAVAILABLE: (
@@ -46,12 +49,33 @@ ADVICE_BY_CODE = {
 @contextlib.contextmanager
 def gateway(address: str) -> Iterator[gateway_grpc.GatewayServiceStub]:
     """A stub on `address`; a failed call leaves the block as a `CliError`."""
-    options = [("grpc.max_receive_message_length", RECEIVE_BYTES_MAX)]
-    with grpc.insecure_channel(address, options=options) as channel:
+    with _open_channel(address) as channel:
         try:
             yield gateway_grpc.GatewayServiceStub(channel)
         except grpc.RpcError as error:
             raise from_rpc_error(error, address) from error
+
+
+def _open_channel(address: str) -> grpc.Channel:
+    """A channel with what the verb's flags say of TLS and keys."""
+    from cli.security import given_security
+
+    options = [("grpc.max_receive_message_length", RECEIVE_BYTES_MAX)]
+    security = given_security()
+    if security is None:
+        return grpc.insecure_channel(address, options=options)
+    from reput_client.security import ShowingInterceptor
+
+    try:
+        credentials = security.channel_credentials()
+        metadata = security.metadata(address)
+    except (OSError, ValueError) as error:
+        usage_error(str(error), "`reput VERB --help` lists the flags for TLS and keys.")
+    if credentials is None:
+        channel = grpc.insecure_channel(address, options=options)
+    else:
+        channel = grpc.secure_channel(address, credentials, options=options)
+    return channel if metadata is None else grpc.intercept_channel(channel, ShowingInterceptor(metadata))
 
 
 def from_rpc_error(error: grpc.RpcError, address: str) -> CliError:

@@ -10,6 +10,7 @@ import os
 import pathlib
 import shlex
 import time
+import urllib.parse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -58,14 +59,16 @@ def demo(
     serve.check_store(store, read_only)
     # The answers are what is to be seen here; trouble still shows.
     os.environ.setdefault("REPUT_LOG_LEVEL", "warning")
-    stack = LocalStack(store, read_only=read_only, gateway_port=gateway_port, port_file=port_file)
+    stack = LocalStack(
+        store, read_only=read_only, gateway_port=gateway_port, console_port=console_port, port_file=port_file
+    )
     print(f"Starting the four services on {store} ...", flush=True)
     try:
         with stack.started() as failure:
             if failure is not None:
                 return failure
             try:
-                _show(stack, stack.addresses["gateway"], read_only)
+                _show(stack, read_only)
             except CliError as error:
                 print(f"The demonstration stopped: {error.reason}: {error.message}\n{error.hint}", flush=True)
             return stack.wait()
@@ -78,10 +81,11 @@ def demo(
         return 0
 
 
-def _show(stack: "LocalStack", address: str, read_only: bool) -> None:
+def _show(stack: "LocalStack", read_only: bool) -> None:
     from cli.client import gateway
     from cli.inspect import list_topics
 
+    address = stack.addresses["gateway"]
     with gateway(address) as stub:
         is_empty = not _log_end_offset(stub) and not list_topics(stub, CALL_SECONDS_MAX)[0]
         if is_empty and not read_only:
@@ -96,7 +100,7 @@ def _show(stack: "LocalStack", address: str, read_only: bool) -> None:
         for verb, *arguments in _command_lines(example):
             stack.check()
             _run_command(verb, arguments, address)
-    _say_where(address, example)
+    _say_where(address, stack.addresses.get("console", ""), example)
 
 
 def _load_samples(stub: Any) -> None:
@@ -191,7 +195,7 @@ def _run_command(verb: str, arguments: list[str], address: str) -> None:
     main([verb, *arguments, *(["--address", address] if address == DEFAULT_ADDRESS else [])])
 
 
-def _say_where(address: str, example: Example | None) -> None:
+def _say_where(address: str, console: str, example: Example | None) -> None:
     print(f"\nThe gateway answers on {address} until Ctrl-C.")
     if example is not None and example.key:
         request = json.dumps({"topic": example.message.topic, "key": example.key}, ensure_ascii=False)
@@ -199,4 +203,14 @@ def _say_where(address: str, example: Example | None) -> None:
         print(f"  {call} reput.gateway.v1.GatewayService/QueryMessageByKey")
     else:
         print(f"  grpcurl -plaintext {address} describe reput.gateway.v1.GatewayService")
+    if console:
+        print(f"\nThe console is at http://{console}/{_console_query(example)}")
     print("", end="", flush=True)
+
+
+def _console_query(example: Example | None) -> str:
+    """What opens the console on the message that was shown."""
+    if example is None:
+        return ""
+    text = example.key or example.message.unique_key or example.message.offset_msg_id
+    return f"?{urllib.parse.urlencode({'q': text})}"

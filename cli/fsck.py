@@ -4,11 +4,10 @@ Exit codes: 0 clean, 1 something was found, 2 usage, not a store or in use, 3 ev
 failed.
 """
 
-import contextlib
 import errno
 import pathlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ import typer
 from cli import options
 from cli.exits import CliError, Exit, usage_error
 from cli.options import OutputFormat
+from cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from cli.fsck_repair import RepairReport
@@ -55,7 +55,7 @@ def fsck(
     fs = RealFileSystem()
     try:
         _refuse_no_store(fs, root)
-        with _progress() as (on_progress, bar):
+        with progress_bar("log") as (on_progress, bar):
             if repair or repair_log:
                 from cli.fsck_repair import Repairer
 
@@ -122,21 +122,6 @@ def _confirm(yes: bool, bar: Any) -> Callable[[str], bool]:
             bar.start()
 
     return ask
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[tuple[Callable[[int, int], None], Any]]:
-    """A bar on stderr and how to move it; none when stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None, None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn("log"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("log", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total), bar
 
 
 # -- telling

@@ -39,6 +39,14 @@ Save = Annotated[
         "--save", metavar="DIR", help="Also write each body, inflated, to a file there named by its offsetMsgId."
     ),
 ]
+After = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--after",
+        metavar="TOKEN",
+        help="Wait until this message can be found: the freshness_token of `reput send`; may be repeated.",
+    ),
+]
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic name.")]
 NameServer = Annotated[
     str | None, typer.Option("--namesrvAddr", "-n", help="As in mqadmin; not needed here and ignored.")

@@ -10,43 +10,11 @@ import typer
 from cli import options
 from cli.exits import Exit, note, usage_error, warn
 from cli.options import BodyFormat, OutputFormat
+from cli.outcomes import Outcomes
 
 PAGE_SIZE_MAX = 1000  # the gateway clamps to this
 MESSAGES_DEFAULT = 64
 TIMEOUT_SECONDS = 30.0
-
-
-def find(
-    *,
-    text: Annotated[str, typer.Argument(help="Any id or key, whole.")],
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Only in this topic.")] = "",
-    begin: Annotated[str | None, typer.Option("--begin", "-b", help="Stored at or after this.")] = None,
-    end: Annotated[str | None, typer.Option("--end", "-e", help="Stored at or before this.")] = None,
-    max_messages: Annotated[
-        int, typer.Option("--maxNum", "-m", min=1, max=PAGE_SIZE_MAX, help="At most so many.")
-    ] = MESSAGES_DEFAULT,
-    output: options.Output = OutputFormat.TABLE,
-    body: options.Body = BodyFormat.AUTO,
-    save: options.Save = None,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """Find messages by an offsetMsgId, a unique key or a business key: whichever it is, in all topics.
-
-    Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
-    """
-    from cli.client import gateway
-    from reput.gateway.v1 import gateway_service_pb2 as pb
-
-    request = pb.FindMessageRequest(text=text, topic=topic, page_size=max_messages)
-    _set_window(request, begin, end)
-    with gateway(address) as stub:
-        answer = stub.FindMessage(request, timeout=timeout)
-        messages = [_with_body(stub, match.message, timeout) for match in answer.matches]
-    matched_by = [pb.MatchedBy.Name(match.matched_by).removeprefix("MATCHED_BY_").lower() for match in answer.matches]
-    return _print_found(
-        messages, answer.completeness, output, body, save, details=len(messages) == 1, extra={"matched_by": matched_by}
-    )
 
 
 def query_msg_by_key(
@@ -56,6 +24,7 @@ def query_msg_by_key(
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at or after this.")] = None,
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at or before this.")] = None,
     max_messages: Annotated[int, typer.Option("--maxNum", "-m", min=1, help="At most so many.")] = MESSAGES_DEFAULT,
+    after: options.After = None,
     name_server: options.NameServer = None,
     cluster: options.Cluster = None,
     output: options.Output = OutputFormat.TABLE,
@@ -72,12 +41,12 @@ def query_msg_by_key(
     from reput.gateway.v1 import gateway_service_pb2 as pb
 
     options.note_ignored(name_server, cluster)
-    request = pb.QueryMessageByKeyRequest(topic=topic, key=key)
+    request = pb.QueryMessageByKeyRequest(topic=topic, key=key, freshness_tokens=after or [])
     _set_window(request, begin, end)
     with gateway(address) as stub:
         pages = _Pages(lambda page: stub.QueryMessageByKey(page, timeout=timeout), request, max_messages)
         messages = [_with_body(stub, message, timeout) for message in pages]
-    return _print_found(messages, pages.completeness, output, body, save, details=False)
+    return _print_found(messages, pages.completeness, output, body, save, details=False, outcomes=pages.outcomes)
 
 
 def query_msg_by_id(
@@ -111,6 +80,7 @@ def query_msg_by_unique_key(
     topic: options.Topic,
     unique_key: Annotated[str, typer.Option("--msgId", "-i", help="The producer's id, whole.")],
     show_all: Annotated[bool, typer.Option("--showAll", "-a", help="Every copy, not only the newest.")] = False,
+    after: options.After = None,
     name_server: options.NameServer = None,
     cluster: options.Cluster = None,
     output: options.Output = OutputFormat.TABLE,
@@ -124,7 +94,7 @@ def query_msg_by_unique_key(
     from reput.gateway.v1 import gateway_service_pb2 as pb
 
     options.note_ignored(name_server, cluster)
-    request = pb.QueryMessageByUniqueKeyRequest(topic=topic, unique_key=unique_key)
+    request = pb.QueryMessageByUniqueKeyRequest(topic=topic, unique_key=unique_key, freshness_tokens=after or [])
     with gateway(address) as stub:
         pages = _Pages(
             lambda page: stub.QueryMessageByUniqueKey(page, timeout=timeout), request, None if show_all else 1
@@ -132,7 +102,7 @@ def query_msg_by_unique_key(
         messages = [_with_body(stub, message, timeout) for message in pages]
     if pages.completeness == _truncated() and not show_all:
         note("there may be more copies: -a shows all")
-    return _print_found(messages, pages.completeness, output, body, save, details=True)
+    return _print_found(messages, pages.completeness, output, body, save, details=True, outcomes=pages.outcomes)
 
 
 def query_msg_by_offset(
@@ -145,6 +115,7 @@ def query_msg_by_offset(
     ],
     broker_name: Annotated[str, typer.Option("--brokerName", "-b", help="The shard; not needed with only one.")] = "",
     max_messages: Annotated[int, typer.Option("--maxNum", "-m", min=1, help="So many from there on.")] = 1,
+    after: options.After = None,
     name_server: options.NameServer = None,
     cluster: options.Cluster = None,
     charset: options.Charset = "utf-8",
@@ -166,7 +137,8 @@ def query_msg_by_offset(
     queue_offset, named_output = read_offset_and_format(offset_or_format)
     if not -(1 << 31) <= queue_id < 1 << 31:
         usage_error(f"queue id {queue_id} does not fit in 32 bits", "`reput topics` lists the queues of each topic.")
-    messages = []
+    messages: list[Any] = []
+    outcomes = Outcomes()
     next_queue_offset = queue_offset
     with gateway(address) as stub:
         while True:
@@ -176,8 +148,10 @@ def query_msg_by_offset(
                 queue_offset=next_queue_offset,
                 broker_name=broker_name,
                 max_messages=min(max_messages - len(messages), PAGE_SIZE_MAX),
+                freshness_tokens=after or [],
             )
             answer = stub.QueryMessageByOffset(request, timeout=timeout)
+            outcomes.see(answer.shards)
             messages += [_with_body(stub, message, timeout) for message in answer.messages]
             went_on = answer.next_queue_offset > next_queue_offset and answer.messages
             next_queue_offset = answer.next_queue_offset
@@ -187,7 +161,9 @@ def query_msg_by_offset(
         warn(f"nothing at queue offset {queue_offset}: the queue holds [{answer.min_offset}, {answer.max_offset})")
     details = max_messages == 1
     chosen = output or named_output or OutputFormat.TABLE
-    return _print_found(messages, answer.completeness, chosen, body, save, details=details, charset=charset)
+    return _print_found(
+        messages, answer.completeness, chosen, body, save, details=details, charset=charset, outcomes=outcomes
+    )
 
 
 def read_offset_and_format(values: list[str]) -> tuple[int, OutputFormat | None]:
@@ -222,6 +198,7 @@ class _Pages:
 
     Attributes:
         completeness: of the whole, once iterated: PARTIAL when any page was, TRUNCATED when more may be there.
+        outcomes: how the shards took part.
     """
 
     def __init__(self, call: Callable[[Any], Any], request: Any, messages_max: int | None) -> None:
@@ -229,6 +206,7 @@ class _Pages:
         self._request = request
         self._messages_max = messages_max
         self.completeness = _complete()
+        self.outcomes = Outcomes()
 
     def __iter__(self) -> Iterator[Any]:
         from reput.message.v1 import message_pb2
@@ -239,6 +217,7 @@ class _Pages:
             left = PAGE_SIZE_MAX if self._messages_max is None else self._messages_max - count
             self._request.page_size = min(left, PAGE_SIZE_MAX)
             answer = self._call(self._request)
+            self.outcomes.see(answer.shards)
             partial |= answer.completeness == message_pb2.COMPLETENESS_PARTIAL
             yield from answer.messages
             count += len(answer.messages)
@@ -308,6 +287,7 @@ def _print_found(
     details: bool,
     charset: str = "utf-8",
     extra: Mapping[str, Sequence[object]] | None = None,
+    outcomes: Outcomes | None = None,
 ) -> Exit:
     """Print the messages, with further columns before their own, and say by the exit code what they are worth."""
     from cli import output as printing
@@ -327,7 +307,8 @@ def _print_found(
             row["body_file"] = str(path)
     name = message_pb2.Completeness.Name(completeness).removeprefix("COMPLETENESS_")
     if output is OutputFormat.JSON:
-        printing.print_json({"messages": rows, "completeness": name})
+        shards = {"shards": outcomes.rows()} if outcomes is not None else {}
+        printing.print_json({"messages": rows, "completeness": name} | shards)
     elif output is OutputFormat.JSONL:
         printing.print_jsonl(rows)
     elif rows and details:
@@ -335,7 +316,7 @@ def _print_found(
     elif rows:
         printing.print_message_table(rows)
     if completeness == message_pb2.COMPLETENESS_PARTIAL:
-        warn("partial: part of the store could not be asked or is not built yet; `reput status` shows which")
+        (outcomes or Outcomes()).warn_partial()
         return Exit.PARTIAL
     if completeness == message_pb2.COMPLETENESS_TRUNCATED:
         note("there are, or may be, more messages")

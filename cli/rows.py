@@ -61,4 +61,5 @@ def append_row(result: message_pb2.AppendResult) -> dict[str, object]:
         "broker_name": result.broker_name,
         "commit_log_offset": result.commit_log_offset,
         "store_time": time_text(result.store_time),
+        "freshness_token": result.freshness_token,
     }

@@ -8,6 +8,7 @@ import typer
 from cli import options, query
 from cli.exits import note, usage_error, warn
 from cli.options import BodyFormat, OutputFormat
+from cli.outcomes import Outcomes
 
 
 def search(
@@ -34,6 +35,7 @@ def search(
         int, typer.Option("--maxRecords", min=0, help="Stop after looking at so many; 0: at the end.")
     ] = 0,
     page_token: Annotated[str, typer.Option("--pageToken", help="Go on where an earlier search stopped.")] = "",
+    after: options.After = None,
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
     save: options.Save = None,
@@ -61,6 +63,7 @@ def search(
         properties=map(_property, properties or []),
         cel=cel,
         page_token=page_token,
+        freshness_tokens=after or [],
     )
     if text:
         request.body_text = text
@@ -70,7 +73,7 @@ def search(
     with gateway(address) as stub:
         pages = _Pages(stub, request, max_messages, max_records, timeout)
         messages = [query._with_body(stub, message, timeout) for message in pages]
-    code = query._print_found(messages, pages.completeness, output, body, save, details=False)
+    code = query._print_found(messages, pages.completeness, output, body, save, details=False, outcomes=pages.outcomes)
     if pages.cel_error:
         warn(f"the expression has no value for {pages.cel_error_count} messages, the first because: {pages.cel_error}")
     if pages.completeness != message_pb2.COMPLETENESS_COMPLETE and pages.next_page_token:
@@ -94,6 +97,7 @@ class _Pages:
         record_count: positions looked at.
         cel_error_count: messages for which the expression had no value.
         cel_error: why it had none for the first of them.
+        outcomes: how the shards took part.
     """
 
     def __init__(self, stub: Any, request: Any, messages_max: int, records_max: int, timeout: float) -> None:
@@ -102,6 +106,7 @@ class _Pages:
         self.record_count = 0
         self.cel_error_count = 0
         self.cel_error = ""
+        self.outcomes = Outcomes()
         self._stub = stub
         self._request = request
         self._messages_max = messages_max
@@ -118,6 +123,7 @@ class _Pages:
             self._request.max_records = self._records_max and self._records_max - self.record_count
             answer = self._stub.SearchMessages(self._request, timeout=self._timeout)
             partial |= answer.completeness == message_pb2.COMPLETENESS_PARTIAL
+            self.outcomes.see(answer.shards)
             count += len(answer.messages)
             self.record_count += answer.scanned_record_count
             self.cel_error_count += answer.cel_error_count

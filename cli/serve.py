@@ -18,7 +18,7 @@ GatewayPort = Annotated[
     int | None, typer.Option("--gateway-port", min=0, max=65535, help="Default 8081; 0 takes a free one.")
 ]
 ConsolePort = Annotated[
-    int | None, typer.Option("--console-port", min=0, max=65535, help="Accepted; there is no console yet.")
+    int | None, typer.Option("--console-port", min=0, max=65535, help="Default 8080; 0 takes a free one.")
 ]
 PortFile = Annotated[
     pathlib.Path | None, typer.Option("--port-file", help="Where to write the addresses (JSON) once all is up.")
@@ -39,7 +39,14 @@ def serve(
 
     check_store(store, read_only)
     try:
-        return LocalStack(store, read_only=read_only, gateway_port=gateway_port, port_file=port_file).run()
+        stack = LocalStack(
+            store,
+            read_only=read_only,
+            gateway_port=gateway_port,
+            console_port=console_port,
+            port_file=port_file,
+        )
+        return stack.run()
     except InvalidSettingError as error:
         usage_error(error.message, "`reput config` shows every setting and where its value comes from.")
 

@@ -8,17 +8,21 @@ import services.light_imports  # noqa: F401  # first of all
 # isort: split
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.disk_space import DiskLevel
 from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
+from commitlog_svc.timings import Timings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.append_server import serve_appends
 from services.lookup_calls import Lookup
 from services.lookup_server import serve_lookups
+from services.meters import ROCKETMQ_LABELS, Meters, rocketmq_labels
 from services.server import ServiceServer, main
 from services.settings import Origins
 from store.errors import StoreError
@@ -40,6 +44,52 @@ def say_progress(log: CommitLog, done: threading.Event, say: Callable[..., objec
         )
 
 
+def timings_of(meters: Meters) -> Timings:
+    """Timings that are noted down in meters."""
+    flushes = meters.histogram("commitlog_flush_seconds", "Time of a flush of the log.").of()
+    appends = meters.histogram("commitlog_append_seconds", "Time of an append request in the log.", ("mode",))
+    messages = meters.counter("commitlog_appended_messages", "Messages appended.", ("mode",))
+    in_mode = {True: (appends.of("sync"), messages.of("sync")), False: (appends.of("async"), messages.of("async"))}
+
+    def appended(is_sync: bool, message_count: int, seconds: float) -> None:
+        histogram, counter = in_mode[is_sync]
+        histogram.observe(seconds)
+        counter.add(message_count)
+
+    return Timings(flushed=flushes.observe, appended=appended)
+
+
+def add_meters(log: CommitLog, settings: CommitLogSettings, meters: Meters) -> None:
+    """Numbers that the status does not have."""
+
+    def watermarks() -> Mapping[tuple[str, ...], float]:
+        usage = log.disk_usage
+        if usage is None or not usage.total_bytes:
+            return {}
+        return {
+            (level.word,): settings.disk_limits.free_bytes_at(level, usage.total_bytes)
+            for level in (DiskLevel.CLEAN, DiskLevel.CLEAN_FORCIBLY, DiskLevel.FULL)
+        }
+
+    def reserve() -> Mapping[tuple[str, ...], float]:
+        first = log.first_store_time_millis
+        return {} if first is None else {rocketmq_labels(settings.broker_name): max(0.0, time.time() * 1000 - first)}
+
+    def first_time() -> float | None:
+        first = log.first_store_time_millis
+        return None if first is None else first / 1000
+
+    meters.gauge(
+        "reput_disk_watermark_free_bytes", "With no more free than this, the level is reached.", watermarks, ("level",)
+    )
+    meters.number(
+        "reput_commitlog_first_store_timestamp_seconds", "Store time of the oldest record, since 1970.", first_time
+    )
+    meters.gauge(
+        "rocketmq_storage_message_reserve_time", "Age of the oldest message, milliseconds.", reserve, ROCKETMQ_LABELS
+    )
+
+
 def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) -> None:
     """Wires the log, its servicer and the server."""
     logger = structlog.get_logger("reput.commitlog")
@@ -49,7 +99,8 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         server.set_serving(False)
         server.fail(EXIT_CODE_FENCED)
 
-    log = CommitLog(settings.store, settings, on_fenced=fenced)
+    log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters))
+    add_meters(log, settings, server.meters)
     servicer = CommitLogServicer(log, settings.broker_name, settings.store_host)
     server.add("reput.commitlog.v1.CommitLogService", add_to_server, servicer)
 

@@ -5,6 +5,7 @@ requests of few, has them loaded. Until then, and for every request that is not 
 """
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from commitlog_svc.appender import Appender, AppendReceipt
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.group_commit import GroupCommit
 from commitlog_svc.message_check import MessageChecker, NewMessage
+from commitlog_svc.timings import NO_TIMINGS, Timings
 from commitlog_svc.topics import TopicTable
 from store.errors import FlushFailedError
 from store.files.mapped_file_queue import MappedFileQueue
@@ -41,6 +43,8 @@ class AppendPath:
         refuse: raises when nothing may be written.
         written_times: takes the end of each append with its store time.
         is_sync: whether who does not say waits for the disk.
+        timings: who is told of each request that was written.
+        clock: seconds, rising.
     """
 
     def __init__(
@@ -56,6 +60,8 @@ class AppendPath:
         refuse: Callable[[], None],
         written_times: deque[tuple[int, int]],
         is_sync: bool,
+        timings: Timings = NO_TIMINGS,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._appender = appender
         self._checker = checker
@@ -67,6 +73,8 @@ class AppendPath:
         self._refuse = refuse
         self._written_times = written_times
         self._is_sync = is_sync
+        self._timings = timings
+        self._clock = clock
         self._lock = threading.Lock()  # held while one of those below is made
         self._scanner: RequestScanner | None = None
         self._recent: RecentKeys | None = None
@@ -76,6 +84,7 @@ class AppendPath:
         self, messages: Sequence[NewMessage], *, sync: bool | None, born_host: Host, deduplicate: bool = False
     ) -> list[AppendReceipt]:
         """The plain way; see CommitLog."""
+        began = self._clock()
         self._refuse()
         self._request_count += 1
         if len(messages) >= BATCH_MESSAGE_COUNT_MIN or self._request_count >= REQUEST_COUNT_MIN:
@@ -93,12 +102,19 @@ class AppendPath:
         if self._scanner is not None and not topics.issubset(self._scanner.topics):
             self._add_topics(self._scanner, topics)
         self._written(receipts, sync)
+        self._tell(sync, len(receipts), began)
         return receipts
+
+    def check_messages(self, messages: Sequence[NewMessage], *, born_host: Host, deduplicate: bool) -> None:
+        """See CommitLog."""
+        self._refuse()
+        self._checker.check(messages, born_host, deduplicate=deduplicate)
 
     def append_request(
         self, data: bytes, *, born_host: Host, id_prefix: str, broker_name: str
     ) -> bytes | list[AppendReceipt] | None:
         """The fast way; see CommitLog."""
+        began = self._clock()
         self._refuse()
         scanner = self._scanner or self._find_scanner()
         if scanner is None:
@@ -122,6 +138,7 @@ class AppendPath:
             end_offset, store_time_millis = batch.end
             self._written_times.append((end_offset, store_time_millis))
             self._commit(end_offset, batch.sync)
+        self._tell(batch.sync, batch.message_count, began)
         return answer
 
     def _written(self, receipts: list[AppendReceipt], sync: bool | None) -> None:
@@ -135,6 +152,9 @@ class AppendPath:
         self._commits.note_written(end_offset)
         if sync or (sync is None and self._is_sync):
             self._commits.wait_flushed(end_offset)
+
+    def _tell(self, sync: bool | None, message_count: int, began: float) -> None:
+        self._timings.appended(self._is_sync if sync is None else sync, message_count, self._clock() - began)
 
     def _fatal(self, error: FlushFailedError | OSError) -> FlushFailedError:
         """Ends the log, also for a new file, a directory or the topics: the disk is not to be trusted."""

@@ -33,11 +33,13 @@ from commitlog_svc.retention import Retention
 from commitlog_svc.retention_state import RetentionEvent
 from commitlog_svc.safe_point import DurableMark, Snapshot, write_snapshot
 from commitlog_svc.store_root import StoreRoot
+from commitlog_svc.timings import NO_TIMINGS, Timings
 from commitlog_svc.topics import TopicTable
 from store.errors import (
     DiskFullError,
     FlushFailedError,
     InvalidArgumentError,
+    OffsetOutOfRangeError,
     StoreError,
     StoreReadOnlyError,
     StoreRecoveringError,
@@ -83,6 +85,7 @@ class CommitLog:
         fs: the door to the disk.
         clock_millis: milliseconds since 1970.
         on_fenced: called once, from any thread, when the log can take no more.
+        timings: who is told how long appends and flushes took.
     """
 
     def __init__(
@@ -92,10 +95,12 @@ class CommitLog:
         fs: FileSystem | None = None,
         clock_millis: Callable[[], int] = clock_millis_now,
         on_fenced: Callable[[StoreError], None] | None = None,
+        timings: Timings = NO_TIMINGS,
     ) -> None:
         self._fs = fs if fs is not None else RealFileSystem()
         self._settings = settings
         self._clock_millis = clock_millis
+        self._timings = timings
         self._on_fenced = on_fenced or (lambda error: None)
         self._own_directory = Path(paths.own_state_dir(str(root), "commitlog"))
         self.root = StoreRoot(self._fs, root, read_only=settings.read_only)
@@ -112,7 +117,11 @@ class CommitLog:
             staging=self._own_directory,
         )
         self._commits = GroupCommit(
-            self._flush_files, settings.flush_interval_millis, self._fenced, settings.unflushed_bytes_max
+            self._flush_files,
+            settings.flush_interval_millis,
+            self._fenced,
+            settings.unflushed_bytes_max,
+            on_flushed=timings.flushed,
         )
         self._starts = FrameStarts()
         self._column_batches: ColumnBatches | None = None
@@ -240,6 +249,16 @@ class CommitLog:
         return self._ready().last_store_time_millis
 
     @property
+    def first_store_time_millis(self) -> int | None:
+        """Store time of the oldest record; None on an empty log, and while its front is being removed."""
+        if self._appender is None or self.first_offset >= self.end_offset:
+            return None
+        try:
+            return self.get(self.first_offset).store_time_millis
+        except OffsetOutOfRangeError:
+            return None
+
+    @property
     def is_ready(self) -> bool:
         """Whether the log is recovered."""
         return self._appender is not None
@@ -295,6 +314,10 @@ class CommitLog:
             FlushFailedError: the outcome is unknown, the log is fenced.
         """
         return self._path().append_messages(messages, sync=sync, born_host=born_host, deduplicate=deduplicate)
+
+    def check_messages(self, messages: Sequence[NewMessage], *, born_host: Host, deduplicate: bool = False) -> None:
+        """What `append_messages` does before it writes; the same arguments and errors."""
+        self._path().check_messages(messages, born_host=born_host, deduplicate=deduplicate)
 
     def append_request(
         self, data: bytes, *, born_host: Host, id_prefix: str, broker_name: str
@@ -490,6 +513,7 @@ class CommitLog:
             refuse=self._refuse_append,
             written_times=self._written_times,
             is_sync=self._settings.flush_mode == "sync",
+            timings=self._timings,
         )
         self._commits.start(found.end_offset)
         self._appender = appender

@@ -55,6 +55,15 @@ class DiskLimits:
     clean_forcibly_free_bytes: int = 3 << 30
     full_free_bytes: int = 1 << 30
 
+    def free_bytes_at(self, level: DiskLevel, total_bytes: int) -> int:
+        """With no more bytes free than this, a disk of that size is on that step, one above OK, or on a higher one."""
+        percent, watermark_bytes = {
+            DiskLevel.CLEAN: (self.clean_percent, self.clean_free_bytes),
+            DiskLevel.CLEAN_FORCIBLY: (self.clean_forcibly_percent, self.clean_forcibly_free_bytes),
+            DiskLevel.FULL: (self.full_percent, self.full_free_bytes),
+        }[level]
+        return min(watermark_bytes, total_bytes - -(-percent * total_bytes // 100))
+
     def level(self, total_bytes: int, free_bytes: int) -> DiskLevel:
         """The step that a disk is on."""
         steps = (

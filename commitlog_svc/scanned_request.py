@@ -35,7 +35,7 @@ FRAMES_SIZE_BYTES = 512 << 10  # of a buffer that is kept: enough for all reques
 BUFFERS_KEPT_MAX = 8  # one for each thread that scans at the same time, on a machine with so many processors
 # A kernel that lets go of the GIL gets it back when another thread lets go of it, later than it would have been done itself.
 GIL_HELD_BYTES_MAX = 128 << 10
-RESULT_BYTES_MAX = 168  # of a receipt without its unique key and broker name
+RESULT_BYTES_MAX = 208  # of a receipt without its unique key and twice the broker name
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 Bytes = npt.NDArray[np.uint8]
@@ -90,7 +90,7 @@ class ScannedRequest:
         self._is_small = self.size_bytes <= GIL_HELD_BYTES_MAX
         self._keys_size_bytes: int = found[at.FOUND_KEYS_SIZE_BYTES]
         self._buffers = buffers
-        self._count = count
+        self.message_count = self._count = count
         self._head = head
         self._topics = topics
         self._kernel = kernel
@@ -164,7 +164,7 @@ class ScannedRequest:
     def answer(self, id_prefix: str, broker_name: str) -> bytes:
         """The receipts of a placed batch, as the bytes of an AppendMessagesResponse."""
         prefix, name = _names(id_prefix, broker_name)
-        target = np.empty(self._count * (RESULT_BYTES_MAX + len(name)) + self._keys_size_bytes, dtype=np.uint8)
+        target = np.empty(self._count * (RESULT_BYTES_MAX + 2 * len(name)) + self._keys_size_bytes, dtype=np.uint8)
         answer = self._kernel.answer_holding if self._is_small else self._kernel.answer
         size: int = answer(
             self._buffers.frames,

@@ -19,7 +19,8 @@ from services.convert import dispatch_to_proto, millis_to_timestamp, stored_mess
 from services.lookup_calls import FileAnswer
 from services.raw_handlers import add_with_raw
 from services.status import to_status
-from store.errors import InvalidArgumentError, OffsetOutOfRangeError, StoreError
+from store.errors import BrokerNotFoundError, InvalidArgumentError, OffsetOutOfRangeError, StoreError
+from store.format.freshness_token import encode_freshness_token
 from store.format.host import Host, encode_host
 from store.format.record_layout import I64
 
@@ -229,6 +230,15 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             raise InvalidArgumentError(f"the request is no AppendMessagesRequest: {error}", field="request") from error
         if request.flush not in SYNC_BY_FLUSH_MODE:
             raise InvalidArgumentError(f"flush {request.flush} is no FlushMode", field="flush")
+        if request.broker_name not in ("", self._broker_name):
+            raise BrokerNotFoundError(
+                f"this is the shard {self._broker_name!r}, not {request.broker_name!r}: nothing was written",
+                brokerName=request.broker_name,
+                brokerNames=self._broker_name,
+            )
+        if request.check_only:
+            self._log.check_messages(request.messages, born_host=born_host, deduplicate=request.deduplicate)
+            return []
         return self._log.append_messages(
             request.messages,
             sync=SYNC_BY_FLUSH_MODE[request.flush],
@@ -250,6 +260,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
                 store_time=millis_to_timestamp(receipt.store_time_millis),
                 broker_name=broker_name,
                 deduplicated=receipt.deduplicated,
+                freshness_token=encode_freshness_token(broker_name, offset),
             )
 
         return make

@@ -95,7 +95,7 @@ class QueuePart:
 
 def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origins) -> None:
     """Puts the service onto a server."""
-    client = CommitLogClient(settings.commitlog_target)
+    client = CommitLogClient(settings.commitlog_target, tls=server.tls)
     progress = BuilderProgress()
 
     def read_times(units: Sequence[QueueUnit], timeout_seconds: float) -> list[int]:
@@ -107,7 +107,7 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
             times.append(outcome)
         return times
 
-    servicer = ConsumeQueueServicer(progress, read_times)
+    servicer = ConsumeQueueServicer(progress, read_times, settings.worker_count // 2)
     fs: FileSystem = OverlayFileSystem() if settings.read_only else RealFileSystem()
     part = QueuePart(fs, settings, servicer, progress)
     process = BuilderProcess(
@@ -122,6 +122,7 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
         on_settled=server.note_ready,
     )
     part.on_flushed = process.flushed
+    process.lag.show(BUILDER, server.meters)
     servicer.state = process.state
     server.add("reput.consumequeue.v1.ConsumeQueueService", pb_grpc.add_ConsumeQueueServiceServicer_to_server, servicer)
     lookups = {Lookup.GET_QUEUE_UNITS: (pb.GetQueueUnitsRequest, servicer.GetQueueUnits)}

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 import grpc
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.time_search import Boundary, search_offset
+from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services.builder_process import BuilderState
-from services.convert import timestamp_to_millis
+from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.deadline import remaining_seconds
+from services.progress_wait import WAITING_COUNT_MAX, ProgressWait
 from store.builders.progress import BuilderProgress
 from store.errors import (
     InvalidArgumentError,
@@ -36,14 +37,18 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
     Args:
         progress: of the builder.
         read_times: reads store times from the log.
+        waiting_count_max: calls that may wait for the builder at the same time.
 
     Attributes:
         state: of the builder.
     """
 
-    def __init__(self, progress: BuilderProgress, read_times: StoreTimes) -> None:
+    def __init__(
+        self, progress: BuilderProgress, read_times: StoreTimes, waiting_count_max: int = WAITING_COUNT_MAX
+    ) -> None:
         self.state: Callable[[], BuilderState] = lambda: BuilderState("waiting", 0, "")
         self._progress = progress
+        self._wait = ProgressWait(progress, waiting_count_max)
         self._read_times = read_times
         self._table: ConsumeQueueTable | None = None
 
@@ -92,9 +97,10 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         first = self._progress.log_first_offset
         # The range before the units, so that an answer never shows a unit behind its own max offset.
         next_offset, log_end_offset = self._progress.next_offset, self._progress.log_end_offset
+        built_up_to_millis = self._progress.store_time_millis
         min_offset, max_offset = queue.units.min_offset(first), queue.units.end
         units = queue.units.units(request.queue_offset, count, first) if request.queue_offset >= min_offset else []
-        return pb.GetQueueUnitsResponse(
+        response = pb.GetQueueUnitsResponse(
             units=[
                 pb.QueueUnit(
                     queue_offset=position,
@@ -111,6 +117,9 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             log_end_offset=log_end_offset,
             catching_up=self._progress.catching_up,
         )
+        if built_up_to_millis:
+            response.built_up_to_time.CopyFrom(millis_to_timestamp(built_up_to_millis))
+        return response
 
     def SearchOffset(self, request: pb.SearchOffsetRequest, context: grpc.ServicerContext) -> pb.SearchOffsetResponse:
         """See the proto."""
@@ -120,15 +129,22 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         time_millis = timestamp_to_millis(request.time, "time")
         boundary = Boundary.UPPER if request.boundary == pb.BOUNDARY_UPPER else Boundary.LOWER
         first = self._progress.log_first_offset
+        # The progress before the search, so that the answer never claims more than was searched.
+        response = pb.SearchOffsetResponse(
+            next_offset=max(self._progress.next_offset, 0),
+            log_end_offset=self._progress.log_end_offset,
+            catching_up=self._progress.catching_up,
+        )
+        if self._progress.store_time_millis:
+            response.built_up_to_time.CopyFrom(millis_to_timestamp(self._progress.store_time_millis))
+
+        def read_times(units: Sequence[QueueUnit]) -> Sequence[int]:
+            return self._read_times(units, remaining_seconds(context))
+
         for _ in range(SEARCH_COUNT_MAX):
             try:
-                found = search_offset(
-                    queue.units,
-                    first,
-                    time_millis,
-                    boundary,
-                    lambda units: self._read_times(units, remaining_seconds(context)),
-                )
+                response.queue_offset = search_offset(queue.units, first, time_millis, boundary, read_times)
+                span = time_span(queue.units, first, read_times)
                 break
             except OffsetOutOfRangeError as error:
                 # Retention moved the log's front since the last heartbeat; anything else is for the caller.
@@ -138,18 +154,18 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
                 first = new_first
         else:
             raise StoreRecoveringError("the log's front moves faster than it can be searched: try again soon")
-        return pb.SearchOffsetResponse(
-            queue_offset=found,
-            min_offset=queue.units.min_offset(first),
-            max_offset=queue.units.end,
-            catching_up=self._progress.catching_up,
-        )
+        response.min_offset, response.max_offset = queue.units.min_offset(first), queue.units.end
+        if span is not None:
+            response.first_store_time.CopyFrom(millis_to_timestamp(span[0]))
+            response.last_store_time.CopyFrom(millis_to_timestamp(span[1]))
+        return response
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """See the proto."""
-        table, state = self._table, self.state()
+        may_wait = self._wait.wait(request)
+        table, state = None if may_wait else self._table, self.state()
         queue_ids = [queue_id for queue_id, _ in table.items()] if table is not None else []
-        return pb.GetStatusResponse(
+        response = pb.GetStatusResponse(
             next_offset=max(self._progress.next_offset, 0),
             log_end_offset=self._progress.log_end_offset,
             catching_up=self._progress.catching_up,
@@ -159,6 +175,9 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             state=state.state,
             failure_count=state.failure_count,
         )
+        if self._progress.store_time_millis:
+            response.built_up_to_time.CopyFrom(millis_to_timestamp(self._progress.store_time_millis))
+        return response
 
     def _queues(self) -> ConsumeQueueTable:
         table = self._table

@@ -70,6 +70,19 @@ def search_offset(
     return last_before if last_before >= 0 else minimum
 
 
+def time_span(units: QueueUnits, log_first_offset: int, read_times: StoreTimeReader) -> tuple[int, int] | None:
+    """Store times of a queue's first and last message, in milliseconds; None when it has none."""
+    begin, end = units.min_offset(log_first_offset), units.end
+    first = units.real_from(begin)
+    if first >= end:
+        return None
+    last = end - 1
+    while units.unit(last).is_filler:  # only a queue that was cut back ends with one
+        last -= 1
+    first_millis, last_millis = read_times([units.unit(first), units.unit(last)])
+    return first_millis, last_millis
+
+
 def _real_units(units: QueueUnits, positions: range, end: int) -> list[tuple[int, QueueUnit]]:
     """The unit at each position, or the next one that is no filler; each once."""
     found: list[tuple[int, QueueUnit]] = []

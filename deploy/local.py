@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from deploy.progress import RecoveryDisplay
+from services.setting_names import COMMAND_ENVIRONMENT_NAMES
 
 STOP_ORDER = (("gateway",), ("consumequeue", "index"), ("commitlog",))
 MODULES = {
@@ -42,13 +43,14 @@ CALLEES = {
     "gateway": ("commitlog", "consumequeue", "index"),
 }
 GATEWAY_PORT_DEFAULT = 8081
+CONSOLE_ADDRESS_FILE = "console.address"
 DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have a flush to finish
 POLL_SECONDS = 0.02
 PROBE_SECONDS_MAX = 1.0
 # Opening queues and index takes tenths of a second; one that takes longer shows in `reput status`.
 OPEN_SECONDS_MAX = 10.0
 SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107 (sockaddr_un), of which we keep some for the names
-CLIENT_VARIABLES = ("REPUT_ADDRESS",)  # settings of the command, of no service
+CLIENT_VARIABLES = COMMAND_ENVIRONMENT_NAMES  # settings of the command, of no service; keys among them
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -79,11 +81,12 @@ class LocalStack:
         store: the store root.
         read_only: write nothing under it.
         gateway_port: where the gateway listens on loopback; 0 takes a free port; None: its setting, or 8081.
+        console_port: likewise of the console; None: its setting, or 8080 if that is free.
         port_file: where to write the addresses once every service answers and the log is recovered.
         environ: the environment that settings come from; default: this process's own.
 
     Attributes:
-        addresses: by service name, once `start` has returned.
+        addresses: by service name, once `start` has returned; `console` too, where there is one.
     """
 
     def __init__(
@@ -92,12 +95,14 @@ class LocalStack:
         *,
         read_only: bool = False,
         gateway_port: int | None = None,
+        console_port: int | None = None,
         port_file: pathlib.Path | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._store = store.absolute()
         self._read_only = read_only
         self._gateway_port = gateway_port
+        self._console_port = console_port
         self._port_file = port_file.absolute() if port_file else None
         given = os.environ if environ is None else environ
         self._environ = {variable: value for variable, value in given.items() if variable not in CLIENT_VARIABLES}
@@ -111,7 +116,8 @@ class LocalStack:
             if failure is not None:
                 return failure
             how = " read-only" if self._read_only else ""
-            say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}")
+            console = f", console http://{self.addresses['console']}/" if "console" in self.addresses else ""
+            say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}{console}")
             return self.wait()
 
     @contextlib.contextmanager
@@ -167,8 +173,12 @@ class LocalStack:
             settings = self._settings(name, listen[name], known)
             settings["REPUT_ADDRESS_FILE"] = str(address_files[name])
             settings["REPUT_READY_FILE"] = str(ready_files[name])
+            if name == "gateway":
+                settings |= self._console_settings(scratch)
             self._spawn(name, settings)
         self.addresses = {name: self._bound_address(name, path) for name, path in address_files.items()}
+        with contextlib.suppress(FileNotFoundError):  # the gateway has written it before its own, if there is a console
+            self.addresses["console"] = (scratch / CONSOLE_ADDRESS_FILE).read_text(encoding="utf-8").strip()
         self._wait_until_ready(ready_files)
         if self._port_file:
             _write_by_rename(self._port_file, json.dumps(self.addresses) + "\n")
@@ -201,6 +211,12 @@ class LocalStack:
                 settings[f"REPUT_{callee.upper()}_TARGET"] = callee_address
         roots = [str(ROOT), str(ROOT / "protos"), settings.get("PYTHONPATH", "")]
         settings["PYTHONPATH"] = os.pathsep.join(root for root in roots if root)
+        return settings
+
+    def _console_settings(self, scratch: pathlib.Path) -> dict[str, str]:
+        settings = {"REPUT_GATEWAY_CONSOLE_ADDRESS_FILE": str(scratch / CONSOLE_ADDRESS_FILE)}
+        if self._console_port is not None:
+            settings["REPUT_GATEWAY_CONSOLE_ADDRESS"] = f"127.0.0.1:{self._console_port}"
         return settings
 
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:

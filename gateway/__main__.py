@@ -4,25 +4,31 @@ import services.light_imports  # noqa: F401  # first of all
 
 # isort: split
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
-from gateway.append_forwarder import AppendForwarder
+from gateway.console.opening import open_console
 from gateway.fan_out import FanOut
+from gateway.freshness import FreshnessGate
 from gateway.page_token import PageTokens
-from gateway.ports import Shard
-from gateway.remote import found_stored, open_shard
+from gateway.remote import RemoteShard, found_stored, open_shard
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.servicer import GatewayServicer, add_to_server
 from gateway.settings import GatewaySettings
-from gateway.shards import Shards
+from gateway.sharding.find import find_shards
+from gateway.sharding.summaries import FilterCache
+from gateway.sharding.targets import ShardTargets
+from gateway.shards import ShardsSource
+from services.port_calls import PORT_SECONDS
 from services.server import ServiceServer, main
 from services.settings import Origins
+from services.timed_queries import time_queries
+from services.tls import TlsIdentity
 from store.errors import InvalidSettingError
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
@@ -32,29 +38,38 @@ MESSAGING_NAME = "apache.rocketmq.v2.MessagingService"
 
 def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) -> None:
     """Wires the shards' clients, the servicers and the server."""
-    opened = [open_shard(targets) for targets in settings.shard_targets()]
     fan_out = FanOut(settings.worker_count)
-    asked = [shard for shard, _ in opened]
-    if settings.archive is not None:
-        asked = _with_archives(asked, settings.archive, origins)
-    shards = Shards(asked, fan_out)
+    filters = FilterCache()
+    directory, forwarder = find_shards(server, settings, fan_out, _opener(settings, origins, server.tls, filters))
+    shards: ShardsSource = directory
+    sign_in = None
+    if settings.auth == "on":
+        from gateway.auth.opening import require_sign_in  # for those alone who ask for it
+
+        sign_in, shards = require_sign_in(server, settings, directory)
     tokens = PageTokens(settings.page_token_secret)
     sandbox = CelSandbox()
-    clients = [client for _, client in opened]
-    forwarder = AppendForwarder(
-        [client.channel for client in clients], settings.worker_count, [client.target for client in clients]
-    )
-    server.add(SERVICE_NAME, partial(add_to_server, forwarder=forwarder), GatewayServicer(shards, tokens, sandbox))
+    servicer = GatewayServicer(shards, tokens, sandbox, FreshnessGate(settings.worker_count // 2))
+    time_queries(servicer, server.meters)
+    server.meters.histograms.append(PORT_SECONDS)
+    server.add(SERVICE_NAME, partial(add_to_server, forwarder=forwarder), servicer)
     server.add(ADMIN_NAME, v2_grpc.add_AdminServicer_to_server, AdminServicer(shards, tokens))
     server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), MessagingServicer(shards))
     server.on_stop(fan_out.close)
+    server.on_stop(filters.close)
     server.on_stop(sandbox.close)
-    server.on_stop(forwarder.close)
+    server.on_stop(servicer.close)
+    open_console(server, settings, origins, servicer, sign_in)
     server.set_serving(True)
 
 
-def _with_archives(shards: Sequence[Shard], root: Path, origins: Origins) -> list[Shard]:
-    """The shards with what the archive has of each; InvalidSettingError where pyarrow is missing."""
+def _opener(
+    settings: GatewaySettings, origins: Origins, tls: TlsIdentity | None, filters: FilterCache
+) -> Callable[[ShardTargets], RemoteShard]:
+    """Opens a shard, with what the archive has of it; InvalidSettingError where pyarrow is missing."""
+    root = settings.archive
+    if root is None:
+        return partial(open_shard, tls=tls, filters=filters)
     if find_spec("pyarrow") is None:
         raise InvalidSettingError(
             f"settings of gateway: archive = {str(root)!r} ({origins['archive']}) needs pyarrow, which is not installed: "
@@ -67,14 +82,14 @@ def _with_archives(shards: Sequence[Shard], root: Path, origins: Origins) -> lis
     from store.archive.parquet_files import ParquetFiles
 
     parquet = ParquetFiles()
-    return [
-        with_archive(
-            shard,
-            ArchiveReader(root, shard.broker_name, parquet=parquet),
-            partial(found_stored, shard.broker_name),
-        )
-        for shard in shards
-    ]
+
+    def open_with_archive(targets: ShardTargets) -> RemoteShard:
+        opened = open_shard(targets, tls, filters)
+        archive = ArchiveReader(root, targets.broker_name, parquet=parquet)
+        found = partial(found_stored, targets.broker_name)
+        return replace(opened, shard=with_archive(opened.shard, archive, found))
+
+    return open_with_archive
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ def with_archive(shard: Shard, archive: ArchiveReader, found_of: FoundOf) -> Sha
         queues=ArchivedQueues(shard.queues, records, archive),
         keys=ArchivedKeys(shard.keys, records, archive),
         services=ArchivedServices(shard.services, archive),
-        archive=archive,
+        archive=ArchiveProblems(archive, records),
     )
 
 
@@ -122,6 +122,22 @@ class ArchivedRecords:
         return replace(self._found_of(record, omit_body), is_archived=True)
 
 
+class ArchiveProblems:
+    """Archive: manifests, the indexes of segments, and whether log and archive meet."""
+
+    def __init__(self, archive: ArchiveReader, records: ArchivedRecords) -> None:
+        self._archive = archive
+        self._records = records
+
+    def problem(self, topic: str | None, deadline: Deadline) -> StoreError | None:
+        """See the port. Parquet files are not looked at: who reads them tells."""
+        try:
+            self._archive.queues(topic)
+            return self._archive.problem() or self._records.hole(deadline)
+        except StoreError as error:
+            return error
+
+
 class ArchivedKeys:
     """KeyLocator over index and archive."""
 
@@ -139,9 +155,18 @@ class ArchivedKeys:
         below_offset: int | None,
         count_max: int,
         deadline: Deadline,
+        explain: bool = False,
     ) -> Candidates:
         """See the port."""
-        live = self._index.search(topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline)
+        live = self._index.search(
+            topic,
+            key,
+            window,
+            below_offset=below_offset,
+            count_max=count_max,
+            deadline=deadline,
+            explain=explain,
+        )
         hits = self._archive.search(
             topic,
             key,
@@ -167,6 +192,10 @@ class ArchivedKeys:
         more = live.more or hits.more or len(chosen) < len(both)
         problem = live.problem or hits.problem or self._records.hole(deadline)
         return replace(live, commit_log_offsets=chosen, more=more, problem=problem)
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port; what is archived was built before."""
+        return self._index.progress(past_offset, wait_seconds, deadline)
 
 
 class ArchivedQueues:
@@ -252,8 +281,67 @@ class ArchivedQueues:
     def search_offset(
         self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
     ) -> FoundOffset:
-        """See the port; in the log alone."""
-        return self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
+        """See the port; from the archive when the position lies before what the queue has."""
+        live: FoundOffset | None = None
+        unknown: StoreError | None = None
+        try:
+            live = self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
+        except (TopicNotFoundError, QueueNotFoundError) as error:
+            unknown = error
+        if live is not None and not live.min_offset:
+            return live
+        is_at_front = live is None or _is_at_front(live, time_millis, boundary)
+        try:
+            archived = self._archive.queues(topic).get((topic, queue_id))
+        except StoreError as error:
+            if live is None:
+                raise
+            return replace(live, problem=error) if is_at_front else live
+        if archived is None:
+            if live is None:
+                assert unknown is not None
+                raise unknown
+            problem = self._archive.problem() or self._records.hole(deadline)
+            return replace(live, problem=problem) if is_at_front else live
+        first, end = archived
+        if live is None:
+            live = FoundOffset(end, end, end, BuildProgress(0, 0, catching_up=False))
+        if first >= live.min_offset:
+            return live
+        return self._at_time(topic, queue_id, time_millis, boundary, first, live, deadline)
+
+    def _at_time(
+        self,
+        topic: str,
+        queue_id: int,
+        time_millis: int,
+        boundary: Boundary,
+        first: int,
+        live: FoundOffset,
+        deadline: Deadline,
+    ) -> FoundOffset:
+        """What the log found, or the archived position before it, in the range of both."""
+        hits = self._archive.at_time(topic, queue_id, time_millis, is_upper=boundary is Boundary.UPPER)
+        found, problem = live.queue_offset, None
+        if _is_at_front(live, time_millis, boundary):
+            if hits.queue_offset is not None:
+                found = min(found, hits.queue_offset)
+            elif boundary is Boundary.UPPER:
+                found = first
+            problem = hits.problem or self._records.hole(deadline)
+        last_millis = live.last_store_time_millis
+        return replace(
+            live,
+            queue_offset=found,
+            min_offset=first,
+            first_store_time_millis=hits.first_store_time_millis,
+            last_store_time_millis=hits.last_store_time_millis if last_millis is None else last_millis,
+            problem=problem,
+        )
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port; what is archived was built before."""
+        return self._queues.progress(past_offset, wait_seconds, deadline)
 
 
 class ArchivedServices:
@@ -279,6 +367,14 @@ class ArchivedServices:
         except StoreError as error:
             row = replace(row, error=error)
         return [*self._services.statuses(deadline), row]
+
+
+def _is_at_front(found: FoundOffset, time_millis: int, boundary: Boundary) -> bool:
+    """Whether what a queue found leaves open that a message before its first one is the one."""
+    if found.queue_offset > found.min_offset:
+        return False
+    first_millis = found.first_store_time_millis
+    return boundary is Boundary.LOWER or first_millis is None or first_millis > time_millis
 
 
 def _missing_messages(topic: str, queue_id: int, begin: int, end: int) -> StoreCorruptedError:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 from store.errors import StoreError
@@ -30,12 +31,13 @@ class FanOut:
                 return error
 
         first, *others = items
-        futures = [self._pool.submit(ask_one, item) for item in others]
+        # Each in the caller's context, so that what it does belongs to the caller's trace.
+        futures = [self._pool.submit(copy_context().run, ask_one, item) for item in others]
         return [ask_one(first), *(future.result() for future in futures)]
 
     def start(self, call: Callable[[], Answer]) -> "Future[Answer]":
         """Calls it on the pool, for a caller that waits for something else, too; it must ask nothing of the pool itself."""
-        return self._pool.submit(call)
+        return self._pool.submit(copy_context().run, call)
 
     def close(self) -> None:
         """Take no more calls; those under way end."""

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from gateway.deadline import Deadline
+from gateway.sharding.key_facts import HeldKeys, KeyExplanation
 from gateway.time_window import TimeWindow
 from store.errors import StoreError
 
@@ -59,7 +60,8 @@ class BuildProgress:
 class Candidates:
     """Records whose key has the hash asked for, offsets strictly falling; `more` when there are others below.
 
-    `problem` says why some may be missing although the rest was found.
+    `problem` says why some may be missing although the rest was found. `explanation` is there when it was asked for and
+    can be had, `held` when an index was asked to summarize itself (shard_summaries.py).
     """
 
     commit_log_offsets: tuple[int, ...]
@@ -67,6 +69,8 @@ class Candidates:
     progress: BuildProgress
     damaged_chain_count: int = 0
     problem: StoreError | None = None
+    explanation: KeyExplanation | None = None
+    held: HeldKeys | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +116,24 @@ class Boundary(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """A position, and the queue's range."""
+    """A position, and the queue's range; the store times of its first and last message, None when it has none.
+
+    `progress` is None when no builder was asked: no message of the queue was ever there. `problem` says why a message may
+    be missing that the position should be of.
+    """
 
     queue_offset: int
     min_offset: int
     max_offset: int
-    catching_up: bool
+    progress: BuildProgress | None = None
+    first_store_time_millis: int | None = None
+    last_store_time_millis: int | None = None
+    problem: StoreError | None = None
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether the builder is catching up after a start."""
+        return self.progress is not None and self.progress.catching_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +142,7 @@ class ServiceStatus:
 
     `problem` says what is wrong and what to do, empty when all is well. While a log is being recovered, everything from
     `recovery_begin_offset` to `recovery_next_offset` is checked and `recovery_end_offset` is where its files end.
+    `newest_store_time_millis` is of the newest record that it has, None when it does not say.
     """
 
     service: str
@@ -140,6 +157,13 @@ class ServiceStatus:
     recovery_begin_offset: int = 0
     recovery_next_offset: int = 0
     recovery_end_offset: int = 0
+    file_count: int = 0
+    file_size_bytes: int = 0
+    key_count: int = 0
+    disk_total_bytes: int = 0
+    disk_free_bytes: int = 0
+    disk_level: str = ""
+    newest_store_time_millis: int | None = None
 
 
 class RecordReader(Protocol):
@@ -176,6 +200,9 @@ class QueueLocator(Protocol):
     ) -> FoundOffset:
         """The position for a store time."""
 
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """How far the queues are: once they are past that byte, or after so long, or at once when too many wait."""
+
 
 class KeyLocator(Protocol):
     """Reads the key index."""
@@ -189,11 +216,17 @@ class KeyLocator(Protocol):
         below_offset: int | None,
         count_max: int,
         deadline: Deadline,
+        explain: bool = False,
     ) -> Candidates:
         """Up to `count_max` candidates, newest first, only such as start below `below_offset` (None: all).
 
+        `explain` also asks how they were found.
+
         The index knows whole seconds and hashes: a candidate may lie outside the window and be another key's.
         """
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """How far the index is: once it is past that byte, or after so long, or at once when too many wait."""
 
 
 class TopicCatalog(Protocol):
@@ -216,8 +249,8 @@ class StatusReader(Protocol):
 class Archive(Protocol):
     """Knows what of a shard's archive cannot be had; its messages come through the other ports."""
 
-    def problem(self) -> StoreError | None:
-        """Why messages may be missing that the log has dropped; None when all is well."""
+    def problem(self, topic: str | None, deadline: Deadline) -> StoreError | None:
+        """Why messages of a topic, or of any, may be missing that the log has dropped; None when all is well."""
 
 
 @dataclass(frozen=True, slots=True)

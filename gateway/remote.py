@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
 
 from gateway.deadline import Deadline
 from gateway.ports import (
@@ -16,8 +18,11 @@ from gateway.ports import (
     Shard,
     Unit,
 )
-from gateway.settings import ShardTargets
+from gateway.sharding.remote_key_facts import explanation_of, held_of
+from gateway.sharding.summaries import FilterCache, SummarizedKeys
+from gateway.sharding.targets import ShardTargets
 from gateway.time_window import TimeWindow
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
@@ -25,11 +30,20 @@ from services.clients.commitlog import CommitLogClient
 from services.clients.consumequeue import ConsumeQueueClient
 from services.clients.index import IndexClient
 from services.convert import stored_message, timestamp_to_millis
+from services.port_calls import port_call
+from services.tls import TlsIdentity
 from store.errors import StoreError
 from store.format.record import Record
 
 # A message's own tag and length in an answer, and its body's.
 FIELD_OVERHEAD_BYTES = 16
+# What tells how far a builder is, in fields of the same names.
+_BuiltAnswer = (
+    queue_pb.GetStatusResponse
+    | queue_pb.GetQueueUnitsResponse
+    | queue_pb.SearchOffsetResponse
+    | index_pb.GetStatusResponse
+)
 BOUNDARIES = {Boundary.LOWER: queue_pb.BOUNDARY_LOWER, Boundary.UPPER: queue_pb.BOUNDARY_UPPER}
 
 
@@ -63,10 +77,12 @@ class RemoteRecords:
     def __init__(self, client: CommitLogClient) -> None:
         self._client = client
 
+    @port_call("commitlog.get")
     def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
         """See the port."""
         return found_record(self._client.get(commit_log_offset, timeout_seconds=deadline.remaining_seconds()))
 
+    @port_call("commitlog.get-many")
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
     ) -> Sequence[FoundRecord | StoreError]:
@@ -76,6 +92,7 @@ class RemoteRecords:
         )
         return [outcome if isinstance(outcome, StoreError) else found_record(outcome) for outcome in outcomes]
 
+    @port_call("commitlog.list-topics")
     def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
         """See the port."""
         response = self._client.list_topics(timeout_seconds=deadline.remaining_seconds())
@@ -93,11 +110,13 @@ class RemoteQueues:
     def __init__(self, client: ConsumeQueueClient) -> None:
         self._client = client
 
+    @port_call("consumequeue.list-queues")
     def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
         """See the port."""
         queues = self._client.list_queues(topic or "", timeout_seconds=deadline.remaining_seconds())
         return [QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in queues]
 
+    @port_call("consumequeue.units")
     def units(
         self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
     ) -> QueueStretch:
@@ -109,9 +128,9 @@ class RemoteQueues:
             Unit(unit.queue_offset, unit.commit_log_offset, unit.record_size_bytes, unit.tags_code)
             for unit in answer.units
         )
-        progress = BuildProgress(answer.next_offset, answer.log_end_offset, answer.catching_up)
-        return QueueStretch(tuple(units), answer.min_offset, answer.max_offset, progress)
+        return QueueStretch(tuple(units), answer.min_offset, answer.max_offset, _progress(answer))
 
+    @port_call("consumequeue.search-offset")
     def search_offset(
         self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
     ) -> FoundOffset:
@@ -119,7 +138,19 @@ class RemoteQueues:
         answer = self._client.search_offset(
             topic, queue_id, time_millis, BOUNDARIES[boundary], timeout_seconds=deadline.remaining_seconds()
         )
-        return FoundOffset(answer.queue_offset, answer.min_offset, answer.max_offset, answer.catching_up)
+        return FoundOffset(
+            answer.queue_offset,
+            answer.min_offset,
+            answer.max_offset,
+            _progress(answer),
+            _optional_millis(answer, "first_store_time"),
+            _optional_millis(answer, "last_store_time"),
+        )
+
+    @port_call("consumequeue.progress")
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port."""
+        return _progress_past(self._client, past_offset, wait_seconds, deadline)
 
 
 class RemoteKeys:
@@ -128,6 +159,7 @@ class RemoteKeys:
     def __init__(self, client: IndexClient) -> None:
         self._client = client
 
+    @port_call("index.search")
     def search(
         self,
         topic: str,
@@ -137,8 +169,10 @@ class RemoteKeys:
         below_offset: int | None,
         count_max: int,
         deadline: Deadline,
+        explain: bool = False,
+        summarize: bool = False,
     ) -> Candidates:
-        """See the port."""
+        """See the port, and SummarizingKeys."""
         answer = self._client.search_key(
             topic,
             key,
@@ -146,6 +180,8 @@ class RemoteKeys:
             end_time_millis=window.end_millis,
             page_size=count_max,
             page_token="" if below_offset is None else str(below_offset),
+            explain=explain,
+            summarize=summarize,
             timeout_seconds=deadline.remaining_seconds(),
         )
         built_up_to_millis = None
@@ -156,7 +192,19 @@ class RemoteKeys:
             bool(answer.next_page_token),
             BuildProgress(answer.next_offset, answer.log_end_offset, answer.catching_up, built_up_to_millis),
             answer.damaged_chain_count,
+            explanation=explanation_of(answer.explanation) if answer.HasField("explanation") else None,
+            held=held_of(answer.summary) if answer.HasField("summary") else None,
         )
+
+    @port_call("index.filter-pages")
+    def filter_pages(self, name: str, header_crc: int, first_page: int, deadline: Deadline) -> bytes:
+        """See SummarizingKeys."""
+        return self._client.get_filter_pages(name, header_crc, first_page, timeout_seconds=deadline.remaining_seconds())
+
+    @port_call("index.progress")
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port."""
+        return _progress_past(self._client, past_offset, wait_seconds, deadline)
 
 
 class RemoteServices:
@@ -177,6 +225,7 @@ class RemoteServices:
         # Half of the caller's time, so that there is an answer about the ones that hang.
         seconds = deadline.remaining_seconds() / 2
 
+        @port_call("status")
         def ask(row: tuple[str, str, Callable[[float], ServiceStatus]]) -> ServiceStatus:
             service, address, call = row
             try:
@@ -185,7 +234,8 @@ class RemoteServices:
                 return ServiceStatus(service, address, error)
 
         with ThreadPoolExecutor(len(asks)) as pool:
-            return list(pool.map(ask, asks))
+            contexts = [copy_context() for _ in asks]
+            return list(pool.map(lambda context, row: context.run(ask, row), contexts, asks))
 
     def _commitlog_status(self, seconds: float) -> ServiceStatus:
         answer = self._commitlog.get_status(timeout_seconds=seconds)
@@ -201,6 +251,12 @@ class RemoteServices:
             recovery_begin_offset=answer.recovery.begin_offset,
             recovery_next_offset=answer.recovery.next_offset,
             recovery_end_offset=answer.recovery.end_offset,
+            file_count=answer.file_count,
+            file_size_bytes=answer.file_size_bytes,
+            disk_total_bytes=answer.disk.total_bytes,
+            disk_free_bytes=answer.disk.free_bytes,
+            disk_level=answer.disk.level,
+            newest_store_time_millis=_optional_millis(answer, "last_store_time"),
         )
 
     def _consumequeue_status(self, seconds: float) -> ServiceStatus:
@@ -210,6 +266,27 @@ class RemoteServices:
 
     def _index_status(self, seconds: float) -> ServiceStatus:
         return _builder_status("index", self._index.target, self._index.get_status(timeout_seconds=seconds))
+
+
+def _progress_past(
+    client: ConsumeQueueClient | IndexClient, past_offset: int, wait_seconds: float, deadline: Deadline
+) -> BuildProgress:
+    return _progress(
+        client.get_status(
+            past_offset=past_offset,
+            wait_millis=int(wait_seconds * 1000),
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+    )
+
+
+def _progress(answer: _BuiltAnswer) -> BuildProgress:
+    return BuildProgress(
+        answer.next_offset,
+        answer.log_end_offset,
+        answer.catching_up,
+        _optional_millis(answer, "built_up_to_time"),
+    )
 
 
 def _builder_status(
@@ -223,21 +300,53 @@ def _builder_status(
         catching_up=answer.catching_up,
         state=answer.state or ("catching-up" if answer.catching_up else "serving"),
         problem=answer.last_error,
+        file_count=answer.file_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
+        key_count=answer.key_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
+        newest_store_time_millis=_optional_millis(answer, "built_up_to_time"),
     )
 
 
-def open_shard(targets: ShardTargets) -> tuple[Shard, CommitLogClient]:
-    """The shard at these addresses, and the client whose channel appends are forwarded on."""
-    commitlog = CommitLogClient(targets.commitlog)
-    consumequeue = ConsumeQueueClient(targets.consumequeue)
-    index = IndexClient(targets.index)
+def _optional_millis(answer: log_pb.GetStatusResponse | _BuiltAnswer, field: str) -> int | None:
+    return timestamp_to_millis(getattr(answer, field), field) if answer.HasField(field) else None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteShard:
+    """A shard whose services are called; its commitlog's client has the channel that appends go on."""
+
+    targets: ShardTargets
+    shard: Shard
+    commitlog: CommitLogClient
+    consumequeue: ConsumeQueueClient
+    index: IndexClient
+
+    def close(self) -> None:
+        """See OpenShard."""
+        for client in (self.commitlog, self.consumequeue, self.index):
+            client.close()
+
+
+def open_shard(
+    targets: ShardTargets, tls: TlsIdentity | None = None, filters: FilterCache | None = None
+) -> RemoteShard:
+    """The shard at these addresses; connects when it is first asked.
+
+    Args:
+        targets: the addresses.
+        tls: our certificate; None: no TLS.
+        filters: where key filters are kept; None: its index is always asked.
+    """
+    commitlog = CommitLogClient(targets.commitlog, tls=tls)
+    consumequeue = ConsumeQueueClient(targets.consumequeue, tls=tls)
+    index = IndexClient(targets.index, tls=tls)
     records = RemoteRecords(commitlog)
+    keys = RemoteKeys(index)
     shard = Shard(
         broker_name=targets.broker_name,
         records=records,
         queues=RemoteQueues(consumequeue),
-        keys=RemoteKeys(index),
+        keys=keys if filters is None else SummarizedKeys(targets.broker_name, keys, filters),
         topics=records,
         services=RemoteServices(commitlog, consumequeue, index),
     )
-    return shard, commitlog
+    return RemoteShard(targets, shard, commitlog, consumequeue, index)

@@ -1,5 +1,6 @@
 """GatewayService: the RPCs, each read, asked of the queries and answered; appends take their own way (append_forwarder.py)."""
 
+import copy
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -9,10 +10,12 @@ from typing import Any
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gateway.append_forwarder import AppendForwarder
-from gateway.completeness import Completeness, ShardOutcome
+from gateway.appends.forwarder import AppendForwarder
+from gateway.completeness import Completeness, ShardOutcome, judge
 from gateway.deadline import Deadline
+from gateway.explain_answer import explain_query
 from gateway.fan_out import FanOut
+from gateway.freshness import FreshnessGate, Part
 from gateway.limits import BODY_CHUNK_BYTES
 from gateway.page import PageEntry
 from gateway.page_token import PageTokens
@@ -24,7 +27,7 @@ from gateway.queries.by_unique_key import query_by_unique_key
 from gateway.queries.find_message import find_message
 from gateway.queries.list_topics import list_topics
 from gateway.queries.search_messages import search_messages
-from gateway.queries.search_offset import search_offset
+from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.budgets import Budgets
 from gateway.search.cancellation import Cancellation
 from gateway.search.cel_sandbox import CelSandbox
@@ -32,7 +35,7 @@ from gateway.search.filter import Conditions, hex_needle
 from gateway.search.message_view import MessageView
 from gateway.search.question import OffsetWindow, SearchQuestion
 from gateway.search.shard_scan import CallerGoneError
-from gateway.shards import Shards
+from gateway.shards import Shards, ShardsSource
 from gateway.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
@@ -60,14 +63,31 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         shards: the shards.
         tokens: what seals page tokens.
         sandbox: where searches evaluate their expressions; an own one when absent.
+        freshness: where queries wait that bring freshness tokens; an own one when absent.
     """
 
-    def __init__(self, shards: Shards, tokens: PageTokens, sandbox: CelSandbox | None = None) -> None:
-        self._shards = shards
+    def __init__(
+        self,
+        shards: ShardsSource,
+        tokens: PageTokens,
+        sandbox: CelSandbox | None = None,
+        freshness: FreshnessGate | None = None,
+    ) -> None:
+        self._source = shards
         self._tokens = tokens
         self._sandbox = sandbox or CelSandbox()
+        self._freshness = freshness or FreshnessGate()
         self._search_threads = FanOut(SEARCH_COUNT_MAX)
         self._search_places = threading.BoundedSemaphore(SEARCH_COUNT_MAX)
+
+    def close(self) -> None:
+        """End the threads of searches, and take no more."""
+        self._search_threads.close()
+
+    @property
+    def _shards(self) -> Shards:
+        """Those of this moment; to be asked for once a call."""
+        return self._source.now()
 
     def QueryMessageByKey(
         self, request: pb.QueryMessageByKeyRequest, context: grpc.ServicerContext
@@ -76,21 +96,24 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         window = TimeWindow(
             _millis(request, "begin_time", millis_at_or_after), _millis(request, "end_time", millis_at_or_before)
         )
+        shards, deadline = self._shards, _deadline(context)
+        freshness = self._freshness.wait(shards, request.freshness_tokens, Part.INDEX, deadline)
         answer = query_by_key(
-            self._shards,
+            shards,
             self._tokens,
             request.topic,
             request.key,
             window,
             page_size_asked=request.page_size,
             page_token=request.page_token,
-            deadline=_deadline(context),
+            deadline=deadline,
         )
+        outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
         return pb.QueryMessageByKeyResponse(
             messages=map(_message, answer.entries),
             next_page_token=answer.next_page_token,
-            completeness=_completeness(answer.completeness),
-            shards=map(_shard_outcome, answer.outcomes),
+            completeness=_completeness(completeness),
+            shards=map(_shard_outcome, outcomes),
             begin_time=_timestamp(window.begin_millis),
             end_time=_timestamp(window.end_millis),
         )
@@ -108,42 +131,48 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         self, request: pb.QueryMessageByUniqueKeyRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByUniqueKeyResponse:
         """See the proto."""
+        shards, deadline = self._shards, _deadline(context)
+        freshness = self._freshness.wait(shards, request.freshness_tokens, Part.INDEX, deadline)
         answer = query_by_unique_key(
-            self._shards,
+            shards,
             self._tokens,
             request.topic,
             request.unique_key,
             page_size_asked=request.page_size,
             page_token=request.page_token,
-            deadline=_deadline(context),
+            deadline=deadline,
         )
+        outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
         return pb.QueryMessageByUniqueKeyResponse(
             messages=map(_message, answer.entries),
             next_page_token=answer.next_page_token,
-            completeness=_completeness(answer.completeness),
-            shards=map(_shard_outcome, answer.outcomes),
+            completeness=_completeness(completeness),
+            shards=map(_shard_outcome, outcomes),
         )
 
     def QueryMessageByOffset(
         self, request: pb.QueryMessageByOffsetRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByOffsetResponse:
         """See the proto."""
+        shards, deadline = self._shards, _deadline(context)
+        freshness = self._freshness.wait(shards, request.freshness_tokens, Part.QUEUES, deadline)
         answer = query_by_queue_offset(
-            self._shards,
+            shards,
             request.topic,
             request.queue_id,
             request.queue_offset,
             broker_name=request.broker_name,
             max_messages_asked=request.max_messages,
-            deadline=_deadline(context),
+            deadline=deadline,
         )
+        outcomes, completeness = freshness.judge([answer.outcome], answer.completeness)
         return pb.QueryMessageByOffsetResponse(
             messages=map(_message, answer.entries),
             min_offset=answer.min_offset,
             max_offset=answer.max_offset,
             next_queue_offset=answer.next_queue_offset,
-            completeness=_completeness(answer.completeness),
-            shards=[_shard_outcome(answer.outcome)],
+            completeness=_completeness(completeness),
+            shards=map(_shard_outcome, outcomes),
         )
 
     def FindMessage(self, request: pb.FindMessageRequest, context: grpc.ServicerContext) -> pb.FindMessageResponse:
@@ -151,33 +180,48 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         window = TimeWindow(
             _millis(request, "begin_time", millis_at_or_after), _millis(request, "end_time", millis_at_or_before)
         )
+        shards, deadline = self._shards, _deadline(context)
+        freshness = self._freshness.wait(shards, request.freshness_tokens, Part.INDEX, deadline)
         answer = find_message(
-            self._shards,
+            shards,
             request.text,
             request.topic,
             window,
             page_size_asked=request.page_size,
-            deadline=_deadline(context),
+            deadline=deadline,
         )
+        outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
         return pb.FindMessageResponse(
             matches=[
                 pb.FindMessageResponse.Match(message=_message(entry), matched_by=matched_by.value)
                 for entry, matched_by in answer.entries
             ],
-            completeness=_completeness(answer.completeness),
-            shards=map(_shard_outcome, answer.outcomes),
+            completeness=_completeness(completeness),
+            shards=map(_shard_outcome, outcomes),
             topic_count=answer.topic_count,
             begin_time=_timestamp(window.begin_millis),
             end_time=_timestamp(window.end_millis),
         )
 
+    def ExplainQuery(self, request: pb.ExplainQueryRequest, context: grpc.ServicerContext) -> pb.ExplainQueryResponse:
+        """See the proto."""
+
+        def ask(method: str, shards: ShardsSource, query: Any, context: grpc.ServicerContext) -> Any:
+            over_these = copy.copy(self)
+            over_these._source = shards
+            # The class's own: what is set on this object, such as a timer, would ask its shards.
+            return getattr(type(self), method)(over_these, query, context)
+
+        return explain_query(request, context, self._shards, ask)
+
     def SearchMessages(
         self, request: pb.SearchMessagesRequest, context: grpc.ServicerContext
     ) -> pb.SearchMessagesResponse:
         """See the proto."""
-        deadline = _deadline(context)
+        shards, deadline = self._shards, _deadline(context)
         question = _search_question(request)
         budgets = Budgets(request.max_records, request.max_bytes, request.max_millis)
+        freshness = self._freshness.wait(shards, request.freshness_tokens, Part.QUEUES, deadline)
         cancellation = Cancellation()
         if not self._search_places.acquire(blocking=False):
             raise ResourceBusyError(
@@ -189,7 +233,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
             if not context.add_callback(cancellation.cancel):
                 cancellation.cancel()
             answer = search_messages(
-                self._shards,
+                shards,
                 self._search_threads,
                 self._tokens,
                 self._sandbox,
@@ -210,11 +254,12 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
                 self._search_places.release()
             else:
                 pending.add_done_callback(lambda _: self._search_places.release())
+        outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
         return pb.SearchMessagesResponse(
             messages=map(_message, answer.entries),
             next_page_token=answer.next_page_token,
-            completeness=_completeness(answer.completeness),
-            shards=map(_shard_outcome, answer.outcomes),
+            completeness=_completeness(completeness),
+            shards=map(_shard_outcome, outcomes),
             scanned_ranges=[
                 pb.SearchMessagesResponse.ScannedRange(
                     broker_name=scanned.broker_name,
@@ -256,20 +301,27 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         )
         if time_millis is None:
             raise InvalidArgumentError("time is missing.", field="time")
+        shards, deadline = self._shards, _deadline(context)
+        freshness = self._freshness.wait(shards, request.freshness_tokens, Part.QUEUES, deadline)
         found = search_offset(
-            self._shards,
+            shards,
             request.topic,
             request.queue_id,
             time_millis,
             boundary=boundary,
             broker_name=request.broker_name,
-            deadline=_deadline(context),
+            deadline=deadline,
         )
+        outcome = outcome_of(shards.named(request.broker_name).broker_name, found, boundary)
+        outcomes, completeness = freshness.judge([outcome], judge([outcome], more=False))
         return pb.SearchOffsetResponse(
             queue_offset=found.queue_offset,
             min_offset=found.min_offset,
             max_offset=found.max_offset,
-            completeness=_completeness(Completeness.PARTIAL if found.catching_up else Completeness.COMPLETE),
+            completeness=_completeness(completeness),
+            shards=map(_shard_outcome, outcomes),
+            first_store_time=_timestamp(found.first_store_time_millis),
+            last_store_time=_timestamp(found.last_store_time_millis),
         )
 
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
@@ -299,7 +351,8 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
             return shard.services.statuses(deadline)
 
         response = pb.GetStatusResponse(version=_version())
-        for shard, statuses in zip(self._shards, self._shards.fan_out.ask(self._shards, ask), strict=True):
+        shards = self._shards
+        for shard, statuses in zip(shards, shards.fan_out.ask(shards, ask), strict=True):
             if isinstance(statuses, StoreError):
                 raise statuses
             response.services.extend(_service_status(shard.broker_name, status) for status in statuses)
@@ -428,6 +481,13 @@ def _service_status(broker_name: str, status: ServiceStatus) -> pb.GetStatusResp
         recovery_begin_offset=status.recovery_begin_offset,
         recovery_next_offset=status.recovery_next_offset,
         recovery_end_offset=status.recovery_end_offset,
+        file_count=status.file_count,
+        file_size_bytes=status.file_size_bytes,
+        key_count=status.key_count,
+        disk_total_bytes=status.disk_total_bytes,
+        disk_free_bytes=status.disk_free_bytes,
+        disk_level=status.disk_level,
+        newest_store_time=_timestamp(status.newest_store_time_millis),
     )
 
 

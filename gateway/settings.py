@@ -1,21 +1,15 @@
 """The gateway's settings."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, Self
 
 import pydantic
 
-from services.settings import ServiceSettings
+from gateway.sharding.targets import ShardTargets, parse_shards, parse_template
+from services.settings import ServiceSettings, TlsFiles
 
-
-@dataclass(frozen=True, slots=True)
-class ShardTargets:
-    """A shard's name and where its three services are."""
-
-    broker_name: str
-    commitlog: str
-    consumequeue: str
-    index: str
+# What docs/scale.md models; a name that answers for every ordinal must not make shards without end.
+SHARD_COUNT_MAX = 1_000
 
 
 class GatewaySettings(ServiceSettings):
@@ -27,10 +21,30 @@ class GatewaySettings(ServiceSettings):
         consumequeue_target: its consumequeue service, likewise.
         index_target: its index service, likewise.
         shards: `name=commitlog,consumequeue,index;...`, for several shards (or one).
+        shards_file: a file of such shards, read again when it changes: new ones join, known ones may move, none leaves.
+        shard_template: the same for shard `{i}`, when they are numbered from 0.
+        shard_count: ordinals of the template that surely exist: one that does not answer makes answers PARTIAL.
+        shard_count_max: ordinals from `shard_count` on, below this, join once their commitlog answers.
+        shards_poll_seconds: how often the file, or the next ordinals, are looked at.
         page_token_secret: what page tokens are sealed with. The default is public, which is enough against mistakes;
             set one where clients must not be able to make tokens up. The same on every gateway of the same clients.
         archive: what `reput pipeline archive` has written of these shards; None: none. Answers go on in it where the
             log ends at its front.
+        console: whether there is a console.
+        console_address: where it listens, `HOST:PORT` (port 0 = a free one).
+        console_address_file: gets the bound address, before the gateway listens.
+        console_host_names: names by which browsers may call it, separated by commas; `*`: any. IP addresses and
+            localhost always may: any other name could be a stranger's, whose page then reads ours (DNS rebinding).
+        console_reports: where the pipeline's reports lie that it shows; None: none.
+        public_tls: whether clients come over TLS where there is a certificate.
+        public_tls_certificate: PEM chain that clients are shown; None: `tls_certificate`.
+        public_tls_key: its private key.
+        client_ca: clients must show a certificate of this authority; None: none is asked for.
+        auth: `on`: clients sign in, and what nobody has allowed is denied (docs/security.md).
+        access_file: who may do what.
+        jwt_keys_file: JWKS of whoever makes JWTs; None: none are taken.
+        jwt_issuer: the `iss` that they must have.
+        jwt_audience: the `aud` that they must have.
     """
 
     address: str = "127.0.0.1:8081"
@@ -39,29 +53,77 @@ class GatewaySettings(ServiceSettings):
     consumequeue_target: str = "127.0.0.1:8083"
     index_target: str = "127.0.0.1:8084"
     shards: str = ""
+    shards_file: Path | None = None
+    shard_template: str = ""
+    shard_count: int = pydantic.Field(1, ge=1, le=SHARD_COUNT_MAX)
+    shard_count_max: int = pydantic.Field(SHARD_COUNT_MAX, ge=1, le=SHARD_COUNT_MAX)
+    shards_poll_seconds: float = pydantic.Field(5.0, gt=0, le=3_600)
     page_token_secret: str = pydantic.Field("reput", min_length=1)
     archive: Path | None = None
+    public_tls: bool = True
+    public_tls_certificate: Path | None = None
+    public_tls_key: Path | None = None
+    client_ca: Path | None = None
+    auth: Literal["on", "off"] = "off"
+    access_file: Path | None = None
+    jwt_keys_file: Path | None = None
+    jwt_issuer: str = ""
+    jwt_audience: str = ""
+    console: Literal["on", "off"] = "on"
+    console_address: str = "127.0.0.1:8080"
+    console_address_file: Path | None = None
+    console_host_names: str = ""
+    console_reports: Path | None = None
 
     @pydantic.field_validator("shards")
     @classmethod
     def _are_shards(cls, value: str) -> str:
-        names = [shard.broker_name for shard in _parse_shards(value)]
-        if len(set(names)) != len(names):
-            raise ValueError("two shards have the same name")
+        parse_shards(value)
         return value
 
+    @pydantic.field_validator("shard_template")
+    @classmethod
+    def _is_template(cls, value: str) -> str:
+        if value:
+            parse_template(value)
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _come_from_one_place(self) -> Self:
+        if sum(map(bool, (self.shards, self.shards_file, self.shard_template))) > 1:
+            raise ValueError("give one of shards, shards_file and shard_template")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _is_secure_as_a_whole(self) -> Self:
+        if (self.public_tls_certificate is None) != (self.public_tls_key is None):
+            raise ValueError("public_tls_certificate and public_tls_key are set together or not at all")
+        if self.client_ca is not None and self.server_tls_files is None:
+            raise ValueError("client_ca needs TLS for clients: a certificate, and public_tls")
+        if self.auth == "on" and self.access_file is None:
+            raise ValueError("auth = on needs an access_file, which says who may do what")
+        if self.jwt_keys_file is not None and not (self.jwt_issuer and self.jwt_audience):
+            raise ValueError("jwt_keys_file needs jwt_issuer and jwt_audience: a JWT made for others is none for us")
+        return self
+
+    @property
+    def server_tls_files(self) -> TlsFiles | None:
+        """What clients are shown; they show certificates only to a `client_ca`."""
+        certificate = self.public_tls_certificate or self.tls_certificate
+        key = self.public_tls_key or self.tls_key
+        if not self.public_tls or certificate is None or key is None:
+            return None
+        return TlsFiles(certificate, key, self.client_ca)
+
+    @property
+    def checks_identities(self) -> bool:
+        """Never: who may call the gateway says `auth`."""
+        return False
+
     def shard_targets(self) -> tuple[ShardTargets, ...]:
-        """The shards, at least one."""
+        """The shards that need no looking for, at least one; not those of `shards_file`."""
+        if self.shard_template:
+            template = parse_template(self.shard_template)
+            return tuple(map(template.of_ordinal, range(self.shard_count)))
         one = ShardTargets(self.broker_name, self.commitlog_target, self.consumequeue_target, self.index_target)
-        return _parse_shards(self.shards) or (one,)
-
-
-def _parse_shards(text: str) -> tuple[ShardTargets, ...]:
-    shards = []
-    for part in filter(None, (part.strip() for part in text.split(";"))):
-        name, equals, targets = part.partition("=")
-        addresses = [address.strip() for address in targets.split(",")]
-        if not equals or not name.strip() or len(addresses) != 3 or not all(addresses):
-            raise ValueError(f"{part!r} is not name=commitlog,consumequeue,index")
-        shards.append(ShardTargets(name.strip(), *addresses))
-    return tuple(shards)
+        return parse_shards(self.shards) or (one,)

@@ -1,6 +1,7 @@
 """The shards of a gateway: choosing one by name, and whether a topic is known to any."""
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from gateway.deadline import Deadline
 from gateway.fan_out import FanOut
@@ -28,6 +29,10 @@ class Shards:
     def __len__(self) -> int:
         return len(self._shards)
 
+    def now(self) -> "Shards":
+        """Itself: shards that stay are their own snapshot (shard_directory.py)."""
+        return self
+
     def named(self, broker_name: str) -> Shard:
         """The shard of that name, or the only one when the name is empty; BrokerNotFoundError."""
         if not broker_name and len(self._shards) == 1:
@@ -42,6 +47,13 @@ class Shards:
             else "There are several shards: broker_name must choose"
         )
         raise BrokerNotFoundError(f"{what}; there are: {names}.", brokerName=broker_name, brokerNames=names)
+
+
+class ShardsSource(Protocol):
+    """Knows the shards of the moment."""
+
+    def now(self) -> Shards:
+        """A snapshot, for one call."""
 
 
 def knows_topic(shard: Shard, topic: str, deadline: Deadline) -> bool:

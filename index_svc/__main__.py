@@ -12,6 +12,7 @@ import structlog
 
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
+from index_svc.index_summaries import IndexSummaries
 from index_svc.recovery import own_layout, saved_layout
 from index_svc.servicer import IndexServicer
 from index_svc.settings import IndexSettings
@@ -26,14 +27,17 @@ from services.settings import Origins
 from store.builders.checkpoint_thread import CheckpointThread
 from store.builders.progress import BuilderProgress
 from store.dispatch_columns import DispatchColumns
+from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
 from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
 from store.format.paths import own_state_dir
 from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout, list_index_files
+from store.readers.index_reader import TIME_MILLIS_MAX, IndexLayout, list_index_files
 
 BUILDER = "index"
 FIRST_BATCH_BYTES = 65_536
+# Of the log, read to learn the earliest store time of an index file: some seconds of a busy shard, of which the first counts.
+EARLIEST_BYTES_MAX = 512 << 20
 _log = structlog.get_logger("reput.index")
 
 
@@ -92,7 +96,7 @@ class IndexPart:
 
     def open_unbuilt(self) -> None:
         """Answers without building. Never caught up: what is not indexed must not look like what is not there."""
-        files = self._files()
+        files = self._files(makes_summaries=False)
         files.adopt_sealed([path for path in files.paths() if files.has_full_length(path)])
         self._servicer.open(files)
 
@@ -100,8 +104,16 @@ class IndexPart:
         """See BuilderPart."""
         self._servicer.shut()
 
-    def _files(self) -> IndexFileSet:
-        return IndexFileSet(self._settings.store, self._fs, self._layout(), lambda: time.time_ns() // 1_000_000)
+    def _files(self, *, makes_summaries: bool = True) -> IndexFileSet:
+        summaries = IndexSummaries(
+            self._settings.store,
+            self._fs,
+            makes=makes_summaries and not self._settings.read_only,
+            earliest_of=self._earliest,
+        )
+        return IndexFileSet(
+            self._settings.store, self._fs, self._layout(), lambda: time.time_ns() // 1_000_000, summaries=summaries
+        )
 
     def _layout(self) -> IndexLayout:
         wanted = IndexLayout(self._settings.hash_slot_count, self._settings.entry_count_max)
@@ -133,6 +145,25 @@ class IndexPart:
             stream.cancel()
         return None
 
+    def _earliest(self, begin_offset: int, end_offset: int) -> int | None:
+        """See `index_summaries.EarliestOf`."""
+        if end_offset - begin_offset > EARLIEST_BYTES_MAX:
+            return None
+        earliest: int | None = None
+        stream = self._client.reput(begin_offset)
+        try:
+            for batch in stream:
+                if batch.columns is not None:
+                    times = batch.columns.store_times_millis[batch.columns.commit_log_offsets <= end_offset]
+                    earliest = min([int(times.min(initial=TIME_MILLIS_MAX)), *([] if earliest is None else [earliest])])
+                if batch.next_offset > end_offset:
+                    return earliest
+        except (OffsetOutOfRangeError, RecordNotFoundError, RecordCorruptedError):
+            return None  # retention has dropped it, or it is damaged
+        finally:
+            stream.cancel()
+        return None
+
 
 def _first_with_keys(columns: DispatchColumns | None, offset: int) -> int | None:
     """The first record behind an offset that has keys."""
@@ -145,9 +176,9 @@ def _first_with_keys(columns: DispatchColumns | None, offset: int) -> int | None
 
 def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> None:
     """Puts the service onto a server."""
-    client = CommitLogClient(settings.commitlog_target)
+    client = CommitLogClient(settings.commitlog_target, tls=server.tls)
     progress = BuilderProgress()
-    servicer = IndexServicer(progress)
+    servicer = IndexServicer(progress, settings.worker_count // 2, times_rise=not settings.read_only)
     fs: FileSystem = OverlayFileSystem() if settings.read_only else RealFileSystem()
     part = IndexPart(fs, settings, servicer, progress, client)
     process = BuilderProcess(
@@ -163,6 +194,7 @@ def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> N
         open_unbuilt=None if settings.enabled else part.open_unbuilt,
     )
     part.on_flushed = process.flushed
+    process.lag.show(BUILDER, server.meters)
     servicer.state = process.state
     server.add("reput.index.v1.IndexService", pb_grpc.add_IndexServiceServicer_to_server, servicer)
     serve_lookups(settings.address, {Lookup.SEARCH_KEY: (pb.SearchKeyRequest, servicer.SearchKey)}, server)

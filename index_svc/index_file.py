@@ -21,6 +21,7 @@ from store.format.index_layout import (
     encode_index_header,
     entry_position,
 )
+from store.format.index_summary import NO_TIMES, TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout
 from store.readers.open_files import OpenFiles
 
@@ -39,12 +40,16 @@ class IndexFile:
         path: the file.
         layout: how it is divided.
         state: what it holds.
+
+    Attributes:
+        time_span: of all its records; None when nobody knows.
     """
 
     def __init__(self, files: OpenFiles, path: Path, layout: IndexLayout, state: IndexFileState) -> None:
         self.path = path
         self.layout = layout
         self.state = state
+        self.time_span: TimeSpan | None = None
         self._files = files
         self._lock = Lock()
         self._dirty_pages = np.zeros(-(-layout.slot_count // PAGE_SLOT_COUNT), dtype=bool)
@@ -62,7 +67,9 @@ class IndexFile:
             end_time_millis=before.end_time_millis if before else 0,
             end_commit_log_offset=before.end_commit_log_offset if before else 0,
         )
-        return cls(files, path, layout, state)
+        index_file = cls(files, path, layout, state)
+        index_file.time_span = NO_TIMES
+        return index_file
 
     @classmethod
     def reopen(cls, files: OpenFiles, path: Path, layout: IndexLayout, header: IndexHeader) -> "IndexFile":
@@ -104,6 +111,10 @@ class IndexFile:
         if run.count:
             position = entry_position(run.first_number, self.layout.slot_count)
             self._files.get(self.path, writing=True).write(position, run.data)
+            if self.time_span is not None:
+                times = times_millis[: run.count]
+                # Before the keys count: whoever sees one sees a span that covers it.
+                self.time_span = self.time_span.widened(int(times.min()), int(times.max()))
             with self._lock:
                 self.state.commit(run)
             self._dirty_pages[run.slots // PAGE_SLOT_COUNT] = True

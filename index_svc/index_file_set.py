@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from index_svc.index_file import IndexFile
+from index_svc.index_summaries import IndexSummaries
 from store.builders.index_state import Ints
 from store.dispatch_columns import DispatchColumns
 from store.errors import StoreCorruptedError, StoreError
@@ -36,20 +37,32 @@ class IndexFileSet:
         fs: the door to the disk.
         layout: how the files are divided.
         clock_millis: wall clock, for names.
+        summaries: gives files that are not written any more their summaries, and is closed with the set; None: nobody does.
 
     Attributes:
+        generation: how often all files were removed, to be built again.
         live: the newest file; None before the first message.
         applied_offset: the record whose keys were written last (bytes); -1 for none.
         applied_key_count: how many of its keys are written.
     """
 
-    def __init__(self, root: Path, fs: FileSystem, layout: IndexLayout, clock_millis: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        fs: FileSystem,
+        layout: IndexLayout,
+        clock_millis: Callable[[], int],
+        *,
+        summaries: IndexSummaries | None = None,
+    ) -> None:
         self.fs = fs
         self.layout = layout
         self.live: IndexFile | None = None
         self.applied_offset = -1
         self.applied_key_count = 0
         self.files = OpenFiles(fs)
+        self.generation = 0
+        self.summaries = summaries
         self._root = root
         self._directory = Path(index_dir(str(root)))
         self._clock_millis = clock_millis
@@ -75,6 +88,10 @@ class IndexFileSet:
         sealed = list(self._sealed)
         return sealed if live is None else [*(view for view in sealed if view.path != live.path), live.view()]
 
+    def sealed_views(self) -> list[IndexFileView]:
+        """The files that are not written any more, oldest first."""
+        return list(self._sealed)
+
     @property
     def key_count(self) -> int:
         """Keys in all files."""
@@ -84,6 +101,8 @@ class IndexFileSet:
         """Takes over files that are not written any more."""
         self._sealed = [IndexFileView(self.files, path, self.layout) for path in paths]
         self._sealed_key_count = sum(max(view.header().entry_count - 1, 0) for view in self._sealed)
+        if self.summaries is not None:
+            self.summaries.want(self._sealed)
 
     def adopt_live(self, live: IndexFile | None, applied_offset: int, applied_key_count: int) -> None:
         """Takes over the newest file, and how far its keys go."""
@@ -97,6 +116,8 @@ class IndexFileSet:
             self.files.forget(path)
             self._header_crcs.pop(path, None)
             self.fs.unlink(path)
+            if self.summaries is not None:
+                self.summaries.forget(path)
         if paths:
             self.fs.fsync_dir(self._directory)
 
@@ -129,6 +150,7 @@ class IndexFileSet:
 
     def clear(self) -> None:
         """Removes all files."""
+        self.generation += 1
         self.live = None
         self._sealed = []
         self._sealed_key_count = 0
@@ -170,6 +192,8 @@ class IndexFileSet:
 
     def close(self) -> None:
         """Closes all files."""
+        if self.summaries is not None:
+            self.summaries.close()
         self.files.close()
 
     @property
@@ -204,8 +228,11 @@ class IndexFileSet:
                     self.remove([path])
             raise
         if full is not None:
-            self._sealed.append(IndexFileView(self.files, full.path, self.layout))
+            view = IndexFileView(self.files, full.path, self.layout)
+            self._sealed.append(view)
             self._sealed_key_count += full.state.key_count
+            if self.summaries is not None:
+                self.summaries.want([view], full.time_span)
         self.live = live
 
     def _next_path(self) -> Path:

@@ -17,11 +17,24 @@ PAGE_SIZE_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class KeyPage:
-    """Candidates (bytes, strictly falling), the token of the next page (empty: none), and damaged chains met."""
+    """Candidates, and how they were found.
+
+    Attributes:
+        commit_log_offsets: where they start (bytes), strictly falling.
+        next_page_token: of the next page; empty: none.
+        key_hash: hash of `topic#key`.
+        walk: what was met.
+    """
 
     commit_log_offsets: list[int]
     next_page_token: str
-    damaged_chain_count: int
+    key_hash: int
+    walk: Walk
+
+    @property
+    def damaged_chain_count(self) -> int:
+        """Damaged chains met."""
+        return self.walk.damaged_chain_count
 
 
 def search_key(
@@ -33,6 +46,7 @@ def search_key(
     end_millis: int | None = None,
     page_size: int = 0,
     page_token: str = "",
+    explain: bool = False,
 ) -> KeyPage:
     """One page of candidates for a key, newest first.
 
@@ -44,6 +58,7 @@ def search_key(
         end_millis: only records that may be stored at or before this; None for no limit.
         page_size: 0 = 64, above 1,000 is clamped.
         page_token: from the page before.
+        explain: also note what was done with each file.
 
     Raises:
         InvalidArgumentError: the page size is negative.
@@ -52,10 +67,11 @@ def search_key(
     if page_size < 0:
         raise InvalidArgumentError(f"page_size {page_size} is negative: 0 to 1000 are possible", field="page_size")
     count = min(page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
-    walk = Walk()
+    walk = Walk(visits=[] if explain else None)
+    hash_ = key_hash(index_key(topic, key))
     found = search_views(
         files.views(),
-        key_hash(index_key(topic, key)),
+        hash_,
         below_offset=_cursor(page_token),
         begin_millis=begin_millis if begin_millis is not None else -TIME_MILLIS_MAX,
         end_millis=end_millis if end_millis is not None else TIME_MILLIS_MAX,
@@ -64,7 +80,7 @@ def search_key(
     )
     has_more = len(found) > count
     page = found[:count]
-    return KeyPage(page, str(page[-1]) if has_more else "", walk.damaged_chain_count)
+    return KeyPage(page, str(page[-1]) if has_more else "", hash_, walk)
 
 
 def _cursor(page_token: str) -> int | None:

@@ -24,6 +24,7 @@ from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
 from store.format.index_layout import IndexHeader
+from store.format.index_summary import TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 
 VERSION = 2
@@ -95,6 +96,7 @@ def checkpoint_state(
         "header": list(live.state.header) if live is not None else [],
         "tail_crc": live.tail_crc() if live is not None else 0,
         "slots_crc": live.slots_crc() if live is not None else 0,
+        "time_span": list(live.time_span) if live is not None and live.time_span is not None else None,
         "applied_offset": files.applied_offset,
         "applied_key_count": files.applied_key_count,
     }
@@ -141,6 +143,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
         applied = (int(state["applied_offset"]), int(state["applied_key_count"]))
         tail_crc = int(state["tail_crc"])
         slots_crc = int(state["slots_crc"]) if "slots_crc" in state else None  # a version before did not write it
+        time_span = TimeSpan(*map(int, state["time_span"])) if state.get("time_span") else None  # nor this
         if state["version"] != VERSION or layout != files.layout or found.next_offset < 0:
             return None
     except (KeyError, TypeError, ValueError):
@@ -163,6 +166,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
     live = IndexFile.reopen(files.files, kept[-1], files.layout, header)
     if not is_clean or (slots_crc is not None and live.slots_crc() != slots_crc):
         live = IndexFile.cut_back(files.files, kept[-1], files.layout, header, slots_crc)
+    live.time_span = time_span
     # Also older ones: they had expired when a crash kept them from going.
     files.remove([path for path in paths if path not in kept])
     files.adopt_sealed(kept[:-1])

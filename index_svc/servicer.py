@@ -1,17 +1,29 @@
 """reput.index.v1 over the domain: fields in, one call, fields out."""
 
+import time
 from collections.abc import Callable
 
 import grpc
 
 from index_svc.index_file_set import IndexFileSet
-from index_svc.key_search import search_key
+from index_svc.key_search import KeyPage, search_key
+from index_svc.summary_answer import filter_pages, summary_of
 from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
 from services.builder_process import BuilderState
 from services.convert import millis_to_timestamp, optional_time_millis
+from services.progress_wait import WAITING_COUNT_MAX, ProgressWait
 from store.builders.progress import BuilderProgress
 from store.errors import StoreRecoveringError
+from store.format.index_layout import slot_of
+from store.readers.index_reader import Passed
+
+PASSED_OVER = {
+    Passed.NOT: pb.PASSED_OVER_UNSPECIFIED,
+    Passed.CURSOR: pb.PASSED_OVER_CURSOR,
+    Passed.TIME: pb.PASSED_OVER_TIME,
+    Passed.FILTER: pb.PASSED_OVER_FILTER,
+}
 
 
 class IndexServicer(pb_grpc.IndexServiceServicer):
@@ -19,14 +31,27 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
 
     Args:
         progress: of the builder.
+        waiting_count_max: calls that may wait for it at the same time.
+        times_rise: this project's commit log writes the log: no record is stored earlier than the one before it.
+        clock: seconds, rising.
 
     Attributes:
         state: of the builder.
     """
 
-    def __init__(self, progress: BuilderProgress) -> None:
+    def __init__(
+        self,
+        progress: BuilderProgress,
+        waiting_count_max: int = WAITING_COUNT_MAX,
+        *,
+        times_rise: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.state: Callable[[], BuilderState] = lambda: BuilderState("waiting", 0, "")
         self._progress = progress
+        self._times_rise = times_rise
+        self._clock = clock
+        self._wait = ProgressWait(progress, waiting_count_max)
         self._files: IndexFileSet | None = None
 
     def open(self, files: IndexFileSet) -> None:
@@ -53,6 +78,7 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         )
         if progress.store_time_millis:
             response.indexed_up_to_time.CopyFrom(millis_to_timestamp(progress.store_time_millis))
+        began = self._clock()
         try:
             page = search_key(
                 files,
@@ -62,6 +88,7 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
                 end_millis=optional_time_millis(request, "end_time"),
                 page_size=request.page_size,
                 page_token=request.page_token,
+                explain=request.explain,
             )
         except FileNotFoundError as error:
             # Expired, or removed to be built again, after the search had begun.
@@ -69,12 +96,31 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         response.commit_log_offsets.extend(page.commit_log_offsets)
         response.next_page_token = page.next_page_token
         response.damaged_chain_count = page.damaged_chain_count
+        if request.explain:
+            elapsed_micros = round((self._clock() - began) * 1e6)
+            response.explanation.CopyFrom(_explanation(page, files.layout.slot_count, elapsed_micros))
+        if request.summarize:
+            summary = summary_of(files, progress, times_rise=self._times_rise)
+            if summary is not None:
+                response.summary.CopyFrom(summary)
         return response
+
+    def GetFilterPages(
+        self, request: pb.GetFilterPagesRequest, context: grpc.ServicerContext
+    ) -> pb.GetFilterPagesResponse:
+        """See the proto."""
+        files = self._files
+        if files is None:
+            raise StoreRecoveringError("the index is being opened: try again soon")
+        return pb.GetFilterPagesResponse(
+            pages=filter_pages(files, request.name, request.header_crc, request.first_page)
+        )
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """See the proto."""
-        files, state = self._files, self.state()
-        return pb.GetStatusResponse(
+        may_wait = self._wait.wait(request)
+        files, state = None if may_wait else self._files, self.state()
+        response = pb.GetStatusResponse(
             next_offset=max(self._progress.next_offset, 0),
             log_end_offset=self._progress.log_end_offset,
             catching_up=self._progress.catching_up,
@@ -84,3 +130,29 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
             state=state.state,
             failure_count=state.failure_count,
         )
+        if self._progress.store_time_millis:
+            response.built_up_to_time.CopyFrom(millis_to_timestamp(self._progress.store_time_millis))
+        return response
+
+
+def _explanation(page: KeyPage, slot_count: int, elapsed_micros: int) -> pb.KeyExplanation:
+    return pb.KeyExplanation(
+        key_hash=page.key_hash,
+        slot=slot_of(page.key_hash, slot_count),
+        slot_count=slot_count,
+        visits=[
+            pb.KeyExplanation.FileVisit(
+                name=visit.name,
+                passed_over=PASSED_OVER[visit.passed],
+                entry_count=visit.entry_count,
+                chain_entry_count=visit.chain_entry_count,
+                same_hash_count=visit.same_hash_count,
+                outside_count=visit.outside_count,
+                candidate_count=visit.candidate_count,
+                damaged=visit.is_damaged,
+                read_bytes=visit.read_bytes,
+            )
+            for visit in page.walk.visits or ()
+        ],
+        elapsed_micros=elapsed_micros,
+    )

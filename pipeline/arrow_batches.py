@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.types import DataType, IntegerType, LongType, MapType, StringType, TimestampType
 
 from pipeline.boundaries import kernel
 from pipeline.filters import TIME_MILLIS_MAX, TIME_MILLIS_MIN, Condition, clamp_micros
 from pipeline.scan import Damage, RecordRun
+from pipeline.schema import FROM_PROPERTIES, NATIVE_SCHEMA
 from store.format.host import decode_host
 from store.format.java_hash import SCHEDULE_TOPIC, tags_code
 from store.format.java_text import decode_java_utf8
@@ -65,15 +67,23 @@ Rows = npt.NDArray[Any]
 # Properties and keys of a batch, for each of its rows, on average; a row for which none are left is read plainly.
 PROPERTIES_PER_ROW = 32
 KEYS_PER_ROW = 8
-NUMBERS = {
-    "queueId": (32, QUEUE_ID), "storeSize": (32, SIZE), "flag": (32, FLAG), "sysFlag": (32, SYS_FLAG),
-    "reconsumeTimes": (32, RECONSUME_TIMES), "bodyCRC": (32, BODY_CRC),
-    "queueOffset": (64, QUEUE_OFFSET), "physicalOffset": (64, STATED_OFFSET),
-    "preparedTransactionOffset": (64, PREPARED_OFFSET),
+# In which row of a run the columns of `pipeline/schema.py` stand that are one.
+NUMBER_ROWS = {
+    "queueId": QUEUE_ID, "storeSize": SIZE, "flag": FLAG, "sysFlag": SYS_FLAG, "reconsumeTimes": RECONSUME_TIMES,
+    "bodyCRC": BODY_CRC, "queueOffset": QUEUE_OFFSET, "physicalOffset": STATED_OFFSET,
+    "preparedTransactionOffset": PREPARED_OFFSET,
 }  # fmt: skip
-TIMES = {"bornTimestamp": BORN_TIME, "storeTimestamp": STORE_TIME}
-HOSTS = {"bornHost": BORN_HOST, "storeHost": STORE_HOST}
-NEEDS_PROPERTIES = frozenset(("tags", "tagsCode", "keys", "uniqKey", "properties"))
+TIME_ROWS = {"bornTimestamp": BORN_TIME, "storeTimestamp": STORE_TIME}
+HOST_ROWS = {"bornHost": BORN_HOST, "storeHost": STORE_HOST}
+_WIDE = frozenset(field.name for field in NATIVE_SCHEMA if isinstance(field.dataType, LongType))
+# What a column that must not be null says of bytes that are no record.
+_BLANKS: dict[type[DataType], Any] = {
+    StringType: "", IntegerType: 0, LongType: 0, TimestampType: clamp_micros(0), MapType: (),
+}  # fmt: skip
+_NO_RECORD = {field.name: None if field.nullable else _BLANKS[type(field.dataType)] for field in NATIVE_SCHEMA} | {
+    "queueId": -1,
+    "queueOffset": -1,
+}
 
 
 @dataclass(slots=True)
@@ -102,8 +112,8 @@ class ArrowBatches:
         self._schema = schema
         self._names = list(names)
         wanted = set(names)
-        self.needs_hosts = bool(wanted & HOSTS.keys())
-        self._needs_properties = bool(wanted & NEEDS_PROPERTIES)
+        self.needs_hosts = bool(wanted & HOST_ROWS.keys())
+        self._needs_properties = bool(wanted & FROM_PROPERTIES)
         self._with_map = "properties" in wanted
         self._with_keys = "keys" in wanted
         self._spans: Rows = np.empty((SPAN_ROW_COUNT, row_count_max), dtype=np.int32)
@@ -159,14 +169,13 @@ class ArrowBatches:
         return _Properties(spans, self._properties, property_ends, self._keys, key_ends, odd, foreign)
 
     def _column(self, name: str, kind: pa.DataType, run: RecordRun, found: _Properties | None) -> pa.Array:
-        if name in NUMBERS:
-            width, row = NUMBERS[name]
-            return _fixed((run.rows_32 if width == 32 else run.rows_64)[row], kind)
-        if name in TIMES:
-            return _fixed(times_micros(run.rows_64[TIMES[name]]), kind)
-        if name in HOSTS:
+        if name in NUMBER_ROWS:
+            return _fixed(_numbers(run, name), kind)
+        if name in TIME_ROWS:
+            return _fixed(times_micros(run.rows_64[TIME_ROWS[name]]), kind)
+        if name in HOST_ROWS:
             texts = [str(decode_host(host)) for host in run.hosts]
-            return pa.array(texts, kind).take(pa.array(run.rows_32[HOSTS[name]]))
+            return pa.array(texts, kind).take(pa.array(run.rows_32[HOST_ROWS[name]]))
         match name:
             case "topic":
                 texts = [decode_java_utf8(topic) for topic in run.topics]
@@ -189,11 +198,10 @@ def mask_of(run: RecordRun, conditions: Sequence[Condition]) -> Rows | None:
         if condition.column == "topic":
             fulfilled = np.array([condition.of_text(decode_java_utf8(topic)) for topic in run.topics], dtype=np.bool_)
             now = fulfilled[run.rows_32[TOPIC]]
-        elif condition.column in TIMES:
-            now = condition.of_numbers(times_micros(run.rows_64[TIMES[condition.column]]))
+        elif condition.column in TIME_ROWS:
+            now = condition.of_numbers(times_micros(run.rows_64[TIME_ROWS[condition.column]]))
         else:
-            width, row = NUMBERS[condition.column]
-            now = condition.of_numbers((run.rows_32 if width == 32 else run.rows_64)[row])
+            now = condition.of_numbers(_numbers(run, condition.column))
         mask = now if mask is None else mask & now
     return mask
 
@@ -206,12 +214,14 @@ def times_micros(times_millis: Rows) -> Rows:
 
 def damage_row(damage: Damage) -> dict[str, Any]:
     """What a row about damage holds, in the terms of Arrow's columns."""
-    return {
-        "topic": "", "queueId": -1, "queueOffset": -1, "physicalOffset": damage.offset, "storeSize": damage.size_bytes,
-        "flag": 0, "sysFlag": 0, "bornTimestamp": clamp_micros(0), "bornHost": "", "storeTimestamp": clamp_micros(0),
-        "storeHost": "", "reconsumeTimes": 0, "preparedTransactionOffset": 0, "bodyCRC": 0, "tags": None, "tagsCode": 0,
-        "keys": None, "uniqKey": None, "properties": [], "body": None, "raw": damage.head, "damage": damage.why,
-    }  # fmt: skip
+    where = {"physicalOffset": damage.offset, "storeSize": damage.size_bytes}
+    return _NO_RECORD | where | {"raw": damage.head, "damage": damage.why}
+
+
+def _numbers(run: RecordRun, name: str) -> Rows:
+    """A column that is a row of the run as it is."""
+    numbers: Rows = (run.rows_64 if name in _WIDE else run.rows_32)[NUMBER_ROWS[name]]
+    return numbers
 
 
 def _property_strings(run: RecordRun) -> tuple[Rows, Rows]:

@@ -25,17 +25,19 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
+from pyspark.sql.types import IntegerType, LongType, TimestampType
 
-from pipeline.schema import NATIVE_SCHEMA
+from pipeline.schema import FROM_PROPERTIES, NATIVE_SCHEMA
 
 Numbers = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 TOPIC, QUEUE_ID, PHYSICAL_OFFSET, STORE_TIME = "topic", "queueId", "physicalOffset", "storeTimestamp"
-TIMES = frozenset((STORE_TIME, "bornTimestamp"))
-NUMBERS = frozenset((
-    QUEUE_ID, "queueOffset", PHYSICAL_OFFSET, "storeSize", "flag", "sysFlag", "reconsumeTimes",
-    "preparedTransactionOffset", "bodyCRC",
-))  # fmt: skip
+TIMES = frozenset(field.name for field in NATIVE_SCHEMA if isinstance(field.dataType, TimestampType))
+NUMBERS = frozenset(
+    field.name
+    for field in NATIVE_SCHEMA
+    if isinstance(field.dataType, IntegerType | LongType) and field.name not in FROM_PROPERTIES
+)
 _ANSWERED = {name.lower(): name for name in (TOPIC, *TIMES, *NUMBERS)}
 _NEVER_NULL = frozenset(field.name.lower() for field in NATIVE_SCHEMA if not field.nullable)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

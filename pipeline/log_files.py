@@ -14,8 +14,9 @@ from store.files.json_state import read_bytes
 from store.files.mapped_file import MappedFile
 from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
 from store.format.paths import commit_log_dir, log_file_name, own_state_dir, parse_log_file_name
+from store.readers.log_walk import find_record_in
 
-EMPTY_HEAD = bytes(8)  # where a file begins so, nothing was written to it yet
+EMPTY_HEAD = bytes(8)  # as a file begins that nothing was written to yet
 
 
 class LogFileGoneError(RecordCorruptedError):
@@ -84,11 +85,13 @@ def list_log_files(fs: FileSystem, root: Path) -> list[LogFile]:
 
 
 def _is_empty(fs: FileSystem, file: LogFile) -> bool:
+    """Whether nothing was written to the file: zeros at its begin alone may be a hole before records."""
     if file.last_offset == file.first_offset:
         return True
     opened = file.open(fs)
     try:
-        return opened.read(file.first_offset, len(EMPTY_HEAD)) == EMPTY_HEAD
+        is_blank = opened.read(file.first_offset, len(EMPTY_HEAD)) == EMPTY_HEAD
+        return is_blank and find_record_in(opened, file.first_offset) is None
     finally:
         opened.close()
 

@@ -55,6 +55,8 @@ NATIVE_SCHEMA = StructType(
 RAW = _column("raw", BinaryType(), "the whole record as it stands in the log")
 DAMAGE = _column("damage", StringType(), "what is wrong with these bytes of the log; null for a record", nullable=True)
 BODY = "body"
+# What is read out of a record's properties, which takes longer than all else but the body.
+FROM_PROPERTIES = frozenset(("tags", "tagsCode", "keys", "uniqKey", "properties"))
 
 KAFKA_SCHEMA = StructType(
     [

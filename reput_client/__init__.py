@@ -27,9 +27,11 @@ from reput_client.errors import (
     InvalidRequestError,
     NotFoundError,
     PartialAnswerError,
+    PermissionDeniedError,
     ProducerClosedError,
     ReputClientError,
     TopicNotFoundError,
+    UnauthenticatedError,
     UnavailableError,
 )
 from reput_client.message import Message
@@ -37,6 +39,7 @@ from reput_client.producer import Producer
 from reput_client.query_client import Pages, QueryClient
 from reput_client.receipt import SendReceipt
 from reput_client.retry import RetryPolicy
+from reput_client.security import ClientSecurity
 from reput_client.settings import ProducerSettings
 
 __all__ = [
@@ -48,6 +51,7 @@ __all__ = [
     "Boundary",
     "BufferFullError",
     "BusyError",
+    "ClientSecurity",
     "Completeness",
     "DataLossError",
     "DeliveryError",
@@ -64,6 +68,7 @@ __all__ = [
     "Page",
     "Pages",
     "PartialAnswerError",
+    "PermissionDeniedError",
     "Producer",
     "ProducerClosedError",
     "ProducerSettings",
@@ -76,5 +81,6 @@ __all__ = [
     "ShardOutcome",
     "Topic",
     "TopicNotFoundError",
+    "UnauthenticatedError",
     "UnavailableError",
 ]

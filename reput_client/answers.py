@@ -88,12 +88,23 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """A position of a queue, and the queue's range `[min_offset, max_offset)`."""
+    """A position of a queue, and the queue's range `[min_offset, max_offset)`.
+
+    Attributes:
+        queue_offset: the position.
+        min_offset: the queue's first message.
+        max_offset: behind its last one.
+        completeness: PARTIAL when what is not built yet could move the position.
+        first_store_time: of the queue's first message; None when it has none.
+        last_store_time: of its last one, likewise.
+    """
 
     queue_offset: int
     min_offset: int
     max_offset: int
     completeness: Completeness
+    first_store_time: datetime | None = None
+    last_store_time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +267,12 @@ def topics_of(response: pb.ListTopicsResponse) -> tuple[Topic, ...]:
 def found_offset_of(response: pb.SearchOffsetResponse) -> FoundOffset:
     """The position found."""
     return FoundOffset(
-        response.queue_offset, response.min_offset, response.max_offset, Completeness(response.completeness)
+        response.queue_offset,
+        response.min_offset,
+        response.max_offset,
+        Completeness(response.completeness),
+        from_timestamp(response.first_store_time) if response.HasField("first_store_time") else None,
+        from_timestamp(response.last_store_time) if response.HasField("last_store_time") else None,
     )
 
 

@@ -15,6 +15,7 @@ from reput_client.channel import open_async_channel
 from reput_client.errors import ProducerClosedError
 from reput_client.futures import OnDelivery
 from reput_client.receipt import SendReceipt
+from reput_client.security import ClientSecurity
 from reput_client.settings import ProducerSettings
 from reput_client.unique_key import UniqueKeyGenerator
 from reput_client.wire import encode
@@ -33,17 +34,24 @@ class AsyncProducer:
     Args:
         target: the gateway, `HOST:PORT`.
         channel: used instead of one of its own; `close` leaves it open.
+        security: for its own channel: TLS, and who calls.
         settings: fields of `ProducerSettings`.
     """
 
     def __init__(
-        self, target: str = "127.0.0.1:8081", *, channel: grpc.aio.Channel | None = None, **settings: Any
+        self,
+        target: str = "127.0.0.1:8081",
+        *,
+        channel: grpc.aio.Channel | None = None,
+        security: ClientSecurity | None = None,
+        **settings: Any,
     ) -> None:
         self._delivery: AsyncDelivery | None = None
         self._is_closed = False
         self._settings = ProducerSettings(**settings)
         self.target = target
         self._channel = channel
+        self._security = security
         self._create_unique_key = UniqueKeyGenerator().create_ascii
 
     async def send(
@@ -148,6 +156,6 @@ class AsyncProducer:
             raise ProducerClosedError("the producer is closed")
         if self._delivery is None:
             owns_channel = self._channel is None
-            channel = self._channel or open_async_channel(self.target)
+            channel = self._channel or open_async_channel(self.target, self._security)
             self._delivery = AsyncDelivery(channel, self._settings, owns_channel=owns_channel)
         return self._delivery

@@ -1,13 +1,15 @@
 """Every way in which a call of this library fails, as a typed error.
 
     ReputClientError
-    ├── InvalidRequestError        InvalidMessageError, InvalidArgumentError, InvalidMessageIdError, InvalidPageTokenError
+    ├── InvalidRequestError        InvalidMessageError, InvalidArgumentError, InvalidMessageIdError, InvalidPageTokenError,
+    │                              InvalidFreshnessTokenError
     ├── NotFoundError              RecordNotFoundError, TopicNotFoundError, QueueNotFoundError, BrokerNotFoundError
     ├── OffsetOutOfRangeError
     ├── DataLossError              RecordCorruptedError, StoreCorruptedError
     ├── UnavailableError           ServiceUnavailableError, StoreRecoveringError, FlushFailedError, DeadlineExceededError
     ├── BusyError                  DiskFullError, ResourceBusyError
     ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError
+    ├── AccessError                UnauthenticatedError, PermissionDeniedError
     ├── InternalError              a failure inside the services that has no name
     ├── DeliveryError              DeliveryTimeoutError (not written), DeliveryUnknownError (may be written)
     ├── BufferFullError, ProducerClosedError
@@ -65,6 +67,10 @@ class InvalidMessageIdError(InvalidRequestError):
 
 class InvalidPageTokenError(InvalidRequestError):
     """A page token was not made by the service for this query."""
+
+
+class InvalidFreshnessTokenError(InvalidRequestError):
+    """A freshness token (`after`) is not of this store, or its message was lost in a crash before it was flushed."""
 
 
 class NotFoundError(ReputClientError):
@@ -155,6 +161,18 @@ class InvalidSettingError(FailedPreconditionError):
     """The service has an unusable setting."""
 
 
+class AccessError(ReputClientError):
+    """The gateway does not let this caller do this; trying again does not help."""
+
+
+class UnauthenticatedError(AccessError):
+    """The caller does not say who it is, or the gateway does not know it: see `ClientSecurity`."""
+
+
+class PermissionDeniedError(AccessError):
+    """The gateway knows the caller, which may not do this; metadata has `method`, `client`, `role` and `topic`."""
+
+
 class InternalError(ReputClientError):
     """A failure inside the services that has no name; their log has the cause."""
 
@@ -208,6 +226,7 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     InvalidArgumentError,
     InvalidMessageIdError,
     InvalidPageTokenError,
+    InvalidFreshnessTokenError,
     InvalidSettingError,
     RecordNotFoundError,
     TopicNotFoundError,
@@ -224,6 +243,8 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     UnsupportedStoreError,
     ServiceUnavailableError,
     ResourceBusyError,
+    UnauthenticatedError,
+    PermissionDeniedError,
     DeadlineExceededError,
 )
 
@@ -244,8 +265,8 @@ ERROR_BY_CODE: dict[grpc.StatusCode, type[ReputClientError]] = {
     grpc.StatusCode.DATA_LOSS: DataLossError,
     grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
     grpc.StatusCode.UNIMPLEMENTED: FailedPreconditionError,
-    grpc.StatusCode.PERMISSION_DENIED: FailedPreconditionError,
-    grpc.StatusCode.UNAUTHENTICATED: FailedPreconditionError,
+    grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
+    grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceBusyError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
     # A stopping server cancels what is left; a reset stream is UNKNOWN or INTERNAL, as gRPC likes.

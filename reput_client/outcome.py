@@ -6,6 +6,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client.encoding import unique_key_of
 from reput_client.errors import (
+    AccessError,
     DeliveryTimeoutError,
     DeliveryUnknownError,
     FailedPreconditionError,
@@ -80,7 +81,9 @@ class Outcomes:
             return
         batch = outbox.answered()
         outbox.settle(batch)
-        if isinstance(error, InvalidRequestError | FailedPreconditionError):
+        # Who calls is asked at a stream's begin: what was sent on this one is not stored.
+        is_locked_out = isinstance(error, AccessError) and not batch.may_be_written
+        if is_locked_out or isinstance(error, InvalidRequestError | FailedPreconditionError):
             self._fail(batch, [error] * len(batch.wires))
         else:
             batch.may_be_written = True

@@ -16,6 +16,7 @@ from reput_client.channel import open_channel
 from reput_client.delivery import Delivery
 from reput_client.futures import OnDelivery
 from reput_client.receipt import SendReceipt
+from reput_client.security import ClientSecurity
 from reput_client.settings import ProducerSettings
 from reput_client.unique_key import UniqueKeyGenerator
 from reput_client.wire import encode
@@ -45,15 +46,23 @@ class Producer:
     Args:
         target: the gateway, `HOST:PORT`.
         channel: used instead of one of its own; `close` leaves it open.
+        security: for its own channel: TLS, and who calls.
         settings: fields of `ProducerSettings`.
     """
 
-    def __init__(self, target: str = "127.0.0.1:8081", *, channel: grpc.Channel | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        target: str = "127.0.0.1:8081",
+        *,
+        channel: grpc.Channel | None = None,
+        security: ClientSecurity | None = None,
+        **settings: Any,
+    ) -> None:
         self._is_closed = True  # for __del__, should the next line fail
         checked = ProducerSettings(**settings)
         self.target = target
         self._create_unique_key = UniqueKeyGenerator().create_ascii
-        self._delivery = Delivery(channel or open_channel(target), checked, owns_channel=channel is None)
+        self._delivery = Delivery(channel or open_channel(target, security), checked, owns_channel=channel is None)
         self._is_closed = False
         _all.add(self._delivery)
         _unclosed.add(self._delivery)

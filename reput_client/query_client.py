@@ -20,11 +20,13 @@ from reput_client.answers import (
     Topic,
     found_offset_of,
     partial_answer,
+    shards_of,
     statuses_of,
 )
 from reput_client.channel import SERVICE, open_channel
 from reput_client.message import Message, message_of
 from reput_client.retry import RetryPolicy, call_with_retries
+from reput_client.security import ClientSecurity
 
 Item = TypeVar("Item")
 
@@ -43,6 +45,7 @@ class QueryClient:
     Args:
         target: the gateway, `HOST:PORT`.
         channel: used instead of one of its own; `close` leaves it open.
+        security: for its own channel: TLS, and who calls.
         timeout_seconds: of a call with all its attempts; a run over pages has it for each page.
         require_complete: an answer that is PARTIAL is raised as PartialAnswerError.
         retry: how often and how fast.
@@ -53,13 +56,14 @@ class QueryClient:
         target: str = "127.0.0.1:8081",
         *,
         channel: grpc.Channel | None = None,
+        security: ClientSecurity | None = None,
         timeout_seconds: float = 30.0,
         require_complete: bool = False,
         retry: RetryPolicy | None = None,
     ) -> None:
         self.target = target
         self._owns_channel = channel is None
-        self._channel = channel or open_channel(target)
+        self._channel = channel or open_channel(target, security)
         self._timeout_seconds = timeout_seconds
         self._require_complete = require_complete
         self._retry = retry or RetryPolicy()
@@ -84,6 +88,7 @@ class QueryClient:
         begin: datetime | None = None,
         end: datetime | None = None,
         page_size: int = queries.PAGE_SIZE_DEFAULT,
+        after: queries.After = (),
     ) -> "Pages[Message]":
         """Messages by business key, newest first.
 
@@ -93,14 +98,17 @@ class QueryClient:
             begin: stored at or after, with a time zone.
             end: stored at or before, with a time zone.
             page_size: messages asked for at once, 1 to 1,000.
+            after: receipts of messages that the answer must know of, or their freshness tokens; here and in the other
+                queries. They are waited for, as long as the call may take; what is not there by then makes the answer
+                PARTIAL.
         """
-        return self._pages(queries.by_key(topic, key, begin, end, page_size))
+        return self._pages(queries.by_key(topic, key, begin, end, page_size, after))
 
     def by_unique_key(
-        self, topic: str, unique_key: str, page_size: int = queries.PAGE_SIZE_DEFAULT
+        self, topic: str, unique_key: str, page_size: int = queries.PAGE_SIZE_DEFAULT, after: queries.After = ()
     ) -> "Pages[Message]":
         """Every copy of a message by its producer's id, newest first."""
-        return self._pages(queries.by_unique_key(topic, unique_key, page_size))
+        return self._pages(queries.by_unique_key(topic, unique_key, page_size, after))
 
     def by_id(self, offset_msg_id: str, *, topic: str = "", broker_name: str = "") -> Message:
         """The message that an offsetMsgId names; with a topic, it must be of that one.
@@ -119,12 +127,15 @@ class QueryClient:
         broker_name: str = "",
         max_messages: int | None = None,
         page_size: int = queries.PAGE_SIZE_DEFAULT,
+        after: queries.After = (),
     ) -> "Pages[Message]":
         """Messages in queue order from a position on, to the end of the queue or for `max_messages`.
 
         Positions before the queue's begin are skipped: retention took them.
         """
-        return self._pages(queries.by_offset(topic, queue_id, queue_offset, broker_name, max_messages, page_size))
+        return self._pages(
+            queries.by_offset(topic, queue_id, queue_offset, broker_name, max_messages, page_size, after)
+        )
 
     def search_offset(
         self,
@@ -133,12 +144,14 @@ class QueryClient:
         time: datetime,
         boundary: Boundary = Boundary.LOWER,
         broker_name: str = "",
+        after: queries.After = (),
     ) -> FoundOffset:
-        """The position of a queue for a store time."""
-        response = self._call("SearchOffset", queries.search_offset(topic, queue_id, time, boundary, broker_name))
+        """The position of a queue for a store time, and the queue's range and time span."""
+        request = queries.search_offset(topic, queue_id, time, boundary, broker_name, after)
+        response = self._call("SearchOffset", request)
         found = found_offset_of(response)
         if self._require_complete and found.completeness is Completeness.PARTIAL:
-            raise partial_answer(())
+            raise partial_answer(shards_of(response.shards))
         return found
 
     def topics(self, page_size: int = queries.PAGE_SIZE_DEFAULT) -> "Pages[Topic]":

@@ -61,6 +61,11 @@ class SendReceipt:
         """
         return self._result.deduplicated
 
+    @property
+    def freshness_token(self) -> str:
+        """Makes a query that brings it see this message: queries take it, or the receipt itself, as `after`."""
+        return self._result.freshness_token
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SendReceipt) and self._result == other._result
 

@@ -31,6 +31,7 @@ from typing import Protocol
 import structlog
 
 from services.backoff import Backoff
+from services.builder_lag import BuilderLag
 from services.clients.commitlog import CommitLogClient, ReputBatch
 from services.reput_tail import ReputTail
 from store.builders.following_builder import FollowingBuilder
@@ -111,6 +112,10 @@ class BuilderProcess:
         wait: pauses, for so many seconds or until `stopping`; None for `stopping.wait`.
         clock: seconds, rising.
         on_settled: called when the files are open, or could not be opened; perhaps again and again.
+
+    Attributes:
+        progress: as given.
+        lag: for how long the oldest unbuilt record has been waiting.
     """
 
     def __init__(
@@ -131,6 +136,7 @@ class BuilderProcess:
         on_settled: Callable[[], None] = lambda: None,
     ) -> None:
         self.progress = progress
+        self.lag = BuilderLag(progress, clock)
         self._name = name
         self._root = root
         self._part = part
@@ -289,6 +295,7 @@ class BuilderProcess:
     def _apply(self, batch: ReputBatch) -> bool:
         assert self._builder is not None
         taken = self._builder.apply(batch.columns, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
+        self.lag.note(batch.next_offset, batch.log_end_offset)
         self._log_is_damaged = False
         self._serve(not self._failure_count and not self.progress.catching_up)
         return taken

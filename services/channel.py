@@ -1,9 +1,13 @@
 """Client channels between our processes: one set of options for all.
 
-An address is `HOST:PORT` or `unix:/path`. A channel connects when it is first used and reconnects by itself.
+An address is `HOST:PORT` or `unix:/path`. A channel connects when it is first used and reconnects by itself. Over TLS the
+server must have the name that was dialled, and is shown our certificate; a unix socket is guarded by its owner and has none.
 """
 
 import grpc
+
+from services import tracing
+from services.tls import PemFiles, TlsIdentity
 
 # The largest answer between our services: a page of bodies (4 MiB) with the properties of 1,000 messages.
 RECEIVE_BYTES_MAX = 16 * 1024 * 1024
@@ -23,6 +27,8 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A name is asked for again as soon as its address is refused: a pod comes back under another one.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     # services/retry.py is the one retry policy.
     ("grpc.enable_retries", 0),
     # Our services are never behind the proxy that the environment names for the web.
@@ -31,6 +37,20 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def open_channel(address: str) -> grpc.Channel:
-    """A channel to an address; never blocks and never fails: calls on it do."""
-    return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+def open_channel(address: str, tls: TlsIdentity | None = None) -> grpc.Channel:
+    """A channel to an address; never blocks and never fails: calls on it do.
+
+    Args:
+        address: see above.
+        tls: our certificate and whose we take; None: no TLS.
+    """
+    if tls is None or address.startswith("unix:"):
+        return tracing.traced_channel(grpc.insecure_channel(address, options=CHANNEL_OPTIONS))
+    from services.reloading_channel import ReloadingChannel
+
+    def make(pem: PemFiles) -> grpc.Channel:
+        return grpc.secure_channel(
+            address, grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate), options=CHANNEL_OPTIONS
+        )
+
+    return tracing.traced_channel(ReloadingChannel(tls, make))

@@ -15,15 +15,19 @@ answered yet. Tails never end by themselves: they are ended.
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import grpc
 import structlog
 
-from services import append_pump, status
+from services import append_pump, status, tracing
 from services.append_pump import StreamPump
+from services.call_guard import CallGuard
 from services.lanes import Lane, Lanes
+from services.meters import COARSE_SECONDS_BOUNDS, Meters
 from services.open_work import OpenWork, Unanswered
 from services.stall_watch import REQUEST_SECONDS_MAX, Wait
 from services.unary_call import AnsweredLater, Arrived, ThreadedCall
@@ -36,6 +40,8 @@ HEALTH_PREFIX = "/grpc.health."
 TAIL_METHODS = frozenset({"/reput.commitlog.v1.CommitLogService/Reput"})
 # Two-way streams that live as long as their client, mostly idle, and not every request has an answer.
 SESSION_METHODS = frozenset({f"{ROCKETMQ_PREFIX}MessagingService/Telemetry"})
+# By number; a number that nobody has is UNKNOWN.
+CODE_NAMES = defaultdict(lambda: "UNKNOWN", {code.value[0]: code.name for code in grpc.StatusCode})
 
 _log = structlog.get_logger("reput.rpc")
 _stdlib_log = logging.getLogger("reput.rpc")
@@ -47,12 +53,22 @@ class StatusInterceptor(grpc.ServerInterceptor):
     Args:
         work: where open work is counted.
         lanes: where calls run.
+
+    Attributes:
+        guard: decides who may call what; None: everybody everything. To be set before the first call.
+        meters: where calls are counted and timed.
     """
 
-    def __init__(self, work: OpenWork, lanes: Lanes) -> None:
+    def __init__(self, work: OpenWork, lanes: Lanes, meters: Meters | None = None) -> None:
         self._work = work
         self._lanes = lanes
+        meters = meters or Meters()
+        self._seconds = meters.histogram(
+            "rpc_seconds", "Time of a call with one answer.", ("method",), COARSE_SECONDS_BOUNDS
+        )
+        self._ended = meters.counter("rpc_ended", "Calls that have ended, by how.", ("method", "code"))
         self._wrapped: dict[str, tuple[Lane, Any, Any]] = {}
+        self.guard: CallGuard | None = None
 
     def intercept_service(
         self,
@@ -66,6 +82,8 @@ class StatusInterceptor(grpc.ServerInterceptor):
             handler: Any = continuation(handler_call_details)
             if handler is None:
                 return None
+            if self.guard is not None:
+                handler = self.guard.guard(method, handler)
             lane = self._lane_of(method, handler)
             known = self._wrapped[method] = lane, self._wrap(method, handler, lane), self._refuse(lane)
         lane, wrapped, refusal = known
@@ -111,10 +129,12 @@ class StatusInterceptor(grpc.ServerInterceptor):
             if request is None:
                 call.fail(status.to_status(_no_request(method)))
                 return
+            end_span = tracing.begin_call(method, call)
 
             def ended() -> None:
                 self._work.add(-1)
-                _log_call(method, started)
+                self._note_end(method, started, CODE_NAMES[call.status_code])
+                end_span()
                 leave()
 
             self._work.add(1)
@@ -150,12 +170,13 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 request = self._only_request(requests, context, method, handler, lane)
                 open_work = 1
                 self._work.add(open_work)
-                return handler.unary_unary(request, context)
+                with tracing.call(method, context):
+                    return handler.unary_unary(request, context)
             except Exception as error:
                 end_with(error, context, method)
             finally:
                 self._work.add(-open_work)
-                _log_call(method, started)
+                self._note_end(method, started, _code_of(context))
 
         return handle
 
@@ -182,7 +203,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
             finally:
                 self._lanes.watch.remove(wait)
                 self._work.add(-open_work)
-                _log_call(method, started)
+                self._note_end(method, started, _code_of(context), is_timed=False)
 
         return handle
 
@@ -216,9 +237,18 @@ class StatusInterceptor(grpc.ServerInterceptor):
             finally:
                 self._lanes.watch.remove(wait)
                 unanswered.close()
-                _log_call(method, started)
+                self._note_end(method, started, _code_of(context), is_timed=False)
 
         return handle
+
+    def _note_end(self, method: str, started: float, code: str, *, is_timed: bool = True) -> None:
+        """Streams are counted and not timed: how long one lasts is its caller's affair."""
+        if method.startswith(OWN_PREFIXES):
+            name = short_name(method)
+            if is_timed:
+                self._seconds.of(name).observe(time.perf_counter() - started)
+            self._ended.of(name, code).add()
+        _log_call(method, started)
 
     def _watch_of_health(self, method: str, handler: Any, lane: Lane) -> grpc.RpcMethodHandler:
         """Health's Watch holds no thread once its request is there."""
@@ -281,6 +311,22 @@ def _stream_stream(
         behaviour, request_deserializer, response_serializer
     )
     return handler
+
+
+@lru_cache(maxsize=256)
+def short_name(method: str) -> str:
+    """A method as labels and spans call it: `GatewayService/GetStatus`, or `v2.Admin/...` for RocketMQ's."""
+    service, _, name = method.strip("/").rpartition("/")
+    prefix = "v2." if method.startswith(ROCKETMQ_PREFIX) else ""
+    return f"{prefix}{service.rpartition('.')[2]}/{name}"
+
+
+def _code_of(context: grpc.ServicerContext) -> str:
+    """The status that the call has now, by its name; none yet, and a plain answer, are OK."""
+    code = context.code()
+    if code is None:
+        return "OK" if context.is_active() else "CANCELLED"  # by its caller or its deadline
+    return code.name if isinstance(code, grpc.StatusCode) else CODE_NAMES[int(code)]
 
 
 def _as_it_is(answer: bytes) -> bytes:

@@ -14,6 +14,9 @@ from typing import Any
 
 import structlog
 
+# The user who runs the service, as for its gRPC socket (services/server.py).
+SOCKET_MODE = 0o600
+
 _log = structlog.get_logger("reput.rpc")
 
 
@@ -59,6 +62,7 @@ class LocalDoor(ABC):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             listener.bind(self._path)
+            os.chmod(self._path, SOCKET_MODE)
             listener.listen(self._connection_count_max)
         except OSError:
             listener.close()

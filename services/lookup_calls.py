@@ -16,6 +16,9 @@ Rules:
     request     [u32 size of what follows][u8 Lookup][proto]
     answer      [u32 size of what follows][u8 ANSWER or STATUS][proto]      big-endian
 
+A request of a call that is traced has TRACED added to its Lookup, and before its proto the 55 characters of a W3C
+`traceparent`. Only services that were told to trace send that; all understand it.
+
 OPEN_LOG_FILE is the one that is no method: it takes a GetMessageRequest and answers with a GetStatusResponse (first offset,
 end offset, file size and broker name) and, beside it, a descriptor of the file that holds the offset, for reading.
 """
@@ -39,6 +42,8 @@ ANSWER_BYTES_MAX = 16 * 1024 * 1024
 # What one read takes: nearly every request and answer whole.
 READ_BYTES = 64 * 1024
 SOCKET_SUFFIX = ".lookups"
+TRACED = 0x80
+TRACEPARENT_BYTES = 55
 
 
 class Lookup(IntEnum):
@@ -49,6 +54,28 @@ class Lookup(IntEnum):
     GET_QUEUE_UNITS = 3
     SEARCH_KEY = 4
     OPEN_LOG_FILE = 5
+
+
+# What they are called over gRPC, for spans.
+METHOD_BY_LOOKUP = {
+    Lookup.GET_MESSAGE: "/reput.commitlog.v1.CommitLogService/GetMessage",
+    Lookup.BATCH_GET_MESSAGES: "/reput.commitlog.v1.CommitLogService/BatchGetMessages",
+    Lookup.GET_QUEUE_UNITS: "/reput.consumequeue.v1.ConsumeQueueService/GetQueueUnits",
+    Lookup.SEARCH_KEY: "/reput.index.v1.IndexService/SearchKey",
+    Lookup.OPEN_LOG_FILE: "/reput.commitlog.v1.CommitLogService/OpenLogFile",
+}
+
+
+def with_traceparent(lookup: int, payload: bytes, traceparent: str) -> tuple[int, bytes]:
+    """A request's kind and payload, with the caller's span when it has one."""
+    return (lookup | TRACED, traceparent.encode("ascii") + payload) if traceparent else (lookup, payload)
+
+
+def without_traceparent(kind: int, payload: bytes) -> tuple[int, bytes, str]:
+    """A request's Lookup, its proto, and its caller's `traceparent`, empty when there is none."""
+    if not kind & TRACED:
+        return kind, payload, ""
+    return kind & ~TRACED, payload[TRACEPARENT_BYTES:], payload[:TRACEPARENT_BYTES].decode("ascii", "replace")
 
 
 @dataclass(frozen=True, slots=True)

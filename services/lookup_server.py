@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from services import lookup_calls as wire
+from services import tracing
 from services.local_door import LocalDoor
 from services.lookup_calls import FileAnswer, Lookup
 from services.status import to_status
@@ -76,12 +77,14 @@ class LookupServer(LocalDoor):
             _log.error("lookups.failed", exc_info=error)
 
     def _answer(self, kind: int, payload: bytes) -> tuple[int, bytes, int | None]:
+        kind, payload, traceparent = wire.without_traceparent(kind, payload)
         handler = self._handlers.get(kind)
         if handler is None:
             return wire.STATUS, to_status(StoreError(f"there is no lookup {kind} here")).SerializeToString(), None
         request_class, method = handler
         try:
-            answer = method(request_class.FromString(payload), None)
+            with tracing.local_call(wire.METHOD_BY_LOOKUP[Lookup(kind)], traceparent):
+                answer = method(request_class.FromString(payload), None)
         except StoreError as error:
             return wire.STATUS, to_status(error).SerializeToString(), None
         if isinstance(answer, FileAnswer):

@@ -1,26 +1,33 @@
 """Metrics for Prometheus: off unless `metrics_address` is set; then a page of plain text at `http://ADDRESS/metrics`.
 
 Theory of operation: nothing is counted twice. When the page is asked for, the service is asked for its own status, as
-`GetStatus` tells it to everybody, and the server for its lanes; the numbers on the page are the ones of that moment.
+`GetStatus` tells it to everybody (services/status_metrics.py), the server for its lanes, and the meters for what has been
+counted and timed as it happened (services/meters.py); the numbers on the page are the ones of that moment. docs/metrics.md
+lists them.
 
 - Names are `reput_<component>_<what>_<unit>`; `reput_builder_...` for what both builders have, with label `builder`.
+- There are at most some hundred series, however many topics there are: labels are words of ours.
 - A status that fails leaves its numbers out and counts in `reput_status_failures`: a page that says 0 would lie.
 - The page has no authentication: it belongs on loopback or on a network of its own, and holds no names of topics or keys.
 """
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from services.lanes import Lanes
+from services.meters import Counter, HistogramFamily, Meters
+from services.status_metrics import builder_metrics, commitlog_metrics
 from store.errors import InvalidSettingError
 
 _log = structlog.get_logger("reput.metrics")
@@ -83,53 +90,49 @@ class StatusCollector(Collector):
         return []
 
 
-def commitlog_metrics(status: commitlog_pb.GetStatusResponse) -> Iterator[Metric]:
-    """What a commitlog's status says in numbers."""
-    yield _gauge("commitlog_ready", "1 once the log is recovered.", not status.HasField("recovery"))
-    yield _gauge(
-        "commitlog_fenced", "1 after a failed flush: no append is taken until a restart.", status.state == "fenced"
-    )
-    yield _gauge("commitlog_problem", "1 while the status has a problem to tell.", bool(status.problem))
-    if status.HasField("recovery"):
-        recovery = status.recovery
-        yield _gauge("commitlog_recovery_begin_offset_bytes", "Where the recovery began.", recovery.begin_offset)
-        yield _gauge("commitlog_recovery_next_offset_bytes", "Everything before it is checked.", recovery.next_offset)
-        yield _gauge("commitlog_recovery_end_offset_bytes", "Where the log's files end.", recovery.end_offset)
-    else:
-        yield _gauge("commitlog_first_offset_bytes", "The log's first byte.", status.log_first_offset)
-        yield _gauge("commitlog_end_offset_bytes", "The byte behind the last record written.", status.log_end_offset)
-        yield _gauge(
-            "commitlog_flushed_offset_bytes", "Everything before it is on the disk.", status.log_flushed_offset
-        )
-        yield _gauge("commitlog_files", "Log files.", status.file_count)
-    if status.HasField("disk"):
-        yield _gauge("disk_total_bytes", "Size of the disk under the log.", status.disk.total_bytes)
-        yield _gauge("disk_free_bytes", "What may still be written to it.", status.disk.free_bytes)
-        yield _gauge("disk_full", "1 while writes are refused for lack of space.", status.disk.level == "full")
-    reported = GaugeMetricFamily(
-        "reput_commitlog_builder_next_offset_bytes", "What a builder has reported as applied.", labels=["builder"]
-    )
-    for builder, next_offset in sorted(status.builder_next_offsets.items()):
-        reported.add_metric([builder], next_offset)
-    yield reported
+class MeterCollector(Collector):
+    """What the service has counted and timed itself.
 
+    Args:
+        meters: its own.
+    """
 
-def builder_metrics(builder: str) -> Callable[[Any], Iterator[Metric]]:
-    """What a builder's status says in numbers."""
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+        self._failures = Counter()
 
-    def to_metrics(status: queue_pb.GetStatusResponse | index_pb.GetStatusResponse) -> Iterator[Metric]:
-        lag_bytes = max(0, status.log_end_offset - status.next_offset)
-        for name, text, value in (
-            ("next_offset_bytes", "The log before it is built.", status.next_offset),
-            ("lag_bytes", "Flushed log that is not built yet.", lag_bytes),
-            ("failures", "Failures since the last success.", status.failure_count),
-            ("catching_up", "1 while answers may lack what is stored.", int(status.catching_up)),
-        ):
-            metric = GaugeMetricFamily(f"reput_builder_{name}", text, labels=["builder"])
-            metric.add_metric([builder], value)
+    def collect(self) -> Iterator[Metric]:
+        """Samples of this moment."""
+        for family in self._meters.histograms:
+            yield _histogram_metric(family)
+        for counters in self._meters.counters:
+            counted = CounterMetricFamily(f"reput_{counters.name}", counters.text, labels=counters.label_names)
+            for labels, counter in counters.items():
+                counted.add_metric(labels, counter.read())
+            yield counted
+        for gauge in self._meters.gauges:
+            kind = CounterMetricFamily if gauge.is_total else GaugeMetricFamily
+            metric = kind(gauge.name, gauge.text, labels=gauge.label_names)
+            try:
+                for labels, value in sorted(gauge.read().items()):
+                    metric.add_metric(labels, value)
+            except Exception as error:  # as a status that fails: left out, and counted
+                _log.warning("metrics.gauge_failed", gauge=gauge.name, error=str(error))
+                self._failures.add()
+                continue
             yield metric
+        yield CounterMetricFamily(
+            "reput_gauge_failures", "Times that a number of this page could not be read.", self._failures.read()
+        )
 
-    return to_metrics
+
+def _histogram_metric(family: HistogramFamily) -> HistogramMetricFamily:
+    metric = HistogramMetricFamily(f"reput_{family.name}", family.text, labels=family.label_names)
+    bounds = [*map(floatToGoString, family.bounds), "+Inf"]
+    for labels, histogram in family.items():
+        counts, total = histogram.read()
+        metric.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+    return metric
 
 
 # By full service name: who is asked with what, and what the answer says. The gateway's status would ask all the others.
@@ -145,11 +148,14 @@ class Metrics:
 
     Args:
         lanes: the server's.
+        meters: the server's.
     """
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: Lanes, meters: Meters | None = None) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(LaneCollector(lanes))
+        if meters is not None:
+            self.registry.register(MeterCollector(meters))
         self._http: Any = None
 
     def add_service(self, service_name: str, servicer: Any) -> None:
@@ -185,7 +191,3 @@ class Metrics:
             self._http.shutdown()
             self._http.server_close()
             self._http = None
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"reput_{name}", text, float(value))

@@ -44,6 +44,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -51,12 +52,17 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from services import parent_watch
+from services import parent_watch, tracing
+from services.call_guard import CallGuard
+from services.identity import IdentityGuard
+from services.identity_names import parse_identities
 from services.interceptors import OpenWork, StatusInterceptor
 from services.lanes import Lanes
+from services.meters import Meters
 from services.reflection import add_reflection
 from services.settings import Origins, ServiceSettings, load_from_process, print_and_exit
-from services.telemetry import configure_logging
+from services.telemetry import EVENTS, configure_logging
+from services.tls import TlsIdentity, server_credentials
 from store.errors import InvalidSettingError, StoreError
 from store.kernels import loading
 
@@ -75,6 +81,13 @@ WINDOW_BYTES = 128 * 1024
 # A forgotten connection costs a descriptor and some memory; whoever comes back connects anew without noticing.
 CONNECTION_IDLE_MILLIS = 15 * 60_000
 GRACE_SECONDS = 5.0
+# Whoever may open a service's socket may do everything: that is the user who runs it.
+SOCKET_MODE = 0o600
+# A name that health answers SERVING for as long as the process answers at all: a liveness probe must not end what recovers.
+LIVENESS_NAME = "liveness"
+# Probes, of which there are two or three a minute; more are refused.
+HEALTH_THREAD_COUNT = 2
+HEALTH_CALL_COUNT_MAX = 64
 # The last answers of finished handlers still have to be written.
 LAST_ANSWERS_SECONDS = 0.25
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}  # noqa: S104  # to be replaced, not bound
@@ -116,7 +129,10 @@ class ServiceServer:
         stopping: set when the end begins; tails and background loops watch it.
         lanes: the threads, by kind of call.
         address: the bound address, after `start`: `HOST:PORT` or `unix:/path`.
+        meters: what is counted and timed; shown on the page for Prometheus.
         metrics_address: where the page for Prometheus is, after `start`; empty when there is none.
+        health_address: where health is told without TLS, after `start`; empty when nowhere.
+        tls: the certificate of this process, for those that it calls; None: no TLS.
     """
 
     def __init__(self, name: str, settings: ServiceSettings) -> None:
@@ -127,6 +143,10 @@ class ServiceServer:
         self.work = OpenWork()
         self.lanes = Lanes(settings.worker_count)
         self.metrics_address = ""
+        self.health_address = ""
+        self.tls = TlsIdentity(settings.tls_files) if settings.tls_files is not None else None
+        self.meters = Meters()
+        self.meters.counters += [EVENTS, tracing.SPANS]
         self._servicers: list[tuple[str, object]] = []
         self.stopping = self.work.stopping
         self._exit_code = 0
@@ -140,16 +160,19 @@ class ServiceServer:
         self._service_names: list[str] = []
         self._lock = threading.Lock()
         self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._interceptor = StatusInterceptor(self.work, self.lanes, self.meters)
         self._server = grpc.server(
             self.lanes.health,  # every handler names its own lane: services/interceptors.py
-            interceptors=[StatusInterceptor(self.work, self.lanes)],
+            interceptors=[self._interceptor],
             options=(
                 *SERVER_OPTIONS,
+                *_age_options(settings.connection_age_seconds),
                 ("grpc.max_concurrent_streams", settings.worker_count * CONNECTION_CALL_COUNT_FACTOR),
             ),
         )
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         self._health.set(health.OVERALL_HEALTH, health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._health.set(LIVENESS_NAME, health_pb2.HealthCheckResponse.SERVING)
 
     def add(self, service_name: str, add_to_server: Callable[[Any, grpc.Server], None], servicer: object) -> None:
         """Serve a servicer: its full service name, the generated `add_...Servicer_to_server`, and itself."""
@@ -167,6 +190,8 @@ class ServiceServer:
         self.address = self._bind(self._settings.address)
         self._server.start()
         self.lanes.start()
+        if self._settings.health_address:
+            self.health_address = self._serve_health(self._settings.health_address)
         if self._settings.metrics_address:
             self.metrics_address = self._serve_metrics(self._settings.metrics_address)
         if self._settings.address_file is not None:
@@ -175,6 +200,15 @@ class ServiceServer:
             self._make_ready_file()
         self._log.info("server.listening", address=self.address)
         return self.address
+
+    def guard_calls(self, guard: CallGuard) -> None:
+        """Have this decide who may call what; before `start`."""
+        self._interceptor.guard = guard
+
+    @property
+    def call_guard(self) -> CallGuard:
+        """What decides it."""
+        return self._interceptor.guard
 
     def note_ready(self) -> None:
         """What this serves from is open, or could not be opened: make `ready_file`, once the port is open too."""
@@ -279,23 +313,49 @@ class ServiceServer:
         self._health.set(service_name, health_pb2.HealthCheckResponse.NOT_SERVING)
 
     def _bind(self, address: str) -> str:
+        is_socket = address.startswith("unix:")
+        files = None if is_socket else self._settings.server_tls_files
+        if self._settings.checks_identities:
+            self.guard_calls(IdentityGuard(parse_identities(self._settings.allowed_identities)))
         try:
-            port = self._server.add_insecure_port(address)
+            if files is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                identity = self.tls if self.tls is not None and files == self.tls.files else TlsIdentity(files)
+                port = self._server.add_secure_port(address, server_credentials(identity))
         except RuntimeError as error:
-            raise InvalidSettingError(
-                f"{self.name} cannot listen at {address}: the address is taken or not of this machine",
-                name="address",
-                source=address,
-            ) from error
-        if address.startswith("unix:"):
+            raise self._cannot_listen("address", address) from error
+        if is_socket:
+            os.chmod(address.removeprefix("unix:"), SOCKET_MODE)
             return address
-        host = address.rpartition(":")[0]
-        return f"{WILDCARD_HOSTS.get(host, host)}:{port}"
+        return _reachable(address, port)
+
+    def _serve_health(self, address: str) -> str:
+        server = grpc.server(
+            futures.ThreadPoolExecutor(HEALTH_THREAD_COUNT, thread_name_prefix="health"),
+            options=SERVER_OPTIONS,
+            maximum_concurrent_rpcs=HEALTH_CALL_COUNT_MAX,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise self._cannot_listen("health_address", address) from error
+        server.start()
+        self.on_stop(lambda: server.stop(None))
+        return _reachable(address, port)
+
+    def _cannot_listen(self, name: str, address: str) -> InvalidSettingError:
+        return InvalidSettingError(
+            f"{self.name} cannot listen at {address}: the address is taken or not of this machine",
+            name=name,
+            source=address,
+        )
 
     def _serve_metrics(self, address: str) -> str:
         from services.metrics import Metrics  # 20 ms that only those pay who ask for it
 
-        metrics = Metrics(self.lanes)
+        metrics = Metrics(self.lanes, self.meters)
         for service_name, servicer in self._servicers:
             metrics.add_service(service_name, servicer)
         bound = metrics.serve(address)
@@ -331,6 +391,7 @@ def main(
         settings, origins = load_from_process(component, model, argv)
         configure_logging(component, settings.log_level)
         loading.switch(settings.kernels)
+        tracing.switch_on(component, settings.otlp_endpoint)
     except InvalidSettingError as error:
         print_and_exit(error)
     if settings.parent_pid is not None:
@@ -339,14 +400,26 @@ def main(
         structlog.get_logger(f"reput.{component}").warning(
             "settings.ignored", source=origins.ignored_source, names=list(origins.ignored_names)
         )
-    server = ServiceServer(component, settings)
-    server.stop_on_signals()
     try:
+        server = ServiceServer(component, settings)
+        server.stop_on_signals()
+        server.on_stop(tracing.switch_off)
         serve(server, settings, origins)
         server.start()
     except InvalidSettingError as error:
         print_and_exit(error)
     server.run()
+
+
+def _age_options(seconds: int) -> tuple[tuple[str, int], ...]:
+    """What has callers connect anew; no grace is set, so that a stream under way stays as long as it likes."""
+    return (("grpc.max_connection_age_ms", seconds * 1000),) if seconds else ()
+
+
+def _reachable(address: str, port: int) -> str:
+    """Where this machine finds what listens at an address."""
+    host = address.rpartition(":")[0]
+    return f"{WILDCARD_HOSTS.get(host, host)}:{port}"
 
 
 def write_atomically(path: Path, text: str) -> None:

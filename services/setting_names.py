@@ -18,6 +18,9 @@ import re
 COMPONENTS = ("commitlog", "consumequeue", "index", "gateway")
 SHARED = ""
 PREFIX = "REPUT_"
+IDENTITIES_DEFAULT = (
+    "gateway=spiffe://reput/gateway;consumequeue=spiffe://reput/consumequeue;index=spiffe://reput/index"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,12 +66,36 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(SHARED, "address_file", "", "", "File that gets the bound address once the service listens."),
     Setting(SHARED, "kernels", "auto", "auto|eager|off", "Compiled codecs: with the first load, at once, or never."),
     Setting(SHARED, "ready_file", "", "", "File that is made once the service has opened what it serves from."),
+    Setting(
+        SHARED,
+        "otlp_endpoint",
+        "",
+        "http://host:port",
+        "Where traces go, by OTLP/gRPC; empty: as OTEL_... variables say.",
+    ),
+    Setting(
+        SHARED,
+        "connection_age_seconds",
+        "0",
+        "seconds",
+        "Callers connect anew so often, to see new addresses; 0: never.",
+    ),
     Setting(SHARED, "parent_pid", "", "pid", "Process with which this one ends at once."),
     Setting(SHARED, "commitlog_target", "127.0.0.1:8082", "host:port|unix:/path", "Where the commitlog service is."),
     Setting(
         SHARED, "consumequeue_target", "127.0.0.1:8083", "host:port|unix:/path", "Where the consumequeue service is."
     ),
     Setting(SHARED, "index_target", "127.0.0.1:8084", "host:port|unix:/path", "Where the index service is."),
+    Setting(SHARED, "tls_certificate", "", "", "PEM chain that this process shows; empty: no TLS (docs/security.md)."),
+    Setting(SHARED, "tls_key", "", "", "PEM file of its private key."),
+    Setting(SHARED, "tls_ca", "", "", "PEM file of the authority that signs the certificates of all services."),
+    Setting(
+        SHARED,
+        "allowed_identities",
+        IDENTITIES_DEFAULT,
+        "role=identity,...;...",
+        "Which names in certificates are which service.",
+    ),
     Setting(
         "commitlog",
         "address",
@@ -77,6 +104,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Where the service listens; port 0: a free one.",
     ),
     Setting("commitlog", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: nowhere."),
+    Setting("commitlog", "health_address", "", "host:port", "Where health is told without TLS; empty: nowhere."),
     Setting(
         "commitlog", "file_size_bytes", "1073741824", "bytes", "Size of a log file; an existing log decides itself."
     ),
@@ -129,6 +157,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Where the service listens; port 0: a free one.",
     ),
     Setting("consumequeue", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: nowhere."),
+    Setting("consumequeue", "health_address", "", "host:port", "Where health is told without TLS; empty: nowhere."),
     Setting(
         "consumequeue",
         "file_size_bytes",
@@ -140,6 +169,7 @@ SETTINGS: tuple[Setting, ...] = (
         "index", "address", "127.0.0.1:8084", "host:port|unix:/path", "Where the service listens; port 0: a free one."
     ),
     Setting("index", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: nowhere."),
+    Setting("index", "health_address", "", "host:port", "Where health is told without TLS; empty: nowhere."),
     Setting(
         "index", "hash_slot_count", "5000000", "slots", "Hash slots of an index file; existing files decide themselves."
     ),
@@ -151,8 +181,18 @@ SETTINGS: tuple[Setting, ...] = (
         "gateway", "address", "127.0.0.1:8081", "host:port|unix:/path", "Where the service listens; port 0: a free one."
     ),
     Setting("gateway", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: nowhere."),
+    Setting("gateway", "health_address", "", "host:port", "Where health is told without TLS; empty: nowhere."),
     Setting(
         "gateway", "shards", "", "name=commitlog,consumequeue,index;...", "The shards; empty: the one of the targets."
+    ),
+    Setting("gateway", "shards_file", "", "", "File of shards, one a line as in shards; read again when it changes."),
+    Setting(
+        "gateway", "shard_template", "", "name-{i}=commitlog,consumequeue,index", "Shards by ordinal {i}, from 0 on."
+    ),
+    Setting("gateway", "shard_count", "1", "shards", "Ordinals of the template that surely exist."),
+    Setting("gateway", "shard_count_max", "1000", "shards", "Ordinals below this join once their commitlog answers."),
+    Setting(
+        "gateway", "shards_poll_seconds", "5.0", "seconds", "How often the file, or the next ordinals, are looked at."
     ),
     Setting(
         "gateway",
@@ -163,11 +203,38 @@ SETTINGS: tuple[Setting, ...] = (
         secret=True,
     ),
     Setting("gateway", "archive", "", "", "Archive of the shards, a directory; empty: none. Needs pyarrow."),
+    Setting("gateway", "console", "on", "on|off", "Whether there is a console (docs/console.md)."),
+    Setting("gateway", "console_address", "127.0.0.1:8080", "host:port", "Where the console is; port 0: a free one."),
+    Setting("gateway", "console_address_file", "", "", "File that gets the console's bound address."),
+    Setting(
+        "gateway", "console_host_names", "", "name,...|*", "Names that browsers may know it by; IPs, localhost: always."
+    ),
+    Setting("gateway", "console_reports", "", "", "Directory of the pipeline's reports that it shows; empty: none."),
+    Setting(
+        "gateway", "public_tls", "true", "true|false", "Whether clients come over TLS where there is a certificate."
+    ),
+    Setting("gateway", "public_tls_certificate", "", "", "PEM chain that clients are shown; empty: tls_certificate."),
+    Setting("gateway", "public_tls_key", "", "", "PEM file of its private key."),
+    Setting("gateway", "client_ca", "", "", "PEM file: clients must show a certificate signed by it; empty: none."),
+    Setting("gateway", "auth", "off", "on|off", "Whether clients must sign in; on: what is not allowed is denied."),
+    Setting("gateway", "access_file", "", "", "TOML file: who may do what (docs/security.md)."),
+    Setting("gateway", "jwt_keys_file", "", "", "JWKS file: whose JWTs are taken; empty: nobody's."),
+    Setting("gateway", "jwt_issuer", "", "", "The `iss` that a JWT must have."),
+    Setting("gateway", "jwt_audience", "", "", "The `aud` that a JWT must have."),
 )
 BY_ENVIRONMENT_NAME = {setting.environment_name: setting for setting in SETTINGS}
 
 # Variables of the `reput` command, which no service reads and none refuses.
-COMMAND_ENVIRONMENT_NAMES = frozenset({"REPUT_ADDRESS"})
+COMMAND_ENVIRONMENT_NAMES = frozenset(
+    {
+        "REPUT_ADDRESS",
+        "REPUT_API_KEY",
+        "REPUT_TOKEN_FILE",
+        "REPUT_CLIENT_CA",
+        "REPUT_CLIENT_CERTIFICATE",
+        "REPUT_CLIENT_KEY",
+    }
+)
 
 # What Kubernetes puts into every container for a Service called reput or reput-something.
 _KUBERNETES_NAME = re.compile(r"REPUT_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_\w+)")

@@ -16,12 +16,14 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, Self, TypeVar
 
 import pydantic
 
-from services.setting_names import SETTINGS, SHARED
+from services.identity_names import parse_identities
+from services.setting_names import IDENTITIES_DEFAULT, SETTINGS, SHARED
 from services.setting_sources import DEFAULT, ConfigRow, config_rows, gather
+from services.tls_files import TlsFiles
 from store.errors import InvalidSettingError
 
 __all__ = [
@@ -30,12 +32,16 @@ __all__ = [
     "Origins",
     "ServiceSettings",
     "StoreSettings",
+    "TlsFiles",
     "config_rows",
     "load_from_process",
     "load_settings",
     "parse_flags",
     "print_and_exit",
 ]
+
+
+SECRET_NAMES = frozenset(setting.name for setting in SETTINGS if setting.secret)
 
 
 class ServiceSettings(pydantic.BaseModel):
@@ -48,8 +54,16 @@ class ServiceSettings(pydantic.BaseModel):
         parent_pid: the process with which this one ends at once.
         log_level: least level of log lines.
         worker_count: calls, and as many append streams, worked on at the same time.
+        connection_age_seconds: callers connect anew so often, calls under way go on; 0 = never. Behind a name of several
+            addresses, a caller sees new ones only when it connects.
         kernels: whether the compiled codecs are loaded with the first load, at once, or never (store/kernels/loading.py).
         metrics_address: `HOST:PORT` of the page for Prometheus; empty = none.
+        otlp_endpoint: `http://HOST:PORT` of the collector that traces go to; empty = what `OTEL_EXPORTER_OTLP_ENDPOINT` says.
+        tls_certificate: PEM chain that this process shows, to its callers and to those it calls; None = no TLS.
+        tls_key: its private key.
+        tls_ca: the authority that signs the certificates of all services.
+        allowed_identities: which names in certificates are which service (services/identity.py).
+        health_address: `HOST:PORT` where health, and nothing else, is told without TLS; empty = nowhere.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -62,6 +76,43 @@ class ServiceSettings(pydantic.BaseModel):
     worker_count: int = pydantic.Field(64, ge=4, le=1024)
     kernels: Literal["auto", "eager", "off"] = "auto"
     metrics_address: str = ""
+    otlp_endpoint: str = ""
+    connection_age_seconds: int = pydantic.Field(0, ge=0)
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_ca: Path | None = None
+    allowed_identities: str = IDENTITIES_DEFAULT
+    health_address: str = ""
+
+    @pydantic.field_validator("allowed_identities")
+    @classmethod
+    def _are_identities(cls, value: str) -> str:
+        parse_identities(value)
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        given = [path is not None for path in (self.tls_certificate, self.tls_key, self.tls_ca)]
+        if any(given) and not all(given):
+            raise ValueError("tls_certificate, tls_key and tls_ca are set together or not at all")
+        return self
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """What this process shows to other services, and whose certificates it takes."""
+        if self.tls_certificate is None or self.tls_key is None:
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_key, self.tls_ca)
+
+    @property
+    def server_tls_files(self) -> TlsFiles | None:
+        """What callers are shown; with a `ca`, they must show a certificate of it."""
+        return self.tls_files
+
+    @property
+    def checks_identities(self) -> bool:
+        """Whether `allowed_identities` says who may call what."""
+        return self.tls_files is not None and not self.address.startswith("unix:")
 
 
 class StoreSettings(ServiceSettings):
@@ -163,7 +214,8 @@ def _invalid_value(
     problems = []
     for problem in invalid.errors():
         field = str(problem["loc"][0]) if problem["loc"] else component
-        problems.append(f"{field} = {values.get(field)!r} ({origins.get(field, DEFAULT)}): {problem['msg']}")
+        shown = "***" if field in SECRET_NAMES else repr(values.get(field))
+        problems.append(f"{field} = {shown} ({origins.get(field, DEFAULT)}): {problem['msg']}")
     first = str(invalid.errors()[0]["loc"][0]) if invalid.errors()[0]["loc"] else component
     return InvalidSettingError(
         f"settings of {component}: {'; '.join(problems)}", name=first, source=origins.get(first, DEFAULT)

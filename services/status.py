@@ -32,6 +32,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.InvalidArgumentError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidMessageIdError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidPageTokenError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.InvalidFreshnessTokenError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.InvalidSettingError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.RecordNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.TopicNotFoundError: grpc.StatusCode.NOT_FOUND,
@@ -48,6 +49,8 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.UnsupportedStoreError: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ServiceUnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.ResourceBusyError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDeniedError: grpc.StatusCode.PERMISSION_DENIED,
     errors.DeadlineExceededError: grpc.StatusCode.DEADLINE_EXCEEDED,
     errors.StoreError: grpc.StatusCode.INTERNAL,
 }
@@ -63,6 +66,8 @@ ERROR_BY_CODE: dict[grpc.StatusCode, type[errors.StoreError]] = {
     grpc.StatusCode.CANCELLED: errors.ServiceUnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceBusyError,
+    grpc.StatusCode.UNAUTHENTICATED: errors.UnauthenticatedError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgumentError,
 }
 _CODE_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}

@@ -5,13 +5,21 @@ Event names are `component.noun.verb`; everything else is a field. Domain files 
 """
 
 import logging
+import re
 import sys
 
 import structlog
 
+from services import tracing
+from services.meters import OTHER, CounterFamily
 from store.errors import InvalidSettingError
 
 LEVELS = ("debug", "info", "warning", "error")
+# What is worth counting; a service says little else once it serves.
+COUNTED_LEVELS = frozenset({"warning", "error", "critical"})
+# Warnings and errors of this process by level and event, for its page of metrics; a library's own text is no event's name.
+EVENTS = CounterFamily("log_events", "Warnings and errors logged, by event.", ("level", "event"))
+_EVENT_NAME = re.compile(r"[a-z_]+(\.[a-z_]+)+")
 
 
 def configure_logging(component: str, level: str = "info") -> None:
@@ -31,6 +39,13 @@ def configure_logging(component: str, level: str = "info") -> None:
 
     def add_service(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
         event.setdefault("service", component)
+        ids = tracing.current_ids()
+        if ids is not None:
+            event["trace_id"], event["span_id"] = ids
+        level = event.get("level", "")
+        if level in COUNTED_LEVELS:
+            name = str(event.get("event", ""))
+            EVENTS.of(level, name if _EVENT_NAME.fullmatch(name) else OTHER).add()
         return event
 
     shared: list[structlog.typing.Processor] = [
@@ -65,3 +80,9 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger; `name` is `reput.<component>`."""
     logger: structlog.stdlib.BoundLogger = structlog.get_logger(name)
     return logger
+
+
+def get_audit_logger() -> structlog.stdlib.BoundLogger:
+    """The logger of audit lines, which are written whatever the log's level is."""
+    logging.getLogger("reput.audit").setLevel(logging.INFO)
+    return get_logger("reput.audit")

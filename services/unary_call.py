@@ -84,9 +84,10 @@ class UnaryCall:
     Attributes:
         behaviour: the function that gRPC was given for it.
         ended: called once, when an answer or a failure was given to gRPC; to be set before.
+        status_code: a google.rpc.Code; 0 unless it has failed.
     """
 
-    __slots__ = ("_arguments", "_context", "_event", "_lock", "_run", "_state", "behaviour", "ended")
+    __slots__ = ("_arguments", "_context", "_event", "_lock", "_run", "_state", "behaviour", "ended", "status_code")
 
     def __init__(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._run = run
@@ -95,6 +96,7 @@ class UnaryCall:
         self._context = _server._Context(self._event, self._state, None)
         self._lock = threading.Lock()
         self.ended: Callable[[], None] | None = None
+        self.status_code = 0
 
     @classmethod
     def of(cls, run: Callable[..., Any], arguments: tuple[Any, ...]) -> "UnaryCall | None":
@@ -127,6 +129,11 @@ class UnaryCall:
         requests = Arrived(request)
         return self._run, *self._arguments[:4], lambda: requests, *self._arguments[5:]
 
+    @property
+    def context(self) -> Any:
+        """The call's facts: metadata, and what its caller has shown."""
+        return self._context
+
     def cancel(self) -> None:
         """End the call at once."""
         self._event.call.cancel()
@@ -135,6 +142,10 @@ class UnaryCall:
         """The caller's address."""
         peer: str = self._context.peer()
         return peer
+
+    def invocation_metadata(self) -> Any:
+        """What the caller sent beside the request."""
+        return self._context.invocation_metadata()
 
     def is_active(self) -> bool:
         """See Answerable."""
@@ -151,6 +162,7 @@ class UnaryCall:
 
     def fail(self, status: status_pb2.Status) -> None:
         """See Answerable."""
+        self.status_code = status.code
         as_grpc = rpc_status.to_status(status)
         self._context.set_trailing_metadata(as_grpc.trailing_metadata)
         self._context.set_code(as_grpc.code)
@@ -200,11 +212,14 @@ class ThreadedCall:
         context: the call's.
 
     Attributes:
+        context: the call's.
         ended: called when there is an answer or a failure.
+        status_code: a google.rpc.Code; 0 unless it has failed.
     """
 
     def __init__(self, context: grpc.ServicerContext) -> None:
-        self._context = context
+        self.status_code = 0
+        self.context = context
         self._lock = threading.Lock()
         self._is_ended = threading.Event()
         self._response: bytes | None = None
@@ -219,20 +234,24 @@ class ThreadedCall:
         """See Answerable."""
         self._end(None, status)
 
+    def invocation_metadata(self) -> Any:
+        """What the caller sent beside the request."""
+        return self.context.invocation_metadata()
+
     def is_active(self) -> bool:
         """See Answerable."""
-        return bool(self._context.is_active())
+        return bool(self.context.is_active())
 
     def time_remaining(self) -> float | None:
         """See Answerable."""
-        seconds: float | None = self._context.time_remaining()
+        seconds: float | None = self.context.time_remaining()
         return seconds
 
     def wait(self) -> bytes:
         """The answer; a failure ends the call as `context.abort_with_status` does. Whoever took the call has the limit."""
         self._is_ended.wait()
         if self._status is not None:
-            self._context.abort_with_status(rpc_status.to_status(self._status))
+            self.context.abort_with_status(rpc_status.to_status(self._status))
         assert self._response is not None
         return self._response
 
@@ -241,5 +260,6 @@ class ThreadedCall:
             if self._is_ended.is_set():
                 return
             self._response, self._status = response, status
+            self.status_code = 0 if status is None else status.code
             self.ended()
             self._is_ended.set()

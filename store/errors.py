@@ -44,6 +44,10 @@ class InvalidPageTokenError(StoreError):
     """A page token was not made by this service for this query."""
 
 
+class InvalidFreshnessTokenError(StoreError):
+    """A freshness token was not made by one of these shards, or was changed; metadata has `field`."""
+
+
 class InvalidSettingError(StoreError):
     """A setting is unknown or its value unusable; metadata has `name` and `source`."""
 
@@ -106,6 +110,14 @@ class ServiceUnavailableError(StoreError):
 
 class ResourceBusyError(StoreError):
     """A limit on concurrent work is reached; try again soon."""
+
+
+class UnauthenticatedError(StoreError):
+    """A caller does not say who it is, or nobody knows it by what it says."""
+
+
+class PermissionDeniedError(StoreError):
+    """A caller is known and may not do this; metadata has `method`."""
 
 
 class DeadlineExceededError(StoreError):

@@ -9,7 +9,7 @@ import pytest
 # Set before any gRPC starts, see pipeline/spark_session.py: test processes serve, call, and start others.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-from tests.support.fixture_stores import unpack_store  # noqa: E402
+from tests.support.fixture_stores import unpack_store
 
 
 def _read_only(name: str, factory: pytest.TempPathFactory) -> Path:

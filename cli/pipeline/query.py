@@ -13,7 +13,7 @@ import typer
 from cli import options
 from cli.exits import CliError, Exit, note, usage_error, warn
 from cli.options import BodyFormat, OutputFormat
-from cli.pipeline.archive import Archive, BrokerName, DryRun
+from cli.pipeline.spark_job import Archive, BrokerName, DryRun
 
 if TYPE_CHECKING:
     from pipeline.jobs.query import FoundMessage, QueryAnswer, UnionReader

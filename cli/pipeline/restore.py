@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from cli.exits import CliError, Exit
-from cli.pipeline.archive import Archive, BrokerName, DryRun, Master, _java_error
+from cli.exits import Exit
+from cli.pipeline.spark_job import Archive, BrokerName, DryRun, Master, run_on_session
 
 Out = Annotated[pathlib.Path, typer.Option("--out", help="The root to make: empty, or not there.", show_default=False)]
 From = Annotated[
@@ -32,45 +32,30 @@ def restore(
     master: Master = "local[*]",
 ) -> int:
     """Make a store of an archive: the log byte for byte, queues and indexes rebuilt. Whole log files come back."""
-    from cli.pipeline.rebuild import failure, layout_of_settings
-    from cli.pipeline.spark_failures import failure_in_spark
+    from cli.pipeline.rebuild import layout_of_settings
     from pipeline.jobs import restore as job
-    from pipeline.jobs.progress import progress_bar
     from store.archive.manifest import check_archive
-    from store.errors import StoreError
     from store.files.file_system import RealFileSystem
 
     from_offset, from_millis = _place(begin, is_end=False)
     to_offset, to_millis = _place(end, is_end=True)
-    try:
-        check_archive(RealFileSystem(), archive)  # before Spark takes its seconds
-
-        import pyspark.errors
-
-        import pipeline
-
-        try:
-            spark = pipeline.session(master=master)
-            with progress_bar() as progress:
-                report = job.run(
-                    spark,
-                    archive,
-                    out,
-                    broker_name=broker_name,
-                    from_offset=from_offset,
-                    to_offset=to_offset,
-                    from_millis=from_millis,
-                    to_millis=to_millis,
-                    layout=layout_of_settings(),
-                    dry_run=dry_run,
-                    progress=progress,
-                )
-        except (pyspark.errors.PySparkException, _java_error()) as error:
-            raise failure_in_spark(error) from error
-    except StoreError as error:
-        raise failure(error) from error
-    except OSError as error:
-        raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
+    report = run_on_session(
+        master,
+        lambda: check_archive(RealFileSystem(), archive),
+        lambda spark, progress: job.run(
+            spark,
+            archive,
+            out,
+            broker_name=broker_name,
+            from_offset=from_offset,
+            to_offset=to_offset,
+            from_millis=from_millis,
+            to_millis=to_millis,
+            layout=layout_of_settings(),
+            dry_run=dry_run,
+            progress=progress,
+        ),
+    )
     print(report.to_json())
     return Exit.FOUND
 

@@ -18,7 +18,13 @@ from gateway.ports import FoundRecord, Shard
 from gateway.queries.matches import KeyQuestion, MatchStream, newest_of
 from gateway.shards import Shards, require_topic
 from gateway.time_window import TimeWindow
-from store.errors import InvalidMessageIdError, OffsetOutOfRangeError, RecordNotFoundError, StoreError
+from store.errors import (
+    InvalidMessageIdError,
+    OffsetOutOfRangeError,
+    PermissionDeniedError,
+    RecordNotFoundError,
+    StoreError,
+)
 from store.format.message_id import decode_offset_msg_id
 
 # Topics looked through in one call: a lookup each, of 0.2 to 1 ms.
@@ -153,8 +159,8 @@ class _ShardSearch:
         try:
             host, commit_log_offset = decode_offset_msg_id(self._text)
             record = self.shard.records.get(commit_log_offset, self._deadline)
-        except (InvalidMessageIdError, OffsetOutOfRangeError, RecordNotFoundError):
-            return None
+        except (InvalidMessageIdError, OffsetOutOfRangeError, RecordNotFoundError, PermissionDeniedError):
+            return None  # also when the record there is of a topic that the caller may not read
         is_it = record.store_host == str(host) and self._topic in ("", record.topic)
         return record if is_it and self._window.holds(record.store_time_millis) else None
 

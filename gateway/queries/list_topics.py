@@ -54,8 +54,9 @@ def list_topics(
 
     shard_deadline = deadline.for_one_of(len(shards))
 
-    def ask(shard: Shard) -> list[QueueRange]:
-        return _queues_of(shard, after, shard_deadline)
+    def ask(shard: Shard) -> tuple[list[QueueRange], StoreError | None]:
+        problem = shard.archive.problem(None, shard_deadline) if shard.archive is not None else None
+        return _queues_of(shard, after, shard_deadline), problem
 
     answers = shards.fan_out.ask(shards, ask)
     outcomes = []
@@ -64,9 +65,9 @@ def list_topics(
         if isinstance(answer, StoreError):
             outcomes.append(ShardOutcome(shard.broker_name, answer, complete=False))
             continue
-        problem = shard.archive.problem() if shard.archive is not None else None
+        queues, problem = answer
         outcomes.append(ShardOutcome(shard.broker_name, problem, complete=problem is None))
-        for queue in answer:
+        for queue in queues:
             queues_by_topic.setdefault(queue.topic, []).append((shard.broker_name, queue))
     if all(isinstance(answer, StoreError) for answer in answers):
         raise_first_error(outcomes)

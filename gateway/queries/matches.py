@@ -17,7 +17,7 @@ from gateway.page import Page, PageEntry
 from gateway.ports import BuildProgress, FoundRecord, Shard
 from gateway.shards import Shards
 from gateway.time_window import TimeWindow
-from store.errors import StoreError
+from store.errors import BrokerNotFoundError, StoreError
 
 EXHAUSTED_CURSOR = 0
 
@@ -41,14 +41,24 @@ class MatchStream:
         page: the page to be filled; bounds what is read ahead.
         cursor: only records that start below this byte count; None: all.
         deadline: until when; may be moved between two calls.
+        stream_count: streams that fill the page together: what each reads ahead at first is its share of it, twice.
     """
 
-    def __init__(self, shard: Shard, question: KeyQuestion, page: Page, cursor: int | None, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        question: KeyQuestion,
+        page: Page,
+        cursor: int | None,
+        deadline: Deadline,
+        stream_count: int = 1,
+    ) -> None:
         self.shard = shard
         self.cursor = cursor
         self._question = question
         self._page = page
         self.deadline = deadline
+        self._stream_count = stream_count
         self._candidates: deque[int] = deque()
         self._more_candidates = cursor != EXHAUSTED_CURSOR
         self._below: int | None = cursor
@@ -144,6 +154,8 @@ class MatchStream:
         count = self._page.missing_count + 1
         if self._rounds:
             count = max(count, CANDIDATE_ROUND_COUNT)
+        elif self._stream_count > 1:
+            count = self._share_of(count) + 1
         self._rounds += 1
         question = self._question
         found = self.shard.keys.search(
@@ -165,14 +177,24 @@ class MatchStream:
         self._more_candidates = found.more and bool(found.commit_log_offsets)
         return bool(self._candidates)
 
+    def _share_of(self, count: int) -> int:
+        """What of so many this stream reads ahead: two at least, so that the next is known when the first is taken."""
+        return min(count, max(-(-2 * count // self._stream_count), 2))
+
     def _load(self) -> None:
         """Read the next candidates from the log."""
         count = max(self._page.missing_count, CANDIDATE_ROUND_COUNT if self._loads else 1)
+        free_bytes = self._page.free_bytes
+        is_share = self._stream_count > 1 and not self._loads
+        if is_share:  # all streams read at the same time: together not much more than the page takes
+            count = self._share_of(count)
+            free_bytes = 2 * free_bytes // self._stream_count
         self._loads += 1
         offsets = [self._candidates[index] for index in range(min(count, len(self._candidates), PAGE_SIZE_MAX))]
-        outcomes = self.shard.records.get_many(offsets, max(self._page.free_bytes, 1), self.deadline)
+        outcomes = self.shard.records.get_many(offsets, max(free_bytes, 1), self.deadline)
         assert outcomes, "a reader that answers nothing would be asked for ever"
-        self._first_of_load = offsets[0]
+        # A body that a share has no room for may fit the page: it is read again when it is wanted.
+        self._first_of_load = -1 if is_share else offsets[0]
         for outcome in outcomes:
             self._loaded.append((self._candidates.popleft(), outcome))
 
@@ -199,7 +221,9 @@ def merge_matches(
     """
     page = Page(page_size)
     first = deadline.for_one_of(len(shards))
-    streams = [MatchStream(shard, question, page, cursors.get(shard.broker_name), first) for shard in shards]
+    streams = [
+        MatchStream(shard, question, page, cursors.get(shard.broker_name), first, len(shards)) for shard in shards
+    ]
     shards.fan_out.ask(streams, MatchStream.advance)
     for stream in streams:
         stream.deadline = deadline
@@ -215,11 +239,13 @@ def merge_matches(
     outcomes = tuple(stream.outcome() for stream in streams)
     if all(stream.failed for stream in streams):
         raise_first_error(outcomes)
+    left_out = _left_out(shards, cursors)
+    outcomes += tuple(map(_unknown_shard, left_out))
     # A shard that failed does not keep the query going by itself: a client that pages to the end must come to it.
     more = any(stream.has_more and not stream.failed for stream in streams)
     return MatchPage(
         tuple(page.entries),
-        _cursors(streams) if more else {},
+        {**_cursors(streams), **left_out} if more else {},
         judge(outcomes, more=more),
         outcomes,
     )
@@ -236,6 +262,20 @@ def _newness(stream: MatchStream) -> tuple[int, str, int]:
     head = stream.head
     assert head is not None
     return head.store_time_millis, stream.shard.broker_name, head.commit_log_offset
+
+
+def _left_out(shards: Shards, cursors: Mapping[str, int]) -> dict[str, int]:
+    """Where the query would go on in shards that another gateway, or this one before it was started anew, knew."""
+    known = {shard.broker_name for shard in shards}
+    return {name: cursor for name, cursor in cursors.items() if name not in known and cursor != EXHAUSTED_CURSOR}
+
+
+def _unknown_shard(broker_name: str) -> ShardOutcome:
+    error = BrokerNotFoundError(
+        f"The page before had messages of the shard {broker_name!r}, which this gateway does not know.",
+        brokerName=broker_name,
+    )
+    return ShardOutcome(broker_name, error, complete=False)
 
 
 def _cursors(streams: list[MatchStream]) -> dict[str, int]:

@@ -1,5 +1,6 @@
 """Search offset: the position of a queue for a store time."""
 
+from gateway.completeness import ShardOutcome
 from gateway.deadline import Deadline
 from gateway.limits import check_not_negative, check_topic
 from gateway.ports import Boundary, FoundOffset
@@ -30,4 +31,15 @@ def search_offset(
         return shard.queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
     except (TopicNotFoundError, QueueNotFoundError):
         has_unwritten_queue(shard, topic, queue_id, deadline)
-        return FoundOffset(0, 0, 0, catching_up=False)
+        return FoundOffset(0, 0, 0)
+
+
+def outcome_of(broker_name: str, found: FoundOffset, boundary: Boundary) -> ShardOutcome:
+    """How the shard took part: incomplete when a message that is not built yet could be the one looked for.
+
+    Store times rise, so a position inside the queue stays what it is. Likewise when what the log has dropped cannot be had.
+    """
+    last = found.max_offset if boundary is Boundary.LOWER else found.max_offset - 1
+    is_behind = found.progress is not None and found.progress.is_behind
+    may_move = is_behind and found.queue_offset >= last
+    return ShardOutcome(broker_name, found.problem, found.progress, complete=not may_move and found.problem is None)

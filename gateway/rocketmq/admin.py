@@ -18,11 +18,11 @@ from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.matches import KeyQuestion
 from gateway.rocketmq.messages import full_name, resource_of, to_message
 from gateway.rocketmq.status import RefusedError, ok, status_of
-from gateway.shards import Shards, require_topic
+from gateway.shards import Shards, ShardsSource, require_topic
 from gateway.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from reput.message.v1 import message_pb2
 from services.deadline import remaining_seconds
-from store.errors import InvalidMessageIdError, RecordNotFoundError, StoreError
+from store.errors import InvalidMessageIdError, PermissionDeniedError, RecordNotFoundError, StoreError
 
 QUERY_SECONDS_DEFAULT = 30.0
 # Two reads a queue: first and last message.
@@ -38,9 +38,13 @@ class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated c
         tokens: what seals scroll ids.
     """
 
-    def __init__(self, shards: Shards, tokens: PageTokens) -> None:
-        self._shards = shards
+    def __init__(self, shards: ShardsSource, tokens: PageTokens) -> None:
+        self._source = shards
         self._tokens = tokens
+
+    @property
+    def _shards(self) -> Shards:
+        return self._source.now()
 
     def QueryMessage(  # noqa: N802  # the contract's name
         self, request: v2.ListMessageRequest, context: grpc.ServicerContext
@@ -201,7 +205,7 @@ def _by_offset_msg_id(
     window = _window(request)
     try:
         entry = query_by_offset_msg_id(shards, offset_msg_id, topic, "", deadline)
-    except (InvalidMessageIdError, RecordNotFoundError):
+    except (InvalidMessageIdError, RecordNotFoundError, PermissionDeniedError):
         return ()
     is_wanted = window.holds(entry.record.store_time_millis) and (
         not request.HasField("queue_id") or request.queue_id == entry.record.queue_id

@@ -6,7 +6,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.append_forwarder import AppendForwarder
+from gateway.appends.forwarder import AppendForwarder
 from gateway.rocketmq.messages import full_name, to_new_message
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.gateway.v1 import gateway_service_pb2 as pb

@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
-from gateway.append_forwarder import AppendForwarder
+from gateway.appends.forwarder import AppendForwarder
 from gateway.deadline import Deadline
 from gateway.limits import check_topic
 from gateway.ports import Boundary, Shard
@@ -16,7 +16,7 @@ from gateway.queries.search_offset import search_offset
 from gateway.rocketmq.messages import BODY_BYTES_MAX, full_name
 from gateway.rocketmq.sending import Sending
 from gateway.rocketmq.status import RefusedError, ok, status_of
-from gateway.shards import Shards, topic_not_found
+from gateway.shards import Shards, ShardsSource, topic_not_found
 from gateway.time_window import millis_at_or_after
 from services.deadline import remaining_seconds
 from services.raw_handlers import add_with_raw
@@ -38,8 +38,12 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         shards: the shards.
     """
 
-    def __init__(self, shards: Shards) -> None:
-        self._shards = shards
+    def __init__(self, shards: ShardsSource) -> None:
+        self._source = shards
+
+    @property
+    def _shards(self) -> Shards:
+        return self._source.now()
 
     def QueryRoute(self, request: v2.QueryRouteRequest, context: grpc.ServicerContext) -> v2.QueryRouteResponse:
         """See the proto."""
@@ -50,18 +54,24 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
             check_topic(topic)
             if not request.endpoints.addresses:
                 raise RefusedError(v2.BAD_REQUEST, "endpoints is empty: say by which address the gateway was called")
-            counts = self._shards.fan_out.ask(self._shards, lambda shard: _queue_count(shard, topic, deadline))
+            shards = self._shards
+            each = deadline.for_one_of(len(shards))
+            counts = shards.fan_out.ask(shards, lambda shard: _queue_count(shard, topic, each))
+            failed = [count for count in counts if isinstance(count, StoreError)]
+            if len(failed) == len(counts):
+                raise failed[0]
             response = v2.QueryRouteResponse(status=ok())
-            for shard, count in zip(self._shards, counts, strict=True):
+            for shard, count in zip(shards, counts, strict=True):
+                # Who wants to send is not stopped by a shard that is down: as with a broker that a name server lost.
                 if isinstance(count, StoreError):
-                    raise count
+                    continue
                 for queue_id in range(count):
                     queue = response.message_queues.add(topic=request.topic, id=queue_id, permission=v2.READ_WRITE)
                     queue.broker.name = shard.broker_name
                     queue.broker.endpoints.CopyFrom(request.endpoints)
                     queue.accept_message_types.extend([v2.NORMAL, v2.FIFO])
             if not response.message_queues:
-                raise topic_not_found(topic)
+                raise failed[0] if failed else topic_not_found(topic)
             return response
 
         return _answered(queues, v2.QueryRouteResponse)
@@ -99,6 +109,8 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
             )
             if found.catching_up and policy != v2.BEGINNING:
                 raise RefusedError(v2.HA_NOT_AVAILABLE, "the queues are still being built: ask again")
+            if found.problem is not None and policy != v2.END:
+                raise found.problem
             offsets = {v2.BEGINNING: found.min_offset, v2.END: found.max_offset, v2.TIMESTAMP: found.queue_offset}
             return v2.QueryOffsetResponse(status=ok(), offset=offsets[policy])
 

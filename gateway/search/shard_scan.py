@@ -18,7 +18,7 @@ from gateway.ports import Boundary, BuildProgress, FoundRecord, QueueRange, Shar
 from gateway.search.cancellation import Cancellation
 from gateway.search.question import OffsetWindow
 from gateway.time_window import TimeWindow
-from store.errors import QueueNotFoundError, StoreError, TopicNotFoundError
+from store.errors import StoreError
 
 Answer = TypeVar("Answer")
 # Ports answer in milliseconds. A thread whose caller has gone is free after this.
@@ -69,41 +69,36 @@ class ShardScan:
         self._cancellation = cancellation
         self._deadline = deadline
 
-    def note(self, problem: StoreError | None) -> None:
+    def note(self, problem: StoreError) -> None:
         """Matches may be missing; the first reason is kept."""
         self.outcome = replace(self.outcome, error=self.outcome.error or problem, complete=False)
 
     def queues(self, topic: str) -> list[QueueRange]:
         """The topic's queues by number."""
-        if self.shard.archive is not None and (problem := self.shard.archive.problem()) is not None:
-            self.note(problem)
+        if self.shard.archive is not None:
+            self._note_problem(self._ask(partial(self.shard.archive.problem, topic)))
         queues = self._ask(partial(self.shard.queues.list_queues, topic))
         return sorted(queues, key=lambda queue: queue.queue_id)
 
     def window(self, queue: QueueRange, offsets: OffsetWindow, times: TimeWindow) -> tuple[int, int]:
-        """The positions of a queue among which all of a window are.
-
-        By time as SearchOffset finds them, which knows only the log: an answer at the log's front says nothing about what
-        is before it, in an archive.
-        """
+        """The positions of a queue among which all of a window are; by time as SearchOffset finds them."""
         begin = max(queue.min_offset, offsets.begin_offset or 0)
         end = queue.max_offset if offsets.end_offset is None else min(queue.max_offset, offsets.end_offset)
         if begin >= end:
             return begin, begin
         begin_millis, end_millis = times.begin_millis, times.end_millis
         search = partial(self.shard.queues.search_offset, queue.topic, queue.queue_id)
-        try:
-            if begin_millis is not None:
-                found = self._ask(partial(search, begin_millis, Boundary.LOWER))
-                if found.queue_offset > found.min_offset:
-                    begin = max(begin, found.queue_offset)
-            if end_millis is not None:
-                found = self._ask(partial(search, end_millis, Boundary.UPPER))
+        # Where part of an archive cannot be had, a position says nothing: each record's time is looked at anyway.
+        if begin_millis is not None:
+            found = self._ask(partial(search, begin_millis, Boundary.LOWER))
+            self._note_problem(found.problem)
+            if found.problem is None:
+                begin = max(begin, found.queue_offset)
+        if end_millis is not None:
+            found = self._ask(partial(search, end_millis, Boundary.UPPER))
+            self._note_problem(found.problem)
+            if found.problem is None:
                 end = min(end, found.queue_offset + 1)
-        except ShardFailedError as failed:
-            # A queue that only the archive has: each record's time is looked at anyway.
-            if not isinstance(failed.error, TopicNotFoundError | QueueNotFoundError):
-                raise
         return begin, max(begin, end)
 
     def units(self, topic: str, queue_id: int, begin: int, end: int) -> list[Unit]:
@@ -111,8 +106,7 @@ class ShardScan:
         units: list[Unit] = []
         while begin < end:
             stretch = self._ask(partial(self.shard.queues.units, topic, queue_id, begin, end - begin))
-            if stretch.problem is not None:
-                self.note(stretch.problem)
+            self._note_problem(stretch.problem)
             self._note_progress(stretch.progress, behind=stretch.progress.is_behind and end >= stretch.max_offset)
             given = [unit for unit in stretch.units if begin <= unit.queue_offset < end]
             units += given
@@ -146,6 +140,10 @@ class ShardScan:
             return self._ask(partial(self.shard.records.get, commit_log_offset))
         except ShardFailedError as failed:
             return failed.error
+
+    def _note_problem(self, problem: StoreError | None) -> None:
+        if problem is not None:
+            self.note(problem)
 
     def _note_progress(self, progress: BuildProgress, *, behind: bool) -> None:
         self.outcome = replace(self.outcome, progress=progress, complete=self.outcome.complete and not behind)

@@ -1,14 +1,14 @@
 """A batch over queues: positions are resolved once, by the driver, and cut into tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.sources.rocketmq_gateway import Gateways
+from pipeline.sources.rocketmq_gateway import Gateways, QueueRange
 from pipeline.sources.rocketmq_options import ReadOptions
-from pipeline.sources.rocketmq_positions import QueueKey
+from pipeline.sources.rocketmq_positions import Bound, Positions, QueueKey
 from pipeline.sources.rocketmq_ranges import (
     MessageRange,
     choose_queues,
@@ -31,15 +31,8 @@ class RangePartition(InputPartition):
         super().__init__(value)
 
 
-def task_of(options: ReadOptions, schema: StructType) -> Task:
-    """What the tasks of a query have in common."""
-    return Task(
-        schema, options.view, options.decompress, options.tags, options.fail_on_data_loss, options.retry_seconds
-    )
-
-
-class RocketMQBatchReader(DataSourceReader):
-    """Reads from one bound to the other.
+class RangeReader:
+    """What the readers of batches and of streams have in common: bounds become positions, ranges tasks, tasks rows.
 
     Args:
         options: what to read.
@@ -48,7 +41,32 @@ class RocketMQBatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._task = task_of(options, schema)
+        self._task = Task(
+            schema, options.view, options.decompress, options.tags, options.fail_on_data_loss, options.retry_seconds
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        # Spark makes one partition of None out of no partitions.
+        return iter(()) if partition.value is None else self._task.read(partition.value)
+
+    def _positions(
+        self, gateways: Gateways, held: Mapping[QueueKey, QueueRange], bound: Bound, option: str
+    ) -> Positions:
+        """The bound of each queue; its gateway is asked where that is a time."""
+
+        def search(key: QueueKey, time_millis: int) -> int:
+            return gateways[held[key].endpoint].search_offset(key, time_millis)
+
+        return resolve(bound, held, search, option)
+
+    def _tasks(self, ranges: Sequence[MessageRange]) -> list[InputPartition]:
+        """A partition for each task."""
+        return [RangePartition(each) for each in cut_into_tasks(ranges, self._options.min_partitions)]
+
+
+class RocketMQBatchReader(RangeReader, DataSourceReader):
+    """Reads from one bound to the other."""
 
     def partitions(self) -> list[InputPartition]:
         """The ranges, at least one for each queue with messages.
@@ -59,12 +77,8 @@ class RocketMQBatchReader(DataSourceReader):
         options = self._options
         with Gateways(options.endpoints, options.retry_seconds) as gateways:
             held = choose_queues(gateways.queue_ranges(), options.subscription)
-
-            def search(key: QueueKey, time_millis: int) -> int:
-                return gateways[held[key].endpoint].search_offset(key, time_millis)
-
-            start = resolve(options.start, held, search, "startingOffsets")
-            end = resolve(options.end, held, search, "endingOffsets")
+            start = self._positions(gateways, held, options.start, "startingOffsets")
+            end = self._positions(gateways, held, options.end, "endingOffsets")
         ranges = []
         for key, queue in held.items():
             asked_end = max(start[key], end[key])
@@ -74,9 +88,4 @@ class RocketMQBatchReader(DataSourceReader):
             last = min(end[key], queue.max_offset)
             part = held_part(key, start[key], last, queue, fail_on_data_loss=options.fail_on_data_loss)
             ranges.append(MessageRange(queue.endpoint, key, part.start, part.stop))
-        return [RangePartition(each) for each in cut_into_tasks(ranges, options.min_partitions)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
-        # Spark makes one partition of None out of no partitions.
-        return iter(()) if partition.value is None else self._task.read(partition.value)
+        return self._tasks(ranges)

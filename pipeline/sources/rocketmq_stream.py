@@ -9,10 +9,8 @@ The checkpoint is all that a restart needs: the same start and end make the same
 the same rows. Spark's file sink keeps each batch once; together that is exactly once.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -23,23 +21,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline.sources.rocketmq_batch import RangePartition, task_of
+from pipeline.sources.rocketmq_batch import RangeReader
 from pipeline.sources.rocketmq_gateway import Gateways, QueueRange
 from pipeline.sources.rocketmq_limits import limit_by_bytes, limit_by_count
 from pipeline.sources.rocketmq_options import ReadOptions
 from pipeline.sources.rocketmq_positions import Positions, QueueKey, from_checkpoint, to_checkpoint
-from pipeline.sources.rocketmq_ranges import (
-    MessageRange,
-    choose_queues,
-    cut_into_tasks,
-    held_part,
-    report_loss,
-    resolve,
-)
+from pipeline.sources.rocketmq_ranges import MessageRange, choose_queues, held_part, report_loss
 from reput_client.errors import QueueNotFoundError, TopicNotFoundError
 
 
-class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues as they grow.
 
     Args:
@@ -48,8 +39,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        self._options = options
-        self._task = task_of(options, schema)
+        super().__init__(options, schema)
         self._gateways: Gateways | None = None
         self._target: Positions | None = None
         self._latest: Positions | None = None
@@ -60,11 +50,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins."""
         held = self._queues()
-
-        def search(key: QueueKey, time_millis: int) -> int:
-            return self._open()[held[key].endpoint].search_offset(key, time_millis)
-
-        start = resolve(self._options.start, held, search, "startingOffsets")
+        start = self._positions(self._open(), held, self._options.start, "startingOffsets")
         for key, position in start.items():
             if position > held[key].max_offset:
                 why = f"the queue ends at {held[key].max_offset}"
@@ -117,12 +103,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             part = held_part(key, first, last, queue, fail_on_data_loss=self._options.fail_on_data_loss)
             if queue is not None:
                 ranges.append(MessageRange(queue.endpoint, key, part.start, part.stop))
-        return [RangePartition(each) for each in cut_into_tasks(ranges, self._options.min_partitions)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
-        # Spark makes one partition of None out of no partitions.
-        return iter(()) if partition.value is None else self._task.read(partition.value)
+        return self._tasks(ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint is Spark's, and the store keeps no consumer offsets."""

@@ -16,6 +16,7 @@ from services.clients.log_files import LogFiles
 from services.clients.lookups import LookupClient
 from services.deadline import SECONDS_DEFAULT
 from services.lookup_calls import Lookup
+from services.tls import TlsIdentity
 from store.errors import ServiceUnavailableError, StoreError
 
 if TYPE_CHECKING:
@@ -93,14 +94,15 @@ class CommitLogClient:
     Args:
         target: `HOST:PORT` or `unix:/path`.
         channel: a channel to use instead of an own one; everything goes over it then.
+        tls: our certificate for the own channel; None: no TLS.
 
     Attributes:
         channel: for callers with needs of their own, such as forwarding raw bytes.
     """
 
-    def __init__(self, target: str, channel: grpc.Channel | None = None) -> None:
+    def __init__(self, target: str, channel: grpc.Channel | None = None, tls: TlsIdentity | None = None) -> None:
         self.target = target
-        self.channel = channel or open_channel(target)
+        self.channel = channel or open_channel(target, tls)
         self._stub = pb_grpc.CommitLogServiceStub(self.channel)
         self._lookups = LookupClient(target if channel is None else "", SERVICE)
         self._files = LogFiles(self._lookups)

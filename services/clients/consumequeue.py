@@ -9,6 +9,7 @@ from services.channel import open_channel
 from services.clients.lookups import LookupClient
 from services.deadline import SECONDS_DEFAULT
 from services.lookup_calls import Lookup
+from services.tls import TlsIdentity
 
 SERVICE = "consumequeue"
 PAGE_SIZE = 1_000
@@ -20,11 +21,12 @@ class ConsumeQueueClient:
     Args:
         target: `HOST:PORT` or `unix:/path`.
         channel: a channel to use instead of an own one; everything goes over it then.
+        tls: our certificate for the own channel; None: no TLS.
     """
 
-    def __init__(self, target: str, channel: grpc.Channel | None = None) -> None:
+    def __init__(self, target: str, channel: grpc.Channel | None = None, tls: TlsIdentity | None = None) -> None:
         self.target = target
-        self.channel = channel or open_channel(target)
+        self.channel = channel or open_channel(target, tls)
         self._stub = pb_grpc.ConsumeQueueServiceStub(self.channel)
         self._lookups = LookupClient(target if channel is None else "", SERVICE)
 
@@ -87,10 +89,13 @@ class ConsumeQueueClient:
             lambda seconds: self._stub.SearchOffset(request, timeout=seconds), timeout_seconds, SERVICE
         )
 
-    def get_status(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.GetStatusResponse:
-        """Progress and counts."""
+    def get_status(
+        self, *, past_offset: int | None = None, wait_millis: int = 0, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> pb.GetStatusResponse:
+        """Progress and counts; arguments as those of the index client."""
+        request = pb.GetStatusRequest(past_offset=past_offset, wait_millis=wait_millis)
         return retry.call_idempotent(
-            lambda seconds: self._stub.GetStatus(pb.GetStatusRequest(), timeout=seconds), timeout_seconds, SERVICE
+            lambda seconds: self._stub.GetStatus(request, timeout=seconds), timeout_seconds, SERVICE
         )
 
     def close(self) -> None:

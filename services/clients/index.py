@@ -9,6 +9,7 @@ from services.channel import open_channel
 from services.clients.lookups import LookupClient
 from services.deadline import SECONDS_DEFAULT
 from services.lookup_calls import Lookup
+from services.tls import TlsIdentity
 
 SERVICE = "index"
 
@@ -19,11 +20,12 @@ class IndexClient:
     Args:
         target: `HOST:PORT` or `unix:/path`.
         channel: a channel to use instead of an own one; everything goes over it then.
+        tls: our certificate for the own channel; None: no TLS.
     """
 
-    def __init__(self, target: str, channel: grpc.Channel | None = None) -> None:
+    def __init__(self, target: str, channel: grpc.Channel | None = None, tls: TlsIdentity | None = None) -> None:
         self.target = target
-        self.channel = channel or open_channel(target)
+        self.channel = channel or open_channel(target, tls)
         self._stub = pb_grpc.IndexServiceStub(self.channel)
         self._lookups = LookupClient(target if channel is None else "", SERVICE)
 
@@ -36,6 +38,8 @@ class IndexClient:
         end_time_millis: int | None = None,
         page_size: int = 0,
         page_token: str = "",
+        explain: bool = False,
+        summarize: bool = False,
         timeout_seconds: float = SECONDS_DEFAULT,
     ) -> pb.SearchKeyResponse:
         """One page of candidate offsets, newest first; the caller compares topic and key in the log.
@@ -48,9 +52,13 @@ class IndexClient:
             end_time_millis: upper end, likewise.
             page_size: 0 = 64, at most 1,000.
             page_token: from the page before; a commit-log offset in decimal, only smaller ones follow.
+            explain: also answer how the candidates were found.
+            summarize: also answer what times and keys the index holds.
             timeout_seconds: for all attempts together.
         """
-        request = pb.SearchKeyRequest(topic=topic, key=key, page_size=page_size, page_token=page_token)
+        request = pb.SearchKeyRequest(
+            topic=topic, key=key, page_size=page_size, page_token=page_token, explain=explain, summarize=summarize
+        )
         if begin_time_millis is not None:
             request.begin_time.CopyFrom(convert.millis_to_timestamp(begin_time_millis))
         if end_time_millis is not None:
@@ -59,10 +67,32 @@ class IndexClient:
             Lookup.SEARCH_KEY, request, pb.SearchKeyResponse, self._stub.SearchKey, timeout_seconds
         )
 
-    def get_status(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.GetStatusResponse:
-        """Progress and counts."""
+    def get_filter_pages(
+        self, name: str, header_crc: int, first_page: int, *, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> bytes:
+        """Pages of a key filter from a page on (from 1), checked by the service; none behind the last.
+
+        RecordNotFoundError when the index file of that name is gone, is another one, or has no summary now.
+        """
+        request = pb.GetFilterPagesRequest(name=name, header_crc=header_crc, first_page=first_page)
+        response: pb.GetFilterPagesResponse = retry.call_idempotent(
+            lambda seconds: self._stub.GetFilterPages(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+        return bytes(response.pages)
+
+    def get_status(
+        self, *, past_offset: int | None = None, wait_millis: int = 0, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> pb.GetStatusResponse:
+        """Progress and counts.
+
+        Args:
+            past_offset: answer once the record that starts there (bytes of the log) is built, without counts.
+            wait_millis: at most so long after.
+            timeout_seconds: for all attempts together.
+        """
+        request = pb.GetStatusRequest(past_offset=past_offset, wait_millis=wait_millis)
         return retry.call_idempotent(
-            lambda seconds: self._stub.GetStatus(pb.GetStatusRequest(), timeout=seconds), timeout_seconds, SERVICE
+            lambda seconds: self._stub.GetStatus(request, timeout=seconds), timeout_seconds, SERVICE
         )
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import status_pb2
 
 from services import lookup_calls as wire
-from services import retry, status
+from services import retry, status, tracing
 from services.lookup_calls import Lookup
 from store.errors import DeadlineExceededError
 
@@ -96,7 +96,8 @@ class LookupClient:
             connection = found
         try:
             connection.settimeout(timeout_seconds)
-            wire.send_frame(connection, lookup, request.SerializeToString())
+            kind, payload = wire.with_traceparent(lookup, request.SerializeToString(), tracing.current_traceparent())
+            wire.send_frame(connection, kind, payload)
             frame = wire.receive_frame(connection, wire.ANSWER_BYTES_MAX)
             if frame is None:
                 raise wire.LookupWireError("closed")

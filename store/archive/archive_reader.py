@@ -45,6 +45,23 @@ class QueueHits:
     problem: StoreError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TimeHit:
+    """A message of a queue by store time, in milliseconds; `problem` says why it may be another.
+
+    Attributes:
+        queue_offset: its place; None when no message lies on that side of the time.
+        first_store_time_millis: of the queue's first message; None when it cannot be had.
+        last_store_time_millis: of its last.
+        problem: why messages may be missing.
+    """
+
+    queue_offset: int | None
+    first_store_time_millis: int | None
+    last_store_time_millis: int | None
+    problem: StoreError | None = None
+
+
 class ArchiveReader:
     """Reads the segments of one shard; thread-safe.
 
@@ -187,6 +204,36 @@ class ArchiveReader:
         except StoreError as error:
             problem = problem or error
         return QueueHits(tuple(found), problem)
+
+    def at_time(self, topic: str, queue_id: int, time_millis: int, *, is_upper: bool = False) -> TimeHit:
+        """The first message of a queue stored at or after a time, or the last at or before it; times of a queue rise.
+
+        Args:
+            topic: the topic.
+            queue_id: the queue.
+            time_millis: since 1970 UTC.
+            is_upper: the last at or before it.
+        """
+        found: int | None = None
+        spans: list[tuple[int, int]] = []
+        problem = self.problem()
+        try:
+            for reader in self._readers_with(topic):
+                if isinstance(reader, StoreError):
+                    problem = problem or reader
+                    continue
+                try:
+                    span = reader.time_span(topic, queue_id)
+                    if span is None:
+                        continue
+                    spans.append(span)
+                    is_here = span[0] <= time_millis if is_upper else found is None and span[1] >= time_millis
+                    found = reader.at_time(topic, queue_id, time_millis, is_upper=is_upper) if is_here else found
+                except StoreError as error:
+                    problem = problem or error
+        except StoreError as error:
+            problem = problem or error
+        return TimeHit(found, spans[0][0] if spans else None, spans[-1][1] if spans else None, problem)
 
     def queues(self, topic: str | None = None) -> dict[tuple[str, int], tuple[int, int]]:
         """First queue offset, and the one behind the last, by topic and queue id; of one topic or of all.

@@ -30,6 +30,7 @@ class ArchivedFile:
         row_count: how many.
         size_bytes: of the file.
         topic_is_shortened: the folder's name does not say the whole topic.
+        crc32: of the whole file: also of what no page checksum guards, such as Bloom filters; -1 is not known.
     """
 
     path: str
@@ -38,6 +39,7 @@ class ArchivedFile:
     row_count: int
     size_bytes: int
     topic_is_shortened: bool = False
+    crc32: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ BLOOM_COLUMN = "uniqKey"
 BLOOM_FALSE_RATE = 0.01
 FRAME_COLUMNS = ("head", "body", "tail")
 PLACE_COLUMNS = ("queueOffset", "physicalOffset", "storeSize")
+TIME_COLUMN = "storeTimestamp"
 # Text and numbers that come again and again.
 DICTIONARY_COLUMNS = (
     "topic", "queueId", "flag", "sysFlag", "bornHost", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "tags",
@@ -206,6 +207,12 @@ class ParquetFiles:
             first_row += len(table)
         return places
 
+    def store_time_millis(self, path: Path, row: int) -> int:
+        """When the record in a row was stored, milliseconds since 1970 UTC."""
+        row_group, within = self._locate(path, row)
+        micros: int = self._row_group(path, row_group, (TIME_COLUMN,)).column(0)[within].value
+        return micros // 1000
+
     def first_row_from(self, path: Path, first_row: int, end_row: int, queue_offset: int) -> int:
         """The first of the rows [first_row, end_row), of one queue, whose queue offset is not less; `end_row` if none.
 
@@ -230,6 +237,11 @@ class ParquetFiles:
         file = self._opened(path)
         for row_group in range(len(file.ends)):
             yield self._guarded(path, partial(file.read, row_group, columns))
+
+    def columns(self, path: Path) -> list[str]:
+        """Names of all columns of a file."""
+        names: list[str] = self._opened(path).file.schema_arrow.names
+        return names
 
     def forget(self) -> None:
         """Drops what is open and kept."""

@@ -152,9 +152,11 @@ class SegmentIndex:
         head = read(0, HEADER.size)
         if len(head) < HEADER.size:
             raise damaged(file, len(head), "it ends inside its header")
-        magic, version, self.record_count, self.key_count, run_count, crc, _ = HEADER.unpack(head)
+        magic, version, self.record_count, self.key_count, run_count, crc, reserved = HEADER.unpack(head)
         if (magic, version) != (MAGIC, VERSION):
             raise damaged(file, 0, f"it begins with {magic!r} {version}, not {MAGIC!r} {VERSION}")
+        if reserved:
+            raise damaged(file, HEADER.size - 4, f"its reserved number is {reserved}, not 0")
         counts = (self.record_count, self.record_count, self.key_count, self.key_count)
         block_counts = [-(-count // BLOCK_COUNT) for count in counts]
         runs_bytes = run_count * RUN_FIELD_COUNT * 8
@@ -202,3 +204,9 @@ class SegmentIndex:
     def all_positions(self) -> Uint32s:
         """Where each record starts in the log file, rising."""
         return self._positions.range(0, self.record_count)
+
+    def check_blocks(self) -> None:
+        """Reads every block; StoreCorruptedError for the first whose CRC is another."""
+        for section in (self._positions, self._rows, self._hashes, self._records):
+            for number in range(-(-section.count // BLOCK_COUNT)):
+                section.block(number)

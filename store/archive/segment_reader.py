@@ -1,6 +1,8 @@
 """One segment of an archive, opened: its records by offset, by key and by place in a queue."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,10 +118,37 @@ class SegmentReader:
         found.sort()
         return found[:count]
 
+    def time_span(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Store times in milliseconds of a queue's first and last message here; None without any."""
+        runs = self._runs.get((topic, queue_id))
+        if not runs:
+            return None
+        return self._time_at(runs[0], 0), self._time_at(runs[-1], runs[-1].row_count - 1)
+
+    def at_time(self, topic: str, queue_id: int, time_millis: int, *, is_upper: bool) -> int | None:
+        """The queue offset of the first message stored at or after a time, or of the last at or before it; None if none."""
+        side = bisect_right if is_upper else bisect_left
+        runs = self._runs.get((topic, queue_id), [])
+        for run in reversed(runs) if is_upper else runs:
+            row = side(range(run.row_count), time_millis, key=partial(self._time_at, run)) - is_upper
+            if 0 <= row < run.row_count:
+                begin = run.first_row - int(self._first_rows[run.file_number]) + row
+                return self._parquet.places(self._path(run.file_number), begin, begin + 1)[0][0]
+        return None
+
+    def _time_at(self, run: QueueRun, row: int) -> int:
+        """Store time in milliseconds of a row of a run."""
+        first_row = run.first_row - int(self._first_rows[run.file_number])
+        return self._parquet.store_time_millis(self._path(run.file_number), first_row + row)
+
     def all_offsets(self) -> list[int]:
         """Commit-log offsets of all records, rising."""
         offsets: list[int] = (self._index.all_positions().astype(np.int64) + self.segment.first_offset).tolist()
         return offsets
+
+    def check_blocks(self) -> None:
+        """Reads all of the segment's index; StoreCorruptedError for the first block that is not what was written."""
+        self._index.check_blocks()
 
     def _path(self, file_number: int) -> Path:
         return self._root / self.segment.files[file_number].path

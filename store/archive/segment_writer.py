@@ -7,6 +7,7 @@ files that no manifest names. The same log file gives the same files, byte by by
 import hashlib
 import os
 import secrets
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,7 +106,8 @@ def write_segment(
         size_bytes = writer.parquet(path, records, frames, places, is_sorted=queued_count == len(places))
         rows[places] = np.arange(row_count, row_count + len(places), dtype=np.uint32)
         runs.extend(_queue_runs(records, places[:queued_count], len(files), row_count))
-        files.append(ArchivedFile(path, topic, date, len(places), size_bytes, layout.is_shortened(topic)))
+        is_shortened, crc32 = layout.is_shortened(topic), file_crc32(fs, root / path)
+        files.append(ArchivedFile(path, topic, date, len(places), size_bytes, is_shortened, crc32))
         row_count += len(places)
     keys_path = layout.keys_path(broker_name, first_offset, end_offset)
     index = encode_segment_index(
@@ -148,6 +150,19 @@ def log_digest(log_file: memoryview) -> str:
     for at in range(0, len(log_file), _HASHED_BYTES):
         digest.update(log_file[at : at + _HASHED_BYTES])
     return digest.hexdigest()
+
+
+def file_crc32(fs: FileSystem, path: Path) -> int:
+    """CRC-32 of a whole file."""
+    crc32, at = 0, 0
+    fd = fs.open(path, os.O_RDONLY)
+    try:
+        while data := fs.pread(fd, _HASHED_BYTES, at):
+            crc32 = zlib.crc32(data, crc32)
+            at += len(data)
+    finally:
+        fs.close(fd)
+    return crc32
 
 
 def read_tail(fs: FileSystem, root: Path, segment: Segment) -> bytes:

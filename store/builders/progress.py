@@ -1,6 +1,6 @@
 """BuilderProgress: how far a builder has come, and whether it has caught up since its start."""
 
-from threading import Event, Lock
+from threading import Condition, Event
 
 END_UNKNOWN = -1  # as the log's end: it is still being recovered
 
@@ -24,7 +24,8 @@ class BuilderProgress:
         self.caught_up = Event()
         self._is_stalled = False
         self._target: int | None = None
-        self._lock = Lock()
+        self._changed = Condition()  # held to change what is above
+        self._waiting_count = 0
 
     @property
     def catching_up(self) -> bool:
@@ -35,9 +36,18 @@ class BuilderProgress:
         """The log is not followed for now: what is applied may no longer be all."""
         self._is_stalled = True
 
+    def wait_past(self, offset: int, timeout_seconds: float) -> bool:
+        """Waits until the record that starts at an offset (bytes) is applied; False when the time was over before."""
+        with self._changed:
+            self._waiting_count += 1
+            try:
+                return self._changed.wait_for(lambda: self.next_offset > offset, timeout_seconds)
+            finally:
+                self._waiting_count -= 1
+
     def see_log(self, first_offset: int, end_offset: int) -> None:
         """Notes the log's range; the first call sets what has to be caught up with: none while the end is unknown."""
-        with self._lock:
+        with self._changed:
             self.log_first_offset = first_offset
             if end_offset == END_UNKNOWN:
                 return
@@ -47,17 +57,19 @@ class BuilderProgress:
 
     def advance(self, next_offset: int, store_time_millis: int | None = None) -> None:
         """Notes that everything before an offset is applied, and that the log is followed."""
-        with self._lock:
+        with self._changed:
             self.next_offset = next_offset
             if store_time_millis is not None:
                 self.store_time_millis = store_time_millis
             if self._target is not None and next_offset >= self._target:
                 self.caught_up.set()
             self._is_stalled = False
+            if self._waiting_count:
+                self._changed.notify_all()
 
     def retreat(self, next_offset: int, store_time_millis: int) -> None:
         """Begins anew at an offset that is surely applied: there is catching up to do."""
-        with self._lock:
+        with self._changed:
             self.next_offset = next_offset
             self.store_time_millis = store_time_millis
             self._target = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from store.format.freshness_token import CHECK_DIGIT_COUNT, FRAME_CHARACTER_COUNT, VERSION
 from store.format.record_layout import CRC_PROPERTY_SIZE_BYTES
 from store.kernels import append_layout as wire
 from store.kernels.append_layout import Int64s, Number
@@ -20,7 +21,8 @@ _COUNTER_SIZE = 4  # hexadecimal digits at the end of a generated key
 _P61 = np.uint64((1 << 61) - 1)  # see `commitlog_svc/recent_keys.py`
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _LOW_29 = np.uint64(0x1FFFFFFF)
-_RESULT_BYTES_MAX = 160  # of one receipt without its unique key and broker name
+_RESULT_BYTES_MAX = 200  # of one receipt without its unique key and twice the broker name
+_TOKEN_VERSION = np.uint8(ord(VERSION))
 
 
 @compiled
@@ -218,6 +220,18 @@ def _size_of_varint(value: Number) -> Number:
 
 
 @compiled
+def _put_token(target: Bytes, at: Number, id_digits_at: Number, broker_name: Bytes) -> Number:
+    """The freshness token, see `store/format/freshness_token.py`; `target` has the offset's 16 digits. Where it ends."""
+    target[at] = _TOKEN_VERSION
+    end = copy(target, id_digits_at, id_digits_at + 16, target, at + 1)
+    end = copy(broker_name, 0, len(broker_name), target, end)
+    check = np.int64(crc32(target, at, end))
+    for place in range(CHECK_DIGIT_COUNT):
+        target[end + place] = _HEX[check >> (4 * (CHECK_DIGIT_COUNT - 1 - place)) & 0xF]
+    return end + CHECK_DIGIT_COUNT
+
+
+@compiled
 def answer(
     frames: Bytes,
     rows: Int64s,
@@ -244,12 +258,13 @@ def answer(
     seconds, nanos = store_time_millis // 1000, store_time_millis % 1000 * 1_000_000
     time_size = (1 + _size_of_varint(seconds) if seconds else 0) + (1 + _size_of_varint(nanos) if nanos else 0)
     name_size = len(broker_name)
+    token_size = FRAME_CHARACTER_COUNT + name_size
     to = 0
     for index in range(count):
         if not _is_row(rows, index, len(frames), head_size):
             return -1
         key_begin, key_size = rows[index, wire.UNIQUE_KEY_BEGIN], rows[index, wire.UNIQUE_KEY_SIZE]
-        if len(target) - to < _RESULT_BYTES_MAX + key_size + name_size:
+        if len(target) - to < _RESULT_BYTES_MAX + key_size + 2 * name_size:
             return -1
         offset, queue_id, queue_offset = (
             rows[index, wire.COMMIT_LOG_OFFSET], rows[index, wire.QUEUE_ID], rows[index, wire.QUEUE_OFFSET],
@@ -258,9 +273,11 @@ def answer(
         size += (1 + _size_of_varint(queue_id) if queue_id else 0) + (1 + _size_of_varint(offset) if offset else 0)
         size += 1 + _size_of_varint(queue_offset) if queue_offset else 0
         size += (1 + _size_of_varint(name_size) + name_size) if name_size else 0
+        size += 1 + _size_of_varint(token_size) + token_size
         to = _put_varint(target, to, wire.RESPONSE_RESULTS_TAG, size)
         to = _put_varint(target, to, wire.RESULT_OFFSET_MSG_ID_TAG, len(id_prefix) + 16)
         to = copy(id_prefix, 0, len(id_prefix), target, to)
+        digits_at = to
         for place in range(16):
             target[to + place] = _HEX[offset >> (60 - 4 * place) & 0xF]
         to = _put_varint(target, to + 16, wire.RESULT_UNIQUE_KEY_TAG, key_size)
@@ -274,6 +291,8 @@ def answer(
         if name_size:
             to = _put_varint(target, to, wire.RESULT_BROKER_NAME_TAG, name_size)
             to = copy(broker_name, 0, name_size, target, to)
+        to = _put_varint(target, to, wire.RESULT_FRESHNESS_TOKEN_TAG, token_size)
+        to = _put_token(target, to, digits_at, broker_name)
     return to
 
 

@@ -1,12 +1,15 @@
 """How kernels are compiled, and where the result is kept.
 
-The cache lies beside the sources, or where that cannot be written in the user's cache directory; where neither can, each
-process compiles for itself. numba looks at the age of a kernel's own file only, not of the functions that it calls, so
-the directory is named after the content of the modules that kernels share.
+The cache lies beside the sources, or where that cannot be written in the user's cache directory, which then begins with
+a copy of it; where neither can, each process compiles for itself. numba looks at the age of a kernel's own file only, not
+of the functions that it calls, so the directory is named after the content of the modules that kernels share.
 """
 
+import contextlib
 import hashlib
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -46,15 +49,39 @@ def shared_digest() -> str:
 def cache_directory() -> Path | None:
     """A directory for compiled code that can be written, made when it is missing; None when there is none."""
     user_cache = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    for parent in (_HERE / "__pycache__", Path(user_cache) / "reput"):
-        directory = parent / (CACHE_PREFIX + shared_digest())
+    name = CACHE_PREFIX + shared_digest()
+    shipped = _HERE / "__pycache__" / name
+    for directory in (shipped, Path(user_cache) / "reput" / name):
         try:
+            if directory != shipped:
+                take_along(shipped, directory)
             directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         except OSError:
             continue
         if os.access(directory, os.W_OK | os.X_OK):
             return directory
     return None
+
+
+def take_along(shipped: Path, directory: Path) -> None:
+    """Begins a cache with a copy of what was compiled where nothing may be added, as in an image with a read-only root.
+
+    Does nothing where there is no such thing, or where the directory is there already.
+
+    Raises:
+        OSError: the directory cannot be made.
+    """
+    if not shipped.is_dir() or directory.exists():
+        return
+    directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        # numba knows a source by its time and size, a compiled function by its name: the copy is as good.
+        shutil.copytree(shipped, scratch / "cache")
+        with contextlib.suppress(OSError):  # another process was quicker
+            os.rename(scratch / "cache", directory)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 _directory = cache_directory()

@@ -195,6 +195,7 @@ class QueueUnits:
         while found - 2 >= first and is_kept(found - 2):
             # The unit between points astray and misled the search: a queue's records lie in log order.
             found = first_true(first, found - 1, is_kept)
+        found = self.real_from(found)  # what fills a gap is kept with the record behind it, but is no message
         self._min_of = (log_first_offset, found)
         return found
 

@@ -46,6 +46,21 @@ def test_the_version_needs_neither_grpc_nor_rich() -> None:
     assert finished.stdout.splitlines()[-1] == "[]"
 
 
+def test_no_verb_loads_a_library_before_it_has_work_for_it() -> None:
+    """Help and a wrong line come as quickly as the parser: what is heavy is loaded when a verb runs."""
+    heavy = "{'grpc', 'google.protobuf', 'numpy', 'numba', 'pyarrow', 'pyspark', 'rich', 'playwright'}"
+    code = f"""
+import sys, cli.main
+for verb in [[], *([name] for name in cli.main.VERBS), *(['pipeline', name] for name in cli.main.PIPELINE_VERBS)]:
+    assert cli.main.main([*verb, '--help']) == 0, verb
+    loaded = sorted({heavy} & set(sys.modules))
+    assert not loaded, (verb, loaded)
+"""
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    assert finished.returncode == 0, finished.stderr[-2000:]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -63,6 +78,13 @@ def test_the_version_needs_neither_grpc_nor_rich() -> None:
         ["send", "-t", "T", "-b", "x", "--queue-id", "4294967296"],
         ["send", "-t", "T", "--body-file", "/no/such/file"],
         ["load", "/no/such/file"],
+        ["import", "/no/such/file"],
+        ["import", "/no/such/file", "--store", "/tmp/out", "--deduplicate"],
+        ["export", "--store", "/no/such/store"],
+        ["export", "--format", "store"],
+        ["export", "--fromOffset", "1"],
+        ["export", "-k", "key"],
+        ["export", "--begin", "soon"],
         ["serve", "--store", "/no/such/directory", "--read-only"],
         ["serve", "--store", "/tmp", "--gateway-port", "65536"],
     ],

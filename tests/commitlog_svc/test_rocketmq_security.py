@@ -128,11 +128,11 @@ KNOWN_RPCS = {
         "ListTopics",
     },
     "reput.consumequeue.v1.ConsumeQueueService": {"ListQueues", "GetQueueUnits", "SearchOffset", "GetStatus"},
-    "reput.index.v1.IndexService": {"SearchKey", "GetStatus"},
+    "reput.index.v1.IndexService": {"SearchKey", "GetFilterPages", "GetStatus"},
     "reput.gateway.v1.GatewayService": {
         "AppendMessages", "AppendMessageStream", "QueryMessageByKey", "QueryMessageById", "QueryMessageByUniqueKey",
         "QueryMessageByOffset", "DownloadBody", "SearchOffset", "ListTopics", "GetStatus",
-        "FindMessage", "SearchMessages",
+        "FindMessage", "SearchMessages", "ExplainQuery",
     },
     "apache.rocketmq.v2.MessagingService": {
         "QueryRoute", "Heartbeat", "SendMessage", "GetOffset", "QueryOffset", "Telemetry", "NotifyClientTermination",

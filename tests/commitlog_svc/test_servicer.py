@@ -17,6 +17,7 @@ from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.status import error_info, from_rpc_error, status_of
 from store.errors import (
+    BrokerNotFoundError,
     InvalidArgumentError,
     InvalidMessageError,
     OffsetOutOfRangeError,
@@ -168,3 +169,28 @@ def test_read_only_serves_and_refuses(copy_of_broker_store: Path, tmp_path: Path
 
     assert StoreReadOnlyError is type(from_rpc_error(refused.value))
     assert before == {path: path.stat().st_mtime_ns for path in copy_of_broker_store.rglob("*")}
+
+
+def test_a_request_for_another_shard_or_for_a_check_alone_writes_nothing(tmp_path: Path) -> None:
+    """Also once requests are taken by compiled code, which must leave these to the plain way."""
+    with running(tmp_path / "store", tmp_path, REPUT_BROKER_NAME="shard-7", REPUT_KERNELS="eager") as channel:
+        stub = pb_grpc.CommitLogServiceStub(channel)
+        ones = [new_message(body=b"x") for _ in range(10)]
+        stub.AppendMessages(pb.AppendMessagesRequest(messages=ones), timeout=60)
+        end_offset = stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset
+
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.AppendMessages(pb.AppendMessagesRequest(messages=ones, broker_name="shard-8"), timeout=10)
+        error = from_rpc_error(refused.value)
+        assert isinstance(error, BrokerNotFoundError)
+        assert error.metadata["brokerNames"] == "shard-7"
+        assert not stub.AppendMessages(pb.AppendMessagesRequest(messages=ones, check_only=True), timeout=10).results
+        ones[3].body = b""
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.AppendMessages(pb.AppendMessagesRequest(messages=ones, check_only=True), timeout=10)
+        assert from_rpc_error(refused.value).metadata["index"] == "3"
+
+        assert stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset == end_offset
+        ones[3].body = b"x"
+        named = pb.AppendMessagesRequest(messages=ones, broker_name="shard-7")
+        assert {result.broker_name for result in stub.AppendMessages(named, timeout=10).results} == {"shard-7"}

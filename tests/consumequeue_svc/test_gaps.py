@@ -74,3 +74,9 @@ def test_a_replay_refuses_what_the_first_build_refused(tmp_path):
     builder.stop()
 
     assert queue_bytes(tmp_path) == before
+
+
+def test_a_front_that_the_log_has_cut_inside_a_gap_is_the_message_behind_the_gap(tmp_path):
+    """What fills the gap is no message: SearchOffset, ListQueues and pages would begin with a position that has none."""
+    builder = build(tmp_path, [make_request(0), make_request(1, queue_offset=4), make_request(2, queue_offset=5)])
+    assert [queue_of(builder).units.min_offset(first) for first in (0, 1, 100, 101, 201)] == [0, 4, 4, 5, 6]

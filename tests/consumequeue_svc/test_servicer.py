@@ -79,6 +79,13 @@ def test_a_time_is_found(servicer):
         assert servicer.SearchOffset(request, Context()).queue_offset == expected
 
 
+def test_a_status_for_which_one_may_wait_says_how_far_the_queues_are_without_counting(servicer):
+    assert servicer.GetStatus(pb.GetStatusRequest(), Context()).queue_count == 6
+    for past_offset in (5999, 6000):  # built, and not built
+        status = servicer.GetStatus(pb.GetStatusRequest(past_offset=past_offset, wait_millis=5), Context())
+        assert (status.next_offset, status.queue_count) == (6000, 0)
+
+
 @pytest.mark.parametrize("token", ["x", "@t", "-1@t", "99999999999@t"])
 def test_a_foreign_token_is_refused(servicer, token):
     with pytest.raises(InvalidPageTokenError):

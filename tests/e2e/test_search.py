@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ from tests.support.stack import Stack, new_message, running_stack
 TOPIC = "Search"
 COUNT = 3_000
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
+# A text of 1,000 characters, eight times as long with each of eight steps: 16 GiB, if it could.
+GREEDY = "size(" + "[" * 8 + f"'{'x' * 1000}'" + "].map(a, a + a + a + a + a + a + a + a)[0]" * 8 + ") < 0"
 ENDLESS = "".join(f"{TEN}.all({name}, " for name in "abcdefghijkl") + "true" + ")" * 12
 
 
@@ -91,6 +94,22 @@ def test_an_expression_that_does_not_end_is_refused_and_others_are_answered(stac
     error = from_rpc_error(refused.value)
     assert isinstance(error, InvalidArgumentError)
     assert "does not end" in error.message
+    answer = stack.gateway.SearchMessages(
+        pb.SearchMessagesRequest(topic=TOPIC, cel="message.tags == 'odd'"), timeout=60
+    )
+    assert len(answer.messages) == 64
+
+
+def test_an_expression_that_allocates_is_refused_and_the_gateway_stays_small(stack: Stack) -> None:
+    gateway = stack.children()["gateway"]
+    with pytest.raises(grpc.RpcError) as refused:
+        stack.gateway.SearchMessages(pb.SearchMessagesRequest(topic=TOPIC, cel=GREEDY), timeout=60)
+    error = from_rpc_error(refused.value)
+    assert isinstance(error, InvalidArgumentError)
+    assert "memory" in error.message
+    peak = re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path(f"/proc/{gateway}/status").read_text())
+    assert peak is not None
+    assert int(peak[1]) < 300 * 1024
     answer = stack.gateway.SearchMessages(
         pb.SearchMessagesRequest(topic=TOPIC, cel="message.tags == 'odd'"), timeout=60
     )

@@ -111,8 +111,19 @@ def test_answers_are_whole_partial_by_name_or_unavailable(cluster) -> None:
         os.kill(slow.index.pid, signal.SIGCONT)
     assert ask(gateway).completeness == message_pb2.COMPLETENESS_COMPLETE
 
-    # One is dead, then all are.
-    shards["shard-b"].index.kill()
+    # One is killed in the middle of a query, which it had taken.
+    dying = shards["shard-b"]
+    os.kill(dying.index.pid, signal.SIGSTOP)
+    call = gateway.stub.QueryMessageByKey.future(pb.QueryMessageByKeyRequest(topic=TOPIC, key="all"), timeout=20)
+    gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=2)  # by then the call that came before it is under way
+    assert not call.done()
+    dying.index.kill()
+    answer = call.result()
+    assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
+    assert failed(answer) == ["shard-b"]
+    assert [message.body for message in answer.messages] == newest_first(sent, "shard-a", "shard-c")
+
+    # It is dead, then all are.
     answer = ask(gateway)
     assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
     assert failed(answer) == ["shard-b"]

@@ -4,7 +4,7 @@ Its index has no files, chains or seconds: a candidate is every record with a ke
 stored. So it over-delivers as far as the port allows, and what a query keeps is the query's doing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.deadline import Deadline
@@ -54,6 +54,9 @@ class MemoryShard:
         damaged: errors in the place of records, by commit-log offset.
         calls: names of the methods called, in order.
         catching_up: what the builders say of themselves.
+        built_offset: how far they are; None: at the log's end.
+        states: of the services, where they are not serving.
+        on_wait: called with what a caller who waits for them asks.
     """
 
     records: Sequence[Record]
@@ -63,6 +66,9 @@ class MemoryShard:
     calls: list[str] = field(default_factory=list)
     catching_up: bool = False
     new_topic_queues: int = 0
+    built_offset: int | None = None
+    states: dict[str, str] = field(default_factory=dict)
+    on_wait: Callable[[int, float], object] = lambda past_offset, wait_seconds: None
 
     def __post_init__(self) -> None:
         self._by_offset = {record.commit_log_offset: record for record in self.records}
@@ -75,8 +81,14 @@ class MemoryShard:
         return Shard(broker_name, self, self, self, self, self)
 
     @property
-    def progress(self) -> BuildProgress:
-        return BuildProgress(self._end, self._end, self.catching_up)
+    def progress_now(self) -> BuildProgress:
+        built = self._end if self.built_offset is None else self.built_offset
+        return BuildProgress(built, self._end, self.catching_up, 1_700_000_000_000)
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        self._called("progress", deadline)
+        self.on_wait(past_offset, wait_seconds)
+        return self.progress_now
 
     @property
     def _end(self) -> int:
@@ -129,11 +141,12 @@ class MemoryShard:
         below_offset: int | None,
         count_max: int,
         deadline: Deadline,
+        explain: bool = False,
     ) -> Candidates:
         self._called("search", deadline)
         hits = sorted(self._by_hash.get(key_hash(f"{topic}#{key}"), set()), reverse=True)
         hits = [offset for offset in hits if below_offset is None or offset < below_offset]
-        return Candidates(tuple(hits[:count_max]), len(hits) > count_max, self.progress)
+        return Candidates(tuple(hits[:count_max]), len(hits) > count_max, self.progress_now)
 
     def _queue(self, topic: str, queue_id: int) -> list[Record]:
         queue = [record for record in self.records if (record.topic, record.queue_id) == (topic, queue_id)]
@@ -155,7 +168,7 @@ class MemoryShard:
         first, end = queue[0].queue_offset, queue[-1].queue_offset + 1
         wanted = [r for r in queue if queue_offset <= r.queue_offset < queue_offset + unit_count_max]
         units = tuple(Unit(r.queue_offset, r.commit_log_offset, r.store_size_bytes) for r in wanted)
-        return QueueStretch(units if queue_offset >= first else (), first, end, self.progress)
+        return QueueStretch(units if queue_offset >= first else (), first, end, self.progress_now)
 
     def search_offset(
         self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
@@ -167,7 +180,8 @@ class MemoryShard:
             found = min((r.queue_offset for r in queue if r.store_time_millis >= time_millis), default=end)
         else:
             found = max((r.queue_offset for r in queue if r.store_time_millis <= time_millis), default=first)
-        return FoundOffset(found, first, end, self.catching_up)
+        times = [r.store_time_millis for r in queue]
+        return FoundOffset(found, first, end, self.progress_now, times[0], times[-1])
 
     def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
         self._called("queue_counts", deadline)
@@ -179,4 +193,8 @@ class MemoryShard:
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         self._called("statuses", deadline)
-        return [ServiceStatus(name, "memory") for name in ("commitlog", "consumequeue", "index")]
+        names = ("commitlog", "consumequeue", "index")
+        return [
+            ServiceStatus(name, "memory", log_end_offset=self._end, state=self.states.get(name, "serving"))
+            for name in names
+        ]

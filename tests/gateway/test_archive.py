@@ -1,19 +1,17 @@
 """A shard whose log has lost its front, with an archive: every answer is that of the whole log, and says where it is from."""
 
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.archive import with_archive
 from gateway.completeness import Completeness
 from gateway.deadline import Deadline
 from gateway.fan_out import FanOut
 from gateway.page_token import PageTokens
-from gateway.ports import Candidates, Shard
+from gateway.ports import Candidates
 from gateway.queries.by_key import MatchAnswer, query_by_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
@@ -22,32 +20,18 @@ from gateway.queries.list_topics import list_topics
 from gateway.shards import Shards
 from gateway.time_window import TimeWindow
 from pipeline.jobs import archive as archive_job
-from store.archive.archive_reader import ArchiveReader
-from store.errors import (
-    OffsetOutOfRangeError,
-    RecordNotFoundError,
-    StoreCorruptedError,
-    StoreError,
-    UnsupportedStoreError,
-)
+from store.errors import RecordNotFoundError, StoreCorruptedError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
-from store.format.record import Record
-from tests.gateway.memory_shard import MemoryShard, found_record
-from tests.support.archives import BROKER, Archived, archived, message, write_log
-
-TOPIC = "orders"
-DROPPED_FILE_COUNT = 3
-
-
-class ShortenedShard(MemoryShard):
-    """A shard whose log begins at `first_offset`; its index still points before that."""
-
-    first_offset = 0
-
-    def _outcome(self, offset: int) -> Record | StoreError:
-        if offset < self.first_offset:
-            return OffsetOutOfRangeError(f"{offset} is gone", firstOffset=self.first_offset, lastOffset=self._end)
-        return super()._outcome(offset)
+from tests.gateway.archived_shard import (
+    DAMAGES,
+    TOPIC,
+    ShortenedShard,
+    archive_of_first_file,
+    archived_orders,
+    break_archive,
+    shard_of,
+)
+from tests.support.archives import Archived
 
 
 class HastyShard(ShortenedShard):
@@ -59,27 +43,7 @@ class HastyShard(ShortenedShard):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Archived:
-    root = tmp_path_factory.mktemp("archived")
-    bodies = [b"b" * 50, b"", b"L" * 20_000]
-    messages = [
-        message(
-            n,
-            queue_id=n % 2,
-            keys="all" + (" AaAa" if n % 7 == 0 else " BBBB" if n % 7 == 1 else ""),
-            body=bodies[n % 3],
-        )
-        for n in range(60)
-    ]
-    return archived(write_log(root / "store", messages), root / "archive")
-
-
-def shard_of(made: Archived, *, archive: Path | None = None, kind: type[ShortenedShard] = ShortenedShard) -> Shard:
-    """The shard as it is after retention has taken some log files."""
-    first_offset = int(sorted((made.store / "commitlog").iterdir())[DROPPED_FILE_COUNT].name)
-    memory = kind([r for r in made.records if r.commit_log_offset >= first_offset], {TOPIC: 2})
-    memory.first_offset = first_offset
-    reader = ArchiveReader(archive or made.archive, BROKER)
-    return with_archive(memory.shard(), reader, lambda record, omit_body: found_record(record, omit_body=omit_body))
+    return archived_orders(tmp_path_factory.mktemp("archived"))
 
 
 @pytest.fixture
@@ -134,12 +98,12 @@ def test_a_message_whose_file_is_gone_is_found_by_unique_key_and_by_id(
 ):
     for record in made.records:
         answer = query_by_unique_key(
-            shards, tokens, TOPIC, record.unique_key, page_size_asked=0, page_token="", deadline=deadline
+            shards, tokens, record.topic, record.unique_key, page_size_asked=0, page_token="", deadline=deadline
         )
         assert [record] == [entry.record.payload for entry in answer.entries]
         assert Completeness.COMPLETE is answer.completeness
         offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
-        assert record == query_by_offset_msg_id(shards, offset_msg_id, TOPIC, "", deadline).record.payload
+        assert record == query_by_offset_msg_id(shards, offset_msg_id, record.topic, "", deadline).record.payload
 
 
 def test_an_id_that_names_no_start_of_a_record_is_not_found(made: Archived, shards: Shards, deadline: Deadline):
@@ -174,12 +138,9 @@ def test_topics_show_the_range_of_both(made: Archived, shards: Shards, tokens: P
 def test_an_archive_without_the_files_that_are_gone_makes_answers_partial(
     made: Archived, fan_out: FanOut, tokens: PageTokens, deadline: Deadline, tmp_path: Path
 ):
-    store = tmp_path / "store" / "commitlog"
-    store.mkdir(parents=True)
     first = min((made.store / "commitlog").iterdir())
-    (store / first.name).write_bytes(first.read_bytes())
-    archived(tmp_path / "store", tmp_path / "archive")
-    shards = Shards([shard_of(made, archive=tmp_path / "archive")], fan_out)
+    archive = archive_of_first_file(made, tmp_path)
+    shards = Shards([shard_of(made, archive=archive)], fan_out)
     shard = shards.named("")
     gone = [
         r
@@ -203,7 +164,7 @@ def test_an_archive_without_the_files_that_are_gone_makes_answers_partial(
     }
 
 
-@pytest.mark.parametrize("damage", ["no archive", "no manifest", "bad manifest", "bad index", "bad Parquet"])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_broken_archive_is_told_and_never_an_empty_answer(
     made: Archived, fan_out: FanOut, tokens: PageTokens, deadline: Deadline, tmp_path: Path, damage: str
 ):
@@ -232,27 +193,6 @@ def test_a_broken_archive_is_told_and_never_an_empty_answer(
     assert by_place.outcome.error is not None
     if damage in ("no archive", "bad manifest"):
         assert Completeness.PARTIAL is list_topics(shards, tokens, 0, "", deadline).completeness
-
-
-def break_archive(archive: Path, root: Path, damage: str) -> None:
-    import shutil
-
-    if damage == "no archive":
-        return
-    shutil.copytree(archive, root)
-    manifest = min((root / "segments" / BROKER).iterdir())
-    segment = json.loads(manifest.read_text())["segment"]
-    if damage == "no manifest":
-        for path in sorted((root / "segments" / BROKER).iterdir()):
-            path.unlink()
-    elif damage == "bad manifest":
-        manifest.write_text(manifest.read_text().replace('"record_count": ', '"record_count": 1'))
-    elif damage == "bad index":
-        path = root / segment["keys_path"]
-        path.write_bytes(path.read_bytes()[:100])
-    else:
-        path = root / segment["files"][0]["path"]
-        path.write_bytes(b"PAR1" + bytes(100))
 
 
 def test_a_status_row_says_what_the_archive_holds(made: Archived, shards: Shards, deadline: Deadline):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gateway.append_forwarder import AppendForwarder
+from gateway.appends.forwarder import AppendForwarder
 from gateway.fan_out import FanOut
 from gateway.limits import BODY_CHUNK_BYTES
 from gateway.page_token import PageTokens
@@ -27,11 +27,13 @@ from services.status import from_rpc_error, status_of
 from store.errors import (
     DiskFullError,
     InvalidArgumentError,
+    InvalidFreshnessTokenError,
     InvalidMessageError,
     InvalidPageTokenError,
     ServiceUnavailableError,
     StoreError,
 )
+from store.format.freshness_token import encode_freshness_token
 from tests.gateway.memory_shard import MemoryShard
 from tests.services.loopback import commit_log_server
 
@@ -167,6 +169,55 @@ def test_a_body_of_any_size_comes_whole_by_download_and_answers_stay_below_grpcs
     assert b"".join(chunk.chunk for chunk in chunks) == body
     assert all(len(chunk.chunk) <= BODY_CHUNK_BYTES for chunk in chunks)
     assert {chunk.body_size_bytes for chunk in chunks} == {size_bytes}
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+def test_every_query_with_a_token_is_whole_or_partial_as_its_builder_is(records, is_built):
+    """Each answer, also a position inside the queue, is PARTIAL while the message of the token is not built."""
+    record = next(r for r in reversed(records) if (r.topic, r.queue_id) == ("b_order", 1))
+    built = record.commit_log_offset + (record.store_size_bytes if is_built else 0)
+    tokens = [encode_freshness_token("broker-a", record.commit_log_offset)]
+    topic = {"topic": "b_order", "freshness_tokens": tokens}
+    time = Timestamp(seconds=1)
+    memory = ProtoShard(records, built_offset=built)
+    if not is_built:
+        memory.failures["progress"] = ServiceUnavailableError("not to be waited for")
+    with serving(memory, "127.0.0.1:1") as gateway:
+        for ask, request in (
+            (gateway.QueryMessageByKey, pb.QueryMessageByKeyRequest(key="nosuch", **topic)),
+            (gateway.QueryMessageByUniqueKey, pb.QueryMessageByUniqueKeyRequest(unique_key="nosuch", **topic)),
+            (gateway.QueryMessageByOffset, pb.QueryMessageByOffsetRequest(queue_id=1, max_messages=1, **topic)),
+            (gateway.FindMessage, pb.FindMessageRequest(text="nosuch", freshness_tokens=tokens)),
+            (gateway.SearchMessages, pb.SearchMessagesRequest(queue_id=1, body_text="nosuch", **topic)),
+            (gateway.SearchOffset, pb.SearchOffsetRequest(queue_id=1, time=time, **topic)),
+        ):
+            answer = ask(request, timeout=10)
+            (shard,) = answer.shards
+            assert (shard.broker_name, shard.indexed_up_to_offset) == ("broker-a", built)
+            assert shard.HasField("error") != is_built, type(answer)
+            if is_built:
+                # Behind other messages perhaps, which it then says as it always did.
+                assert shard.log_end_offset > built
+            else:
+                assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
+                assert f"byte {record.commit_log_offset}" in shard.error.message
+            request.freshness_tokens.append("no token")
+            assert isinstance(refusal(lambda a=ask, r=request: a(r, timeout=10)), InvalidFreshnessTokenError)
+
+
+def test_a_position_says_its_shard_and_the_time_span_of_its_queue(gateway, records):
+    stored = [r.store_time_millis for r in records if (r.topic, r.queue_id) == ("b_order", 1)]
+    answer = gateway.SearchOffset(
+        pb.SearchOffsetRequest(topic="b_order", queue_id=1, time=Timestamp(seconds=1)), timeout=10
+    )
+    assert [answer.first_store_time.ToMilliseconds(), answer.last_store_time.ToMilliseconds()] == [
+        stored[0],
+        stored[-1],
+    ]
+    (shard,) = answer.shards
+    assert shard.broker_name == "broker-a"
+    assert shard.indexed_up_to_offset == shard.log_end_offset > 0
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
 
 
 def test_status_names_every_service(gateway):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gateway.settings import GatewaySettings, ShardTargets
+from gateway.settings import GatewaySettings
+from gateway.sharding.targets import ShardTargets, parse_file
 from services.setting_names import SETTINGS
 from services.settings import load_settings
 from store.errors import InvalidSettingError
@@ -32,7 +33,80 @@ def test_what_names_no_shards_is_refused(text):
         load_settings("gateway", GatewaySettings, environ={"REPUT_GATEWAY_SHARDS": text})
 
 
+TEMPLATE = "broker-{i}=log-{i}:1,queue-{i}:2,index-{i}:3"
+
+
+def test_a_template_and_a_count_make_shards():
+    environ = {"REPUT_GATEWAY_SHARD_TEMPLATE": TEMPLATE, "REPUT_GATEWAY_SHARD_COUNT": "2"}
+    settings, _ = load_settings("gateway", GatewaySettings, environ=environ)
+
+    assert settings.shard_targets() == (
+        ShardTargets("broker-0", "log-0:1", "queue-0:2", "index-0:3"),
+        ShardTargets("broker-1", "log-1:1", "queue-1:2", "index-1:3"),
+    )
+
+
+def test_a_file_names_shards_line_by_line():
+    text = "# the shards\n\nbroker-a=a:1,a:2,a:3  # the first\nbroker-b=b:1,b:2,b:3;broker-c=c:1,c:2,c:3\n"
+
+    assert [shard.broker_name for shard in parse_file(text)] == ["broker-a", "broker-b", "broker-c"]
+    assert parse_file(text)[0] == ShardTargets("broker-a", "a:1", "a:2", "a:3")
+
+
+@pytest.mark.parametrize("text", ["", "# none", "broker-a", "a=1,2,3\na=4,5,6"])
+def test_a_file_that_makes_no_sense_is_refused(text):
+    with pytest.raises(ValueError, match=r"shard|not name="):
+        parse_file(text)
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"REPUT_GATEWAY_SHARD_TEMPLATE": "broker=log-{i}:1,queue-{i}:2,index-{i}:3"},
+        {"REPUT_GATEWAY_SHARD_TEMPLATE": "broker-{i}=log-{i}:1,queue-{i}:2,index:3"},
+        {"REPUT_GATEWAY_SHARD_TEMPLATE": f"{TEMPLATE};other-{TEMPLATE}"},
+        {"REPUT_GATEWAY_SHARD_TEMPLATE": TEMPLATE, "REPUT_GATEWAY_SHARDS": "a=1,2,3"},
+        {"REPUT_GATEWAY_SHARDS_FILE": "shards", "REPUT_GATEWAY_SHARDS": "a=1,2,3"},
+        {"REPUT_GATEWAY_SHARD_TEMPLATE": TEMPLATE, "REPUT_GATEWAY_SHARD_COUNT": "1001"},
+    ],
+)
+def test_what_cannot_be_meant_is_refused(environ):
+    with pytest.raises(InvalidSettingError):
+        load_settings("gateway", GatewaySettings, environ=environ)
+
+
 def test_every_setting_is_listed():
     listed = {setting.name for setting in SETTINGS if setting.component in ("", "gateway")}
 
     assert set(GatewaySettings.model_fields) <= listed
+
+
+@pytest.mark.parametrize(
+    ("environ", "why"),
+    [
+        ({"REPUT_GATEWAY_AUTH": "on"}, "access_file"),
+        ({"REPUT_GATEWAY_JWT_KEYS_FILE": "jwks.json", "REPUT_GATEWAY_JWT_ISSUER": "i"}, "jwt_audience"),
+        ({"REPUT_GATEWAY_CLIENT_CA": "ca.crt"}, "client_ca needs TLS"),
+        ({"REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": "a.crt"}, "public_tls_key"),
+        ({"REPUT_TLS_CERTIFICATE": "a.crt", "REPUT_TLS_KEY": "a.key"}, "tls_ca"),
+    ],
+)
+def test_security_that_would_be_half_is_refused(environ, why):
+    with pytest.raises(InvalidSettingError, match=why):
+        load_settings("gateway", GatewaySettings, environ=environ)
+
+
+def test_clients_are_shown_the_public_certificate_and_services_the_own_one():
+    inner = {"REPUT_TLS_CERTIFICATE": "a.crt", "REPUT_TLS_KEY": "a.key", "REPUT_TLS_CA": "ca.crt"}
+    public = {"REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": "p.crt", "REPUT_GATEWAY_PUBLIC_TLS_KEY": "p.key"}
+
+    def shown(environ):
+        settings, _ = load_settings("gateway", GatewaySettings, environ=environ)
+        files = settings.server_tls_files
+        return files and (str(files.certificate), str(files.key), files.ca and str(files.ca))
+
+    assert shown({}) is None
+    assert shown(inner) == ("a.crt", "a.key", None)
+    assert shown(inner | public) == ("p.crt", "p.key", None)
+    assert shown(public | {"REPUT_GATEWAY_CLIENT_CA": "c.crt"}) == ("p.crt", "p.key", "c.crt")
+    assert shown(inner | {"REPUT_GATEWAY_PUBLIC_TLS": "false"}) is None

@@ -5,7 +5,7 @@ import grpc
 from gateway.deadline import Deadline
 from gateway.remote import open_shard
 from gateway.servicer import _service_status
-from gateway.settings import ShardTargets
+from gateway.sharding.targets import ShardTargets
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -35,7 +35,7 @@ def test_problem_and_recovery_of_each_service_are_passed_on_and_who_is_silent_ha
         server.add("reput.test", add, servicer)
         server.start()
         servers.append(server)
-    shard, _ = open_shard(ShardTargets("broker-a", servers[0].address, servers[1].address, "127.0.0.1:1"))
+    shard = open_shard(ShardTargets("broker-a", servers[0].address, servers[1].address, "127.0.0.1:1")).shard
 
     rows = {
         status.service: _service_status("broker-a", status) for status in shard.services.statuses(Deadline.after(20.0))

@@ -28,7 +28,20 @@ def test_candidates_come_with_how_far_the_index_is(tmp_path):
     assert (response.next_page_token, response.next_offset, response.log_end_offset) == ("1700", 2000, 2500)
     assert response.catching_up
     assert response.indexed_up_to_time.ToMilliseconds() == 1_700_000_000_123
-    assert servicer.GetStatus(pb.GetStatusRequest(), None).key_count == 20
+    status = servicer.GetStatus(pb.GetStatusRequest(), None)
+    assert (status.key_count, status.built_up_to_time.ToMilliseconds()) == (20, 1_700_000_000_123)
+
+
+def test_a_status_for_which_one_may_wait_says_how_far_the_index_is_without_counting():
+    progress = BuilderProgress()
+    progress.advance(100)
+    servicer = IndexServicer(progress, 1)
+
+    for past_offset in (99, 100):  # built, and not built
+        request = pb.GetStatusRequest(past_offset=past_offset, wait_millis=5)
+        assert servicer.GetStatus(request, None) == pb.GetStatusResponse(
+            next_offset=100, catching_up=True, state="waiting"
+        )
 
 
 def test_before_the_index_is_open_searches_are_asked_to_come_again():

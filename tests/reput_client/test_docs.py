@@ -10,7 +10,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "client.md"
 
 def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     printed = []
     with running_stack(tmp_path / "store") as stack:
         for block in blocks:
@@ -21,4 +21,5 @@ def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
     assert "b'hello'" in printed[1]
     assert "Orders" in printed[1]
     assert "there may be more" not in printed[1]
-    assert printed[2] == "b'from asyncio'\n"
+    assert printed[2] == "[b'now']\n"
+    assert printed[3] == "b'from asyncio'\n"

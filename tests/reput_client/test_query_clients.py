@@ -24,6 +24,7 @@ from reput_client import (
     PartialAnswerError,
     QueryClient,
     RetryPolicy,
+    SendReceipt,
     UnavailableError,
 )
 from reput_client.errors import DeadlineExceededError, DiskFullError, ServiceUnavailableError
@@ -45,14 +46,16 @@ class FakeQueries(grpc.GenericRpcHandler):
     def __init__(self, script: Any) -> None:
         self.script = deque(script)
         self.methods: list[str] = []
+        self.requests: list[bytes] = []
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         if details.method.endswith("/DownloadBody"):
             return grpc.unary_stream_rpc_method_handler(self._download)
         return grpc.unary_unary_rpc_method_handler(self._answer)
 
-    def _answer(self, _request: bytes, context: grpc.ServicerContext) -> bytes:
+    def _answer(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         self.methods.append("call")
+        self.requests.append(request)
         answer = self.script.popleft()
         if isinstance(answer, status_pb2.Status):
             _abort(context, answer)
@@ -114,6 +117,45 @@ def page(completeness: int, bodies: list[bytes], token: str = "", shards: Any = 
     )
 
 
+RECEIPTS = [SendReceipt(message_pb2.AppendResult(freshness_token=token)) for token in ("t1", "t2")]
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [((), []), ("t1", ["t1"]), (RECEIPTS[0], ["t1"]), ([RECEIPTS[0], "t3", RECEIPTS[1], "t1"], ["t1", "t3", "t2"])],
+)
+def test_every_query_takes_receipts_or_their_tokens_on_every_page(ask, after: Any, expected: list[str]) -> None:
+    pages = [page(TRUNCATED, [], "a"), page(COMPLETE, [])]
+    rows = pb.QueryMessageByOffsetResponse(completeness=COMPLETE)
+    for request_class, script, question in (
+        (pb.QueryMessageByKeyRequest, pages, lambda client: client.by_key("T", "k", after=after).pages()),
+        (pb.QueryMessageByUniqueKeyRequest, pages, lambda client: client.by_unique_key("T", "u", after=after).pages()),
+        (pb.QueryMessageByOffsetRequest, [rows], lambda client: client.by_offset("T", 0, after=after).pages()),
+        (
+            pb.SearchOffsetRequest,
+            [pb.SearchOffsetResponse(completeness=COMPLETE)],
+            lambda client: client.search_offset("T", 0, NOW, after=after),
+        ),
+    ):
+        fake, _ = ask(script, question)
+        assert len(fake.requests) == len(script)
+        assert all(list(request_class.FromString(each).freshness_tokens) == expected for each in fake.requests)
+
+
+def test_a_time_is_answered_with_the_span_of_the_queue(ask) -> None:
+    answer = pb.SearchOffsetResponse(completeness=COMPLETE)
+    question = lambda client: client.search_offset("T", 0, NOW)  # noqa: E731
+    _, found = ask([answer], question)
+    assert (found.first_store_time, found.last_store_time) == (None, None)
+    answer.first_store_time.FromMilliseconds(1_700_000_000_001)
+    answer.last_store_time.FromMilliseconds(1_700_000_000_002)
+    _, found = ask([answer], question)
+    assert [int(each.timestamp() * 1000) for each in (found.first_store_time, found.last_store_time)] == [
+        1_700_000_000_001,
+        1_700_000_000_002,
+    ]
+
+
 DOWN = pb.ShardOutcome(broker_name="broker-b", error=GONE)
 BEHIND = pb.ShardOutcome(broker_name="broker-a", indexed_up_to_offset=10, log_end_offset=30)
 WELL = pb.ShardOutcome(broker_name="broker-c", indexed_up_to_offset=30, log_end_offset=30)
@@ -151,10 +193,10 @@ def test_a_partial_page_is_an_error_for_who_wants_all_and_says_what_is_missing(a
 
 @pytest.mark.parametrize("require_complete", [False, True])
 def test_a_partial_position_is_an_error_for_who_wants_all(ask, require_complete: bool) -> None:
-    script = [pb.SearchOffsetResponse(queue_offset=3, completeness=PARTIAL)]
+    script = [pb.SearchOffsetResponse(queue_offset=3, completeness=PARTIAL, shards=[BEHIND])]
     question = lambda client: client.search_offset("T", 0, NOW)  # noqa: E731
     if require_complete:
-        with pytest.raises(PartialAnswerError):
+        with pytest.raises(PartialAnswerError, match="broker-a: built up to 10 of 30 bytes"):
             ask(script, question, require_complete=True)
     else:
         assert ask(script, question)[1].completeness is Completeness.PARTIAL

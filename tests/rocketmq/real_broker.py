@@ -5,6 +5,7 @@ Every process started here is ended here, by pid.
 """
 
 import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
@@ -46,7 +47,7 @@ def classpath() -> str:
 
 
 def build_classpath(sources: pathlib.Path, home: pathlib.Path) -> str:
-    """Resolve the jars of a pom.xml and compile the drivers beside it, once; return the class path.
+    """Resolve the jars of a pom.xml once, compile the drivers beside it that are new; return the class path.
 
     Args:
         sources: where pom.xml and the drivers lie.
@@ -54,22 +55,29 @@ def build_classpath(sources: pathlib.Path, home: pathlib.Path) -> str:
     """
     listing = home / "classpath"
     classes = home / "classes"
-    if not listing.exists():
-        classes.mkdir(parents=True, exist_ok=True)
-        fresh = home / "classpath.new"
-        subprocess.run(
-            [
-                *("mvn", "-q", "-B", "-f", str(sources / "pom.xml"), "dependency:build-classpath"),
-                *(f"-Dmdep.outputFile={fresh}", "-Dmdep.includeScope=runtime"),
-            ],
-            check=True,
-        )
-        jars = fresh.read_text().strip()
-        drivers = [str(path) for path in sources.glob("*.java")]
-        javac = ["javac", "-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(classes), *drivers]
-        subprocess.run(javac, check=True)
-        fresh.rename(listing)
-    return f"{classes}:{listing.read_text().strip()}"
+    classes.mkdir(parents=True, exist_ok=True)
+    with open(home / "building", "w") as building:
+        fcntl.flock(building, fcntl.LOCK_EX)  # tests run side by side
+        if not listing.exists():
+            fresh = home / "classpath.new"
+            subprocess.run(
+                [
+                    *("mvn", "-q", "-B", "-f", str(sources / "pom.xml"), "dependency:build-classpath"),
+                    *(f"-Dmdep.outputFile={fresh}", "-Dmdep.includeScope=runtime"),
+                ],
+                check=True,
+            )
+            fresh.rename(listing)
+        jars = listing.read_text().strip()
+        drivers = [str(path) for path in sources.glob("*.java") if _is_newer(path, classes / f"{path.stem}.class")]
+        if drivers:
+            javac = ["javac", "-encoding", "UTF-8", "-nowarn", "-cp", jars, "-d", str(classes), *drivers]
+            subprocess.run(javac, check=True)
+    return f"{classes}:{jars}"
+
+
+def _is_newer(source: pathlib.Path, made: pathlib.Path) -> bool:
+    return not made.exists() or source.stat().st_mtime > made.stat().st_mtime
 
 
 def broker_port() -> int:

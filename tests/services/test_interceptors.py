@@ -128,7 +128,7 @@ def test_what_waits_for_a_reader_is_bytes_and_not_the_answers_objects():
     wrapped = StatusInterceptor(OpenWork(), lanes).intercept_service(
         lambda _: handler, SimpleNamespace(method="/reput.gateway.v1.GatewayService/DownloadBody")
     )
-    context = SimpleNamespace(cancel=lambda: None, peer=lambda: "")
+    context = SimpleNamespace(cancel=lambda: None, peer=lambda: "", code=lambda: None, is_active=lambda: True)
     waiting = wrapped.stream_stream(iter([b""]), context)
 
     assert next(waiting) == bytes(200_000)

@@ -9,7 +9,15 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SERVICES = ["commitlog_svc", "consumequeue_svc", "index_svc", "gateway"]
-NOT_NEEDED = {"rich", "typer", "numba", "prometheus_client", "grpc_reflection.v1alpha", "services.commented_reflection"}
+NOT_NEEDED = {
+    "rich",
+    "typer",
+    "numba",
+    "prometheus_client",
+    "opentelemetry",
+    "grpc_reflection.v1alpha",
+    "services.commented_reflection",
+}
 
 
 def loaded_by(statements: str) -> set[str]:

@@ -199,6 +199,18 @@ def test_config_rows_show_every_setting_with_value_and_origin(broker_conf):
 def test_the_base_settings_are_listed_with_their_defaults(model):
     listed = {setting.name: setting.default for setting in SETTINGS if not setting.component}
     for name, field in model.model_fields.items():
-        if name not in ("address", "metrics_address"):  # of each component
+        if name not in ("address", "metrics_address", "health_address"):  # of each component
             default = "" if field.default is None else str(field.default)
             assert listed[name] == (default.lower() if isinstance(field.default, bool) else default)
+
+
+def test_a_secret_that_does_not_fit_is_not_repeated(tmp_path):
+    from gateway.settings import GatewaySettings
+
+    file = tmp_path / "reput.toml"
+    file.write_text("[gateway]\npage_token_secret = 424242\n")
+
+    with pytest.raises(InvalidSettingError, match="page_token_secret") as refused:
+        load_settings("gateway", GatewaySettings, environ={}, config=file)
+
+    assert "424242" not in refused.value.message

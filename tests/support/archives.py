@@ -65,11 +65,13 @@ def message(
     topic: str = "orders",
     queue_id: int = 0,
     keys: str = "",
+    tags: str = "",
     body: bytes = b"x" * 100,
     sys_flag: int = 0,
 ) -> PreparedMessage:
     """A message of a made log."""
-    properties = f"UNIQ_KEY\x01U{number:08d}\x02" + (f"KEYS\x01{keys}\x02" if keys else "")
+    properties = f"UNIQ_KEY\x01U{number:08d}\x02"
+    properties += "".join(f"{name}\x01{value}\x02" for name, value in (("KEYS", keys), ("TAGS", tags)) if value)
     return PreparedMessage(topic, queue_id, body, properties.encode(), BEGIN_MILLIS, HOST, HOST, sys_flag=sys_flag)
 
 

@@ -246,7 +246,13 @@ class LocalPorts:
             side,
             lambda asked: [self._local.log.get(unit.commit_log_offset).store_time_millis for unit in asked],
         )
-        return FoundOffset(found, units.min_offset(first), units.end, self._local.queues.progress.catching_up)
+        progress = self._local.queues.progress
+        built = BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up)
+        return FoundOffset(found, units.min_offset(first), units.end, built)
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        progress = min((self._local.queues.progress, self._local.index.progress), key=lambda row: row.next_offset)
+        return BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up)
 
     def search(
         self,

@@ -61,7 +61,7 @@ def all_pages(ask, shards, **question):
     answers = [ask(shards, **question)]
     while answers[-1].next_page_token:
         assert len(answers) < 1000
-        answers.append(ask(shards, **question, page_token=answers[-1].next_page_token))
+        answers.append(ask(shards, **{**question, "page_token": answers[-1].next_page_token}))
     return answers
 
 
@@ -281,3 +281,19 @@ def test_a_unique_key_finds_every_copy_whatever_its_age(fan_out, tokens, deadlin
                 shards, tokens, topic, unique_key, page_size_asked=0, page_token="", deadline=deadline
             )
             assert offsets(answer) == copies[topic, unique_key]
+
+
+def test_a_shard_of_an_earlier_page_that_is_not_known_any_more_is_named_on_every_page(records, ask):
+    """It must not look as if its messages had been all."""
+    of_a, of_b = MemoryShard(records), MemoryShard(records)
+    first = ask({"broker-a": of_a, "broker-b": of_b}, page_size=1)
+
+    pages = all_pages(
+        lambda shards, **fields: ask(shards, page_size=1, **fields), of_a, page_token=first.next_page_token
+    )
+
+    assert len(pages) > 1
+    for page in pages:
+        assert page.completeness is Completeness.PARTIAL
+        (outcome,) = [outcome for outcome in page.outcomes if outcome.broker_name == "broker-b"]
+        assert "broker-b" in outcome.error.message

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.completeness import Completeness
-from gateway.ports import Boundary
+from gateway.completeness import Completeness, ShardOutcome
+from gateway.ports import Boundary, BuildProgress, FoundOffset
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.list_topics import list_topics
-from gateway.queries.search_offset import search_offset
+from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.shards import Shards
 from store.errors import (
     BrokerNotFoundError,
@@ -164,6 +164,28 @@ def test_a_time_is_found_from_both_sides(fan_out, deadline, records):
     assert found(Boundary.LOWER, "configured", 0) == 0
     with pytest.raises(TopicNotFoundError):
         found(Boundary.LOWER, "nosuch")
+
+
+@pytest.mark.parametrize(
+    ("boundary", "queue_offset", "complete"),
+    [
+        (Boundary.LOWER, 8, True),
+        (Boundary.LOWER, 9, True),
+        (Boundary.LOWER, 10, False),
+        (Boundary.UPPER, 8, True),
+        (Boundary.UPPER, 9, False),
+    ],
+)
+def test_a_position_is_final_when_no_message_that_is_still_to_be_built_can_take_its_place(
+    boundary, queue_offset, complete
+):
+    """Ten messages; the eleventh may have any later time."""
+    for behind in (BuildProgress(5, 6, catching_up=False), BuildProgress(6, 6, catching_up=True)):
+        found = FoundOffset(queue_offset, 0, 10, behind)
+        assert outcome_of("a", found, boundary) == ShardOutcome("a", None, behind, complete)
+    at_end = BuildProgress(6, 6, catching_up=False)
+    assert outcome_of("a", FoundOffset(queue_offset, 0, 10, at_end), boundary).complete
+    assert outcome_of("a", FoundOffset(0, 0, 0), boundary).complete
 
 
 def test_topics_come_by_name_with_every_shards_queues(fan_out, tokens, deadline, records):

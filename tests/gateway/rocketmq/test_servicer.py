@@ -11,7 +11,7 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
-from gateway.append_forwarder import AppendForwarder
+from gateway.appends.forwarder import AppendForwarder
 from gateway.fan_out import FanOut
 from gateway.page_token import PageTokens
 from gateway.rocketmq.admin import AdminServicer

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from commitlog_svc.commit_log import CommitLog
@@ -263,6 +264,8 @@ def test_a_service_that_has_gone_answers_nothing_and_its_successor_for_its_own_l
 
     with served(tmp_path / "b", address) as other:
         append(other.log, new_message(b"of b"))
+        # After a failure a channel pauses before it connects again, and refuses calls meanwhile.
+        grpc.channel_ready_future(client.channel).result(10)
         bodies = {client.get(0).body for _ in range(3)}
         with pytest.raises(OffsetOutOfRangeError):
             client.get(other.log.end_offset)

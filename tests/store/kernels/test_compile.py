@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from store.kernels import compiling
 from store.kernels.compile import kernel_names
 
 ROOT = Path(__file__).parents[3]
@@ -24,6 +25,20 @@ def test_every_kernel_has_what_loading_asks_for() -> None:
 def test_setup_compiles_every_kernel() -> None:
     done = run("-m", "store.kernels.compile")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_cache_begins_with_what_was_shipped_and_is_then_left_alone(tmp_path: Path) -> None:
+    shipped, own = tmp_path / "shipped", tmp_path / "cache" / "kernels-1"
+    (shipped / "code").mkdir(parents=True)
+    (shipped / "code" / "walk.nbc").write_bytes(b"compiled")
+
+    compiling.take_along(shipped, own)
+    (own / "code" / "walk.nbc").write_bytes(b"compiled anew")
+    compiling.take_along(shipped, own)
+    compiling.take_along(tmp_path / "none", tmp_path / "cache" / "kernels-2")
+
+    assert [own] == list(own.parent.iterdir())
+    assert b"compiled anew" == (own / "code" / "walk.nbc").read_bytes()
 
 
 def test_setup_goes_on_where_numba_cannot_be_used() -> None:

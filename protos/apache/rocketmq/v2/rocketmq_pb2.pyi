@@ -24,6 +24,8 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNRECOGNIZED_CLIENT_TYPE: _ClassVar[Code]
     MESSAGE_CORRUPTED: _ClassVar[Code]
     ILLEGAL_OFFSET: _ClassVar[Code]
+    UNAUTHORIZED: _ClassVar[Code]
+    FORBIDDEN: _ClassVar[Code]
     NOT_FOUND: _ClassVar[Code]
     MESSAGE_NOT_FOUND: _ClassVar[Code]
     TOPIC_NOT_FOUND: _ClassVar[Code]
@@ -106,6 +108,8 @@ ILLEGAL_MESSAGE_ID: Code
 UNRECOGNIZED_CLIENT_TYPE: Code
 MESSAGE_CORRUPTED: Code
 ILLEGAL_OFFSET: Code
+UNAUTHORIZED: Code
+FORBIDDEN: Code
 NOT_FOUND: Code
 MESSAGE_NOT_FOUND: Code
 TOPIC_NOT_FOUND: Code

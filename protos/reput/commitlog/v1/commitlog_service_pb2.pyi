@@ -12,14 +12,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AppendMessagesRequest(_message.Message):
-    __slots__ = ("messages", "flush", "deduplicate")
+    __slots__ = ("messages", "flush", "deduplicate", "broker_name", "check_only")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    CHECK_ONLY_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
     flush: _message_pb2.FlushMode
     deduplicate: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., deduplicate: _Optional[bool] = ...) -> None: ...
+    broker_name: str
+    check_only: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., deduplicate: _Optional[bool] = ..., broker_name: _Optional[str] = ..., check_only: _Optional[bool] = ...) -> None: ...
 
 class AppendMessagesResponse(_message.Message):
     __slots__ = ("results",)
@@ -28,14 +32,18 @@ class AppendMessagesResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ...) -> None: ...
 
 class AppendMessageStreamRequest(_message.Message):
-    __slots__ = ("messages", "flush", "deduplicate")
+    __slots__ = ("messages", "flush", "deduplicate", "broker_name", "check_only")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    CHECK_ONLY_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.NewMessage]
     flush: _message_pb2.FlushMode
     deduplicate: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., deduplicate: _Optional[bool] = ...) -> None: ...
+    broker_name: str
+    check_only: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.NewMessage, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., deduplicate: _Optional[bool] = ..., broker_name: _Optional[str] = ..., check_only: _Optional[bool] = ...) -> None: ...
 
 class AppendMessageStreamResponse(_message.Message):
     __slots__ = ("results", "error")

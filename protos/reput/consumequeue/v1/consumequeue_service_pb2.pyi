@@ -74,20 +74,22 @@ class QueueUnit(_message.Message):
     def __init__(self, queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ...) -> None: ...
 
 class GetQueueUnitsResponse(_message.Message):
-    __slots__ = ("units", "min_offset", "max_offset", "next_offset", "log_end_offset", "catching_up")
+    __slots__ = ("units", "min_offset", "max_offset", "next_offset", "log_end_offset", "catching_up", "built_up_to_time")
     UNITS_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
+    BUILT_UP_TO_TIME_FIELD_NUMBER: _ClassVar[int]
     units: _containers.RepeatedCompositeFieldContainer[QueueUnit]
     min_offset: int
     max_offset: int
     next_offset: int
     log_end_offset: int
     catching_up: bool
-    def __init__(self, units: _Optional[_Iterable[_Union[QueueUnit, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ...) -> None: ...
+    built_up_to_time: _timestamp_pb2.Timestamp
+    def __init__(self, units: _Optional[_Iterable[_Union[QueueUnit, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SearchOffsetRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "time", "boundary")
@@ -102,23 +104,37 @@ class SearchOffsetRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, str]] = ...) -> None: ...
 
 class SearchOffsetResponse(_message.Message):
-    __slots__ = ("queue_offset", "min_offset", "max_offset", "catching_up")
+    __slots__ = ("queue_offset", "min_offset", "max_offset", "catching_up", "next_offset", "log_end_offset", "built_up_to_time", "first_store_time", "last_store_time")
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BUILT_UP_TO_TIME_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
     queue_offset: int
     min_offset: int
     max_offset: int
     catching_up: bool
-    def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ...) -> None: ...
+    next_offset: int
+    log_end_offset: int
+    built_up_to_time: _timestamp_pb2.Timestamp
+    first_store_time: _timestamp_pb2.Timestamp
+    last_store_time: _timestamp_pb2.Timestamp
+    def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., first_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("past_offset", "wait_millis")
+    PAST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    past_offset: int
+    wait_millis: int
+    def __init__(self, past_offset: _Optional[int] = ..., wait_millis: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("next_offset", "log_end_offset", "catching_up", "queue_count", "topic_count", "last_error", "state", "failure_count")
+    __slots__ = ("next_offset", "log_end_offset", "catching_up", "queue_count", "topic_count", "last_error", "state", "failure_count", "built_up_to_time")
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +143,7 @@ class GetStatusResponse(_message.Message):
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    BUILT_UP_TO_TIME_FIELD_NUMBER: _ClassVar[int]
     next_offset: int
     log_end_offset: int
     catching_up: bool
@@ -135,4 +152,5 @@ class GetStatusResponse(_message.Message):
     last_error: str
     state: str
     failure_count: int
-    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., queue_count: _Optional[int] = ..., topic_count: _Optional[int] = ..., last_error: _Optional[str] = ..., state: _Optional[str] = ..., failure_count: _Optional[int] = ...) -> None: ...
+    built_up_to_time: _timestamp_pb2.Timestamp
+    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., queue_count: _Optional[int] = ..., topic_count: _Optional[int] = ..., last_error: _Optional[str] = ..., state: _Optional[str] = ..., failure_count: _Optional[int] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...

@@ -75,6 +75,11 @@ class GatewayServiceStub:
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesRequest.SerializeToString,
                 response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesResponse.FromString,
                 _registered_method=True)
+        self.ExplainQuery = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/ExplainQuery',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ExplainQueryRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ExplainQueryResponse.FromString,
+                _registered_method=True)
         self.DownloadBody = channel.unary_stream(
                 '/reput.gateway.v1.GatewayService/DownloadBody',
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DownloadBodyRequest.SerializeToString,
@@ -170,6 +175,14 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainQuery(self, request, context):
+        """Answers a query with how it was answered: hash, slot, index files, candidates, what was rejected and why, bytes and
+        time. A query that fails is explained as well, its error in the answer. Errors: INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DownloadBody(self, request, context):
         """Streams the body of one message, for those that a page carries without it (`body_omitted`).
         Errors: as QueryMessageById.
@@ -179,7 +192,8 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SearchOffset(self, request, context):
-        """Finds the position of a queue for a store time, exact to the millisecond; in the log, without the archive.
+        """Finds the position of a queue for a store time, exact to the millisecond; in the log, and in the archive
+        for what the log has dropped.
         Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -242,6 +256,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.SearchMessages,
                     request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesRequest.FromString,
                     response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesResponse.SerializeToString,
+            ),
+            'ExplainQuery': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainQuery,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ExplainQueryRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ExplainQueryResponse.SerializeToString,
             ),
             'DownloadBody': grpc.unary_stream_rpc_method_handler(
                     servicer.DownloadBody,
@@ -481,6 +500,33 @@ class GatewayService:
             '/reput.gateway.v1.GatewayService/SearchMessages',
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesRequest.SerializeToString,
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SearchMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainQuery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/ExplainQuery',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ExplainQueryRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ExplainQueryResponse.FromString,
             options,
             channel_credentials,
             insecure,

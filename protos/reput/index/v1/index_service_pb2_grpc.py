@@ -40,6 +40,11 @@ class IndexServiceStub:
                 request_serializer=reput_dot_index_dot_v1_dot_index__service__pb2.SearchKeyRequest.SerializeToString,
                 response_deserializer=reput_dot_index_dot_v1_dot_index__service__pb2.SearchKeyResponse.FromString,
                 _registered_method=True)
+        self.GetFilterPages = channel.unary_unary(
+                '/reput.index.v1.IndexService/GetFilterPages',
+                request_serializer=reput_dot_index_dot_v1_dot_index__service__pb2.GetFilterPagesRequest.SerializeToString,
+                response_deserializer=reput_dot_index_dot_v1_dot_index__service__pb2.GetFilterPagesResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/reput.index.v1.IndexService/GetStatus',
                 request_serializer=reput_dot_index_dot_v1_dot_index__service__pb2.GetStatusRequest.SerializeToString,
@@ -59,6 +64,14 @@ class IndexServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFilterPages(self, request, context):
+        """Reads pages of the key filter of a file that is not written any more, for who wants to ask it himself. Errors:
+        NOT_FOUND (RECORD_NOT_FOUND): there is no such file, or it has no summary now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """Progress and counts.
         """
@@ -73,6 +86,11 @@ def add_IndexServiceServicer_to_server(servicer, server):
                     servicer.SearchKey,
                     request_deserializer=reput_dot_index_dot_v1_dot_index__service__pb2.SearchKeyRequest.FromString,
                     response_serializer=reput_dot_index_dot_v1_dot_index__service__pb2.SearchKeyResponse.SerializeToString,
+            ),
+            'GetFilterPages': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFilterPages,
+                    request_deserializer=reput_dot_index_dot_v1_dot_index__service__pb2.GetFilterPagesRequest.FromString,
+                    response_serializer=reput_dot_index_dot_v1_dot_index__service__pb2.GetFilterPagesResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -108,6 +126,33 @@ class IndexService:
             '/reput.index.v1.IndexService/SearchKey',
             reput_dot_index_dot_v1_dot_index__service__pb2.SearchKeyRequest.SerializeToString,
             reput_dot_index_dot_v1_dot_index__service__pb2.SearchKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFilterPages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.index.v1.IndexService/GetFilterPages',
+            reput_dot_index_dot_v1_dot_index__service__pb2.GetFilterPagesRequest.SerializeToString,
+            reput_dot_index_dot_v1_dot_index__service__pb2.GetFilterPagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -126,7 +126,7 @@ class StoredMessage(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_size_bytes: _Optional[int] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., body_crc: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., broker_name: _Optional[str] = ..., body_omitted: _Optional[bool] = ..., source: _Optional[_Union[MessageSource, str]] = ...) -> None: ...
 
 class AppendResult(_message.Message):
-    __slots__ = ("offset_msg_id", "unique_key", "queue_id", "queue_offset", "commit_log_offset", "store_time", "broker_name", "deduplicated")
+    __slots__ = ("offset_msg_id", "unique_key", "queue_id", "queue_offset", "commit_log_offset", "store_time", "broker_name", "deduplicated", "freshness_token")
     OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +135,7 @@ class AppendResult(_message.Message):
     STORE_TIME_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
+    FRESHNESS_TOKEN_FIELD_NUMBER: _ClassVar[int]
     offset_msg_id: str
     unique_key: str
     queue_id: int
@@ -143,4 +144,5 @@ class AppendResult(_message.Message):
     store_time: _timestamp_pb2.Timestamp
     broker_name: str
     deduplicated: bool
-    def __init__(self, offset_msg_id: _Optional[str] = ..., unique_key: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., broker_name: _Optional[str] = ..., deduplicated: _Optional[bool] = ...) -> None: ...
+    freshness_token: str
+    def __init__(self, offset_msg_id: _Optional[str] = ..., unique_key: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., broker_name: _Optional[str] = ..., deduplicated: _Optional[bool] = ..., freshness_token: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""Gateways over up to a thousand shards, in virtual time: see benchmarks/simulate.py."""

@@ -1,0 +1,207 @@
+"""A shard in memory that answers the gateway's ports as late as a real one does, in virtual time."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from benchmarks.simulation.measure import CallCost
+from benchmarks.simulation.virtual_time import VirtualTime
+from gateway.deadline import Deadline
+from gateway.ports import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    FoundRecord,
+    QueueRange,
+    QueueStretch,
+    ServiceStatus,
+    Shard,
+    Unit,
+)
+from gateway.time_window import TimeWindow
+from store.errors import DeadlineExceededError, RecordNotFoundError, StoreError
+
+TOPIC, KEY = "Scale", "key"
+RECORD_BYTES = 128  # a record without its body
+LOG_STEP_BYTES = 4096  # between two records of a key
+MANY_COUNT = 64  # candidates or records of the measured large calls
+MILLISECONDS_BETWEEN = 1000
+FIRST_MILLIS = 1_700_000_000_000
+SKIP_CPU_SECONDS = 10e-6  # a look at the filters that the gateway keeps: an upper bound
+
+
+@dataclass
+class Meters:
+    """What all shards of a simulation were asked.
+
+    Attributes:
+        call_count: calls.
+        loaded_bytes: of records that were handed to the query which is under way.
+    """
+
+    call_count: int = 0
+    loaded_bytes: int = 0
+
+
+@dataclass
+class SimulatedShard:
+    """Every port of one shard.
+
+    Args:
+        name: the shard's.
+        virtual: the clock.
+        costs: what calls take, by name: measure.py.
+        chance: decides how late each answer is.
+        meters: count.
+        number: of all shards; their messages take turns in time.
+        match_count: messages of the topic with the key.
+        body_bytes: of each.
+        slow_factor: how many times as late this shard answers.
+        hangs: whether it never does.
+        is_skipped: whether the gateway knows, without a call, that it holds no match.
+    """
+
+    name: str
+    virtual: VirtualTime
+    costs: Mapping[str, CallCost]
+    chance: random.Random
+    meters: Meters
+    number: int = 0
+    shard_count: int = 1
+    match_count: int = 0
+    body_bytes: int = 1024
+    slow_factor: float = 1.0
+    hangs: bool = False
+    is_skipped: bool = False
+    progress_now: BuildProgress = field(default_factory=lambda: BuildProgress(1, 1, catching_up=False))
+
+    def shard(self) -> Shard:
+        """It, as the gateway sees it."""
+        return Shard(self.name, self, self, self, self, self)  # type: ignore[arg-type]  # what queries never ask is left out
+
+    def _call(self, low: str, high: str, share: float, deadline: Deadline) -> None:
+        """Spend what a call takes: between two that were measured, at the same luck."""
+        self.meters.call_count += 1
+        luck = self.chance.random()
+        cpu_millis = _between(self.costs[low].cpu_millis, self.costs[high].cpu_millis, share)
+        late_millis = _between(_quantile(self.costs[low], luck), _quantile(self.costs[high], luck), share)
+        remaining = deadline.remaining_seconds()
+        self.virtual.use_cpu(cpu_millis / 1000)
+        wait = max(late_millis - cpu_millis, 0.0) * self.slow_factor / 1000
+        if self.hangs or wait >= remaining:
+            self.virtual.sleep(max(deadline.at_seconds - self.virtual.now, 0.0))
+            raise DeadlineExceededError(f"{self.name}: Deadline Exceeded", service=self.name)
+        self.virtual.sleep(wait)
+
+    def _record(self, offset: int) -> FoundRecord:
+        position = offset // LOG_STEP_BYTES
+        return FoundRecord(
+            topic=TOPIC,
+            queue_id=0,
+            queue_offset=position,
+            commit_log_offset=offset,
+            store_time_millis=FIRST_MILLIS + (position * self.shard_count + self.number) * MILLISECONDS_BETWEEN,
+            store_host=self.name,
+            keys=(KEY,),
+            unique_key=KEY,
+            head_size_bytes=RECORD_BYTES,
+            body_size_bytes=self.body_bytes,
+            body_omitted=False,
+            payload=None,
+        )
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+        **_options: object,
+    ) -> Candidates:
+        """See the port."""
+        if self.is_skipped:
+            self.virtual.use_cpu(SKIP_CPU_SECONDS)
+            return Candidates((), False, self.progress_now)
+        end = self.match_count if below_offset is None else below_offset // LOG_STEP_BYTES
+        found = tuple(position * LOG_STEP_BYTES for position in range(end - 1, max(end - 1 - count_max, -1), -1))
+        if len(found) <= 1:
+            self._call("search_none", "search_1", len(found), deadline)
+        else:
+            self._call("search_1", "search_64", (len(found) - 1) / (MANY_COUNT - 1), deadline)
+        return Candidates(found, end > len(found), self.progress_now)
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord | StoreError]:
+        """See the port."""
+        self._call("get_many_1", "get_many_64", (len(commit_log_offsets) - 1) / (MANY_COUNT - 1), deadline)
+        records: list[FoundRecord | StoreError] = []
+        for offset in commit_log_offsets:
+            record = self._record(offset)
+            body_bytes_max -= record.body_size_bytes
+            if body_bytes_max < 0:
+                record = replace(record, body_omitted=True)
+            self.meters.loaded_bytes += RECORD_BYTES + (0 if record.body_omitted else record.body_size_bytes)
+            records.append(record)
+        return records
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
+        """See the port."""
+        self._call("get", "get", 0.0, deadline)
+        if commit_log_offset // LOG_STEP_BYTES >= self.match_count:
+            raise RecordNotFoundError("no record starts there", commitLogOffset=commit_log_offset)
+        return self._record(commit_log_offset)
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        """See the port."""
+        self._call("units", "units", 0.0, deadline)
+        end = min(queue_offset + unit_count_max, self.match_count)
+        units = tuple(
+            Unit(position, position * LOG_STEP_BYTES, RECORD_BYTES + self.body_bytes)
+            for position in range(queue_offset, end)
+        )
+        return QueueStretch(units, 0, self.match_count, self.progress_now)
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        """See the port."""
+        self._call("list_queues", "list_queues", 0.0, deadline)
+        return [QueueRange(TOPIC, 0, 0, max(self.match_count, 1))]
+
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        """See the port."""
+        self._call("queue_counts", "queue_counts", 0.0, deadline)
+        return {TOPIC: 8}
+
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        """See the port."""
+        self._call("queue_counts", "queue_counts", 0.0, deadline)
+        return 8
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        """See the port."""
+        self._call("units", "units", 0.0, deadline)
+        return FoundOffset(0, 0, self.match_count, self.progress_now)
+
+    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
+        """See the port."""
+        return []
+
+
+def _between(low: float, high: float, share: float) -> float:
+    return low + (high - low) * share
+
+
+def _quantile(cost: CallCost, luck: float) -> float:
+    """The latency at a place of the distribution, between the measured ones."""
+    quantiles = cost.latencies_millis
+    place = luck * (len(quantiles) - 1)
+    index = min(int(place), len(quantiles) - 2)
+    return _between(quantiles[index], quantiles[index + 1], place - index)

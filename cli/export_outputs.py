@@ -1,0 +1,131 @@
+"""Where `reput export` writes: JSON lines on stdout, JSON lines in a file, or a store."""
+
+import contextlib
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import IO, Any, Protocol
+
+from cli.message_lines import frame_of, line_of, record_of_stored
+from cli.output import to_json
+from store.errors import InvalidArgumentError
+from store.format.record import Record, decode_record
+
+
+class Output(Protocol):
+    """Takes messages one after another.
+
+    Attributes:
+        message_count: how many it has.
+    """
+
+    message_count: int
+
+    def add_frame(self, topic: str, frame: bytes) -> None:
+        """A message of that topic as a frame of a log, checked."""
+
+    def add_stored(self, message: Any) -> None:
+        """A message as a gateway tells it, with its body."""
+
+    def finish(self) -> None:
+        """Lets what was made appear, whole and on the disk."""
+
+
+@contextlib.contextmanager
+def open_output(out: pathlib.Path | None, *, is_store: bool) -> Iterator[Output]:
+    """An output; what it made is gone unless it was finished.
+
+    Raises:
+        InvalidArgumentError: `out` is there already.
+    """
+    if is_store:
+        assert out is not None
+        from cli.new_store import NewStore
+        from cli.progress import progress_bar
+
+        with NewStore(out) as store:
+            yield StoreOutput(store, lambda: progress_bar("queues and index", in_bytes=False))
+    elif out is None:
+        yield LinesOutput(sys.stdout)
+    else:
+        if out.exists():
+            raise InvalidArgumentError(f"{out} is there already: name a file that is not.", field="out")
+        aside = out.with_name(out.name + ".making")
+        try:
+            with open(aside, "w", encoding="utf-8") as file:
+                yield LinesOutput(file, aside, out)
+        finally:
+            aside.unlink(missing_ok=True)  # after a good end it has its new name
+
+
+class LinesOutput:
+    """JSON lines; see `Output`.
+
+    Args:
+        file: takes the lines.
+        aside: its path, None for stdout.
+        out: the path that it shall have in the end.
+    """
+
+    def __init__(self, file: IO[str], aside: pathlib.Path | None = None, out: pathlib.Path | None = None) -> None:
+        self.message_count = 0
+        self._file = file
+        self._aside = aside
+        self._out = out
+
+    def add_frame(self, topic: str, frame: bytes) -> None:
+        """See Output."""
+        # The walk has compared the CRCs.
+        self._add(decode_record(frame, check_body_crc=False, check_properties_crc=False), "")
+
+    def add_stored(self, message: Any) -> None:
+        """See Output."""
+        self._add(record_of_stored(message), message.broker_name)
+
+    def finish(self) -> None:
+        """See Output."""
+        self._file.flush()
+        if self._aside is not None and self._out is not None:
+            os.fsync(self._file.fileno())
+            os.rename(self._aside, self._out)
+            directory = os.open(self._out.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+    def _add(self, record: Record, broker_name: str) -> None:
+        self._file.write(to_json(line_of(record, broker_name)) + "\n")
+        self.message_count += 1
+
+
+class StoreOutput:
+    """A store; see `Output`.
+
+    Args:
+        store: the store under way.
+        bar: a progress bar for what is derived.
+    """
+
+    def __init__(self, store: Any, bar: Any) -> None:
+        self._store = store
+        self._bar = bar
+
+    @property
+    def message_count(self) -> int:
+        """See Output."""
+        return int(self._store.record_count)
+
+    def add_frame(self, topic: str, frame: bytes) -> None:
+        """See Output."""
+        self._store.add(topic, frame)
+
+    def add_stored(self, message: Any) -> None:
+        """See Output."""
+        self._store.add(message.topic, frame_of(record_of_stored(message)))
+
+    def finish(self) -> None:
+        """See Output."""
+        with self._bar() as (on_progress, _):
+            self._store.finish(on_progress)

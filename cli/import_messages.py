@@ -1,0 +1,223 @@
+"""`reput import`: messages of JSON lines, as `reput export` writes them, into a running gateway or a store of their own.
+
+Through a gateway a message is appended: it keeps topic, queue, body, keys, tags, properties, unique key, flag and born time,
+and gets a new place, a new store time and this host. In a new store it keeps those too.
+
+Exit codes: 0 imported, 1 no message in the file, 2 usage or a line that is no message, 4 the disk or the gateway failed.
+"""
+
+import pathlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import IO, Annotated, Any
+
+import typer
+
+from cli import options
+from cli.exits import CliError, Exit, note, usage_error
+
+TIMEOUT_SECONDS = 30.0
+BATCH_COUNT_MAX = 256
+BATCH_BODIES_BYTES_MAX = 1 << 20  # a quarter of what a request may have: answers come soon, the pipe stays full
+
+
+def import_messages(
+    *,
+    file: Annotated[pathlib.Path, typer.Argument(help="JSON lines; - is stdin.")],
+    store: Annotated[
+        pathlib.Path | None, typer.Option("--store", help="Make a store there; else append through the gateway.")
+    ] = None,
+    deduplicate: Annotated[
+        bool, typer.Option("--deduplicate", help="Leave out what the store has by unique key: it can be run again.")
+    ] = False,
+    sync: Annotated[bool, typer.Option("--sync", help="Each answer when it is on the disk.")] = False,
+    address: Annotated[
+        str, typer.Option("--gateway", "--address", envvar="REPUT_ADDRESS", help="The gateway, HOST:PORT.")
+    ] = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Append the messages of a file through a gateway, or make a RocketMQ store of them.
+
+    Every line is checked before the first message is appended, except on stdin. With --deduplicate a line whose topic and
+    unique key are among the gateway's recent messages is not written again.
+    """
+    from cli.output import print_json
+    from cli.pipeline.rebuild import failure
+    from store.errors import StoreError
+
+    if store is not None and (deduplicate or sync):
+        usage_error("--deduplicate and --sync are for a gateway", "A new store is on the disk when it appears.")
+    try:
+        if store is not None:
+            report = _into_store(file, store)
+        else:
+            report = _through_gateway(file, address, timeout, deduplicate=deduplicate, sync=sync)
+    except StoreError as error:
+        raise failure(error) from error
+    except OSError as error:
+        raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
+    print_json(report)
+    return Exit.FOUND if report["message_count"] else Exit.NOTHING_FOUND
+
+
+def _into_store(file: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
+    from cli.new_store import NewStore
+    from cli.progress import progress_bar
+
+    with NewStore(out) as store:
+        with _opened(file) as lines, progress_bar("lines") as (on_progress, _):
+            for (topic, frame), _ in _parsed(lines, file, _topic_and_frame, on_progress):
+                store.add(topic, frame)
+        if store.record_count:
+            with progress_bar("queues and index", in_bytes=False) as (on_progress, _):
+                store.finish(on_progress)
+    return {"message_count": store.record_count, "out": str(out) if store.record_count else None}
+
+
+def _topic_and_frame(row: dict[str, Any]) -> tuple[str, bytearray]:
+    from cli.message_lines import frame_of, record_of_line
+
+    record = record_of_line(row)
+    return record.topic, frame_of(record)
+
+
+def _through_gateway(
+    file: pathlib.Path, address: str, timeout: float, *, deduplicate: bool, sync: bool
+) -> dict[str, Any]:
+    from cli.client import gateway
+    from cli.progress import progress_bar
+    from reput.message.v1 import message_pb2
+
+    dropped: Counter[str] = Counter()
+    if str(file) != "-":
+        with _opened(file) as lines, progress_bar("checking") as (on_progress, _):
+            for _checked in _parsed(lines, file, lambda row: _new_message(row, Counter()), on_progress):
+                pass
+    appended = deduplicated = 0
+    flush = message_pb2.FLUSH_MODE_SYNC if sync else message_pb2.FLUSH_MODE_UNSPECIFIED
+    with gateway(address) as stub, _opened(file) as lines, progress_bar("lines") as (on_progress, _):
+        messages = _parsed(lines, file, lambda row: _new_message(row, dropped), on_progress)
+        for batch in _batches(messages):
+            results = _append(stub, batch, str(file), flush, timeout, appended, deduplicate=deduplicate)
+            appended += len(results)
+            deduplicated += sum(result.deduplicated for result in results)
+            note(f"{appended} messages so far")
+    return {
+        "message_count": appended,
+        "deduplicated_count": deduplicated,
+        "dropped_properties": dict(sorted(dropped.items())),
+    }
+
+
+def _append(
+    stub: Any, batch: list[tuple[Any, int]], source: str, flush: int, timeout: float, before: int, *, deduplicate: bool
+) -> list[Any]:
+    """Appends a batch; a refusal says how far the import got."""
+    import grpc
+
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+
+    request = pb.AppendMessagesRequest(messages=[message for message, _ in batch], flush=flush, deduplicate=deduplicate)
+    try:
+        return list(stub.AppendMessages(request, timeout=timeout).results)
+    except grpc.RpcError:
+        print(
+            f"reput: {source}: {before} messages were appended; these were not, or it is not known: lines {batch[0][1]} to "
+            f"{batch[-1][1]}",
+            file=sys.stderr,
+        )
+        raise
+
+
+def _batches(messages: Iterator[tuple[Any, int]]) -> Iterator[list[tuple[Any, int]]]:
+    batch: list[tuple[Any, int]] = []
+    bodies_bytes = 0
+    for message, number in messages:
+        if batch and (len(batch) == BATCH_COUNT_MAX or bodies_bytes + len(message.body) > BATCH_BODIES_BYTES_MAX):
+            yield batch
+            batch, bodies_bytes = [], 0
+        batch.append((message, number))
+        bodies_bytes += len(message.body)
+    if batch:
+        yield batch
+
+
+def _new_message(row: dict[str, Any], dropped: Counter[str]) -> Any:
+    """The message to append; counts the properties that a store or a broker owns and that are left out."""
+    from cli.bodies import inflate
+    from cli.message_lines import body_of_line, properties_of_line, time_of_line
+    from commitlog_svc.message_check import OWNED_PROPERTIES, UNSUPPORTED_PROPERTIES
+    from reput.message.v1 import message_pb2
+    from store.format.properties import CRC32, KEYS, TAGS, UNIQ_KEY, split_keys
+    from store.format.sys_flag import TransactionType, transaction_type
+
+    sys_flag = row.get("sys_flag", 0)
+    if transaction_type(sys_flag) in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+        raise ValueError("is half of a transaction, which no gateway appends; leave it out, or import into a --store")
+    body = inflate(body_of_line(row), sys_flag)
+    if body.note:
+        raise ValueError(f"its body is {body.note}: import it into a --store, which keeps it as it is")
+    properties = properties_of_line(row)
+    message = message_pb2.NewMessage(
+        topic=row["topic"],
+        body=body.content,
+        tags=properties.get(TAGS, row.get("tags", "")),
+        keys=split_keys(properties[KEYS]) if KEYS in properties else row.get("keys", []),
+        flag=row.get("flag", 0),
+    )
+    for name, value in properties.items():
+        if name not in OWNED_PROPERTIES and name not in UNSUPPORTED_PROPERTIES:
+            message.properties[name] = value
+        elif name not in (KEYS, TAGS, UNIQ_KEY, CRC32):
+            dropped[name] += 1
+    if "queue_id" in row:
+        message.queue_id = row["queue_id"]
+    unique_key = properties.get(UNIQ_KEY, row.get("unique_key", ""))
+    if unique_key:
+        message.unique_key = unique_key
+    if "born_time" in row:
+        message.born_time.FromMilliseconds(time_of_line(row["born_time"]))
+    return message
+
+
+def _parsed(
+    lines: IO[bytes],
+    file: pathlib.Path,
+    parse: Callable[[dict[str, Any]], Any],
+    on_progress: Callable[[int, int], None],
+) -> Iterator[tuple[Any, int]]:
+    """What each line says, with its number; blank lines are passed over.
+
+    Raises:
+        CliError: a line is no message; it says which.
+    """
+    from cli.message_lines import read_line
+    from store.errors import StoreError
+
+    total = 0 if str(file) == "-" else file.stat().st_size
+    done = 0
+    for number, line in enumerate(lines, 1):
+        done += len(line)
+        if not line.strip():
+            continue
+        try:
+            yield parse(read_line(line.decode("utf-8"))), number
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, StoreError, CliError) as error:
+            reason = f"no field {error}" if isinstance(error, KeyError) else str(error)
+            usage_error(
+                f"{file}, line {number}: {reason}", "A line is what `reput export` writes; nothing else is read."
+            )
+        on_progress(done, max(total, done))
+
+
+def _opened(file: pathlib.Path) -> Any:
+    """The file to read lines from; CliError when it cannot be."""
+    import contextlib
+
+    if str(file) == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        usage_error(f"{file} cannot be read: {error.strerror}")

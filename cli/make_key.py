@@ -1,0 +1,71 @@
+"""`reput make-key`: an API key for a client of a gateway that wants its clients to sign in (docs/security.md)."""
+
+import pathlib
+from typing import Annotated
+
+import typer
+
+from cli.exits import Exit, usage_error, warn
+
+PATTERN_CHARACTERS = frozenset("%|abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_*-")
+NAME_CHARACTERS_MAX = 128
+
+
+def make_key(
+    *,
+    name: Annotated[str, typer.Argument(help="The client, for the audit log.")],
+    read: Annotated[
+        list[str] | None, typer.Option("--read", help="Topics that it may read; `*`: any characters.")
+    ] = None,
+    write: Annotated[list[str] | None, typer.Option("--write", help="Topics that it may append to.")] = None,
+    admin: Annotated[list[str] | None, typer.Option("--admin", help="Topics of which it may do everything.")] = None,
+    file: Annotated[
+        pathlib.Path | None, typer.Option("--file", help="Access file to append the client to; else it is shown.")
+    ] = None,
+) -> int:
+    """Make an API key: the key on stdout, once; its hash and its rights for the access file.
+
+    The key itself is kept nowhere. Exchange one by adding the new one's hash beside the old one's.
+    """
+    import secrets
+
+    from gateway.auth.access_file import parse_clients
+    from gateway.auth.api_keys import hash_key
+    from gateway.auth.api_keys import make_key as new_key
+
+    if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable() or '"' in name or "\\" in name:
+        usage_error(f"the name {name!r} cannot be used: 1 to {NAME_CHARACTERS_MAX} characters, no quotes")
+    rights = {"read": read or [], "write": write or [], "admin": admin or []}
+    for patterns in rights.values():
+        for pattern in patterns:
+            if not pattern or set(pattern) - PATTERN_CHARACTERS:
+                usage_error(f"{pattern!r} is no topic pattern: the characters of a topic's name, and `*`")
+    key = new_key(secrets.token_bytes)
+    lines = ["[[clients]]", f'name = "{name}"', f'api_key_sha256 = ["{hash_key(key)}"]']
+    lines += [
+        f"{role} = [{', '.join(f'{chr(34)}{each}{chr(34)}' for each in rights[role])}]"
+        for role in rights
+        if rights[role]
+    ]
+    entry = "\n".join(lines) + "\n"
+    if file is None:
+        warn(f"for the access file:\n{entry}")
+    else:
+        try:
+            before = file.read_text("utf-8") if file.exists() else ""
+            after = f"{before}\n{entry}" if before else entry
+            parse_clients(after.encode())
+            _replace(file, after)
+        except (OSError, ValueError) as error:
+            usage_error(f"{file} cannot be used: {error}")
+    print(key)
+    return Exit.FOUND
+
+
+def _replace(file: pathlib.Path, text: str) -> None:
+    """Whole or not at all: a gateway may be reading it."""
+    scratch = file.with_name(f".{file.name}.new")
+    scratch.write_text(text, "utf-8")
+    if file.exists():
+        scratch.chmod(file.stat().st_mode)
+    scratch.replace(file)

@@ -1,0 +1,148 @@
+"""A RocketMQ store made of chosen messages: `reput export --format store` and `reput import --store` write through it.
+
+DIR.making/commitlog/                the frames, in the order in which they came (`store/builders/log_copy.py`)
+DIR.making/consumequeue/, index/     by the very builders of the services, their checkpoints in reput/
+DIR.making/config/topics.json        so that a broker routes every topic
+DIR                                  that renamed: a store appears whole or not at all
+"""
+
+import itertools
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from consumequeue_svc.builder import ConsumeQueueBuilder
+from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from index_svc.builder import IndexBuilder
+from index_svc.index_file_set import IndexFileSet
+from store.builders.following_builder import FollowingBuilder
+from store.builders.log_copy import LogCopy
+from store.errors import InvalidArgumentError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.paths import commit_log_dir, own_state_dir
+from store.readers.index_reader import IndexLayout
+from store.readers.log_reader import LogReader
+
+STAGING_SUFFIX = ".making"
+BATCH_REQUEST_COUNT = 8192  # records given to the builders at once
+
+
+class NewStore:
+    """A store under way; used as a context, left with an error it takes away what it made.
+
+    Args:
+        out: the root to be made; it must be empty or not there.
+        fs: the door to the disk.
+
+    Raises:
+        InvalidArgumentError: `out` holds something.
+    """
+
+    def __init__(self, out: Path, fs: FileSystem | None = None) -> None:
+        self._fs = fs or RealFileSystem()
+        self._out = out
+        if out.exists() and (not out.is_dir() or self._fs.listdir(out)):
+            raise InvalidArgumentError(f"{out} is not empty: name a directory that is not there yet.", field="out")
+        self._settings = _Settings()
+        self._staging = out.with_name(out.name + STAGING_SUFFIX)
+        shutil.rmtree(self._staging, ignore_errors=True)  # of a run that was killed
+        self._log = LogCopy(self._fs, Path(commit_log_dir(str(self._staging))), self._settings.log_file_size_bytes)
+
+    @property
+    def record_count(self) -> int:
+        """Messages added so far."""
+        return self._log.record_count
+
+    def add(self, topic: str, frame: bytes | bytearray) -> None:
+        """Appends a message with its own times and hosts; errors as `LogCopy.add`."""
+        self._log.add(topic, frame if isinstance(frame, bytearray) else bytearray(frame))
+
+    def finish(self, on_build: Callable[[int, int], None] = lambda done, total: None) -> None:
+        """Builds what is derived, and lets the store appear; everything is on the disk then.
+
+        Args:
+            on_build: told records built into queues and indexes, and records there are.
+        """
+        self._log.finish()
+        self._build(on_build)
+        self._write_topics()
+        self._fs.fsync_dir(self._staging)
+        if self._out.is_dir():
+            self._out.rmdir()
+        self._fs.rename(self._staging, self._out)
+        self._fs.fsync_dir(self._out.parent)
+
+    def __enter__(self) -> "NewStore":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._log.close()
+        shutil.rmtree(self._staging, ignore_errors=True)  # after a good end it has its new name
+
+    def _build(self, on_build: Callable[[int, int], None]) -> None:
+        """Queues and indexes of the log, in one pass."""
+        end_offset, total = self._log.end_offset, self._log.record_count
+        builders = self._builders(end_offset)
+        try:
+            requests = LogReader(self._staging, self._fs).dispatch_requests()
+            done = 0
+            while batch := list(itertools.islice(requests, BATCH_REQUEST_COUNT)):
+                done += len(batch)
+                next_offset = batch[-1].next_offset if done < total else end_offset
+                for builder in builders:
+                    builder.apply(batch, next_offset, 0, end_offset)
+                on_build(done, total)
+            assert done == total, (done, total)
+            for builder in builders:
+                builder.stop()
+        except BaseException:
+            for builder in builders:
+                builder.abandon()
+            raise
+
+    def _builders(self, end_offset: int) -> list[FollowingBuilder]:
+        root, settings = self._staging, self._settings
+        table = ConsumeQueueTable(root, self._fs, settings.queue_file_size_bytes)
+        table.load()
+        queues = ConsumeQueueBuilder(table, Path(own_state_dir(str(root), "consumequeue")) / "checkpoint.json")
+        queues.recover(is_clean_store=True, log_first_offset=0, log_end_offset=end_offset)
+        files = IndexFileSet(root, self._fs, settings.index_layout, lambda: time.time_ns() // 1_000_000)
+        index = IndexBuilder(files, Path(own_state_dir(str(root), "index")) / "checkpoint.json")
+        index.recover(
+            is_clean_store=True, log_first_offset=0, log_end_offset=end_offset, first_indexed=lambda offset: None
+        )
+        for builder in (queues, index):
+            builder.begin()
+        return [queues, index]
+
+    def _write_topics(self) -> None:
+        from commitlog_svc.topics import TopicTable
+
+        queues = self._log.queue_offsets
+        table = TopicTable(
+            self._fs, self._staging, self._settings.default_topic_queue_count, lambda: time.time_ns() // 1_000_000
+        )
+        table.load(queues)
+        table.create_missing({topic for topic, _ in queues})
+
+
+class _Settings:
+    """How the new store's files are divided, by the settings of the services that will own them."""
+
+    def __init__(self) -> None:
+        from commitlog_svc.settings import CommitLogSettings
+        from consumequeue_svc.settings import ConsumeQueueSettings
+        from index_svc.settings import IndexSettings
+        from services.settings import load_settings
+
+        log = load_settings("commitlog", CommitLogSettings)[0]
+        queues = load_settings("consumequeue", ConsumeQueueSettings)[0]
+        index = load_settings("index", IndexSettings)[0]
+        self.log_file_size_bytes = log.file_size_bytes
+        self.default_topic_queue_count = log.default_topic_queue_count
+        self.queue_file_size_bytes = queues.file_size_bytes
+        self.index_layout = IndexLayout(index.hash_slot_count, index.entry_count_max)

@@ -1,0 +1,94 @@
+"""The flags by which every verb that calls a gateway says what it trusts and shows; docs/security.md."""
+
+import inspect
+import pathlib
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.exits import usage_error
+
+if TYPE_CHECKING:
+    from reput_client.security import ClientSecurity
+
+TlsCa = Annotated[
+    pathlib.Path | None,
+    typer.Option("--tls-ca", metavar="FILE", envvar="REPUT_CLIENT_CA", help="Authority of the gateway's certificate."),
+]
+TlsCertificate = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--tls-cert", metavar="FILE", envvar="REPUT_CLIENT_CERTIFICATE", help="Own certificate; with --tls-key."
+    ),
+]
+TlsKey = Annotated[
+    pathlib.Path | None,
+    typer.Option("--tls-key", metavar="FILE", envvar="REPUT_CLIENT_KEY", help="Its private key."),
+]
+Tls = Annotated[bool, typer.Option("--tls", help="TLS with a certificate of a public authority.")]
+ApiKey = Annotated[
+    str,
+    typer.Option(
+        "--api-key",
+        metavar="KEY",
+        envvar="REPUT_API_KEY",
+        show_envvar=True,
+        help="API key; better by environment or --token-file, where no list of processes shows it.",
+    ),
+]
+TokenFile = Annotated[
+    pathlib.Path | None,
+    typer.Option("--token-file", metavar="FILE", envvar="REPUT_TOKEN_FILE", help="File with an API key or a JWT."),
+]
+FLAGS: dict[str, tuple[Any, Any]] = {
+    "tls_ca": (TlsCa, None),
+    "tls_cert": (TlsCertificate, None),
+    "tls_key": (TlsKey, None),
+    "tls": (Tls, False),
+    "api_key": (ApiKey, ""),
+    "token_file": (TokenFile, None),
+}
+
+_given: ContextVar[dict[str, Any]] = ContextVar("reput_security_flags", default={})  # noqa: B039  # never changed
+
+
+def with_flags(verb: Callable[..., int]) -> Callable[..., int]:
+    """The verb, with these flags besides if it calls a gateway, which is to say if it has an `address`."""
+    signature = inspect.signature(verb, eval_str=True)
+    if "address" not in signature.parameters:
+        return verb
+
+    def run(**arguments: Any) -> int:
+        _given.set({name: arguments.pop(name) for name in FLAGS})
+        return verb(**arguments)
+
+    more = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in FLAGS.items()
+    ]
+    run.__name__, run.__doc__ = verb.__name__, verb.__doc__
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]
+    run.__annotations__ = {name: each.annotation for name, each in run.__signature__.parameters.items()}  # type: ignore[attr-defined]
+    return run
+
+
+def given_security() -> "ClientSecurity | None":
+    """What the flags and the environment of this verb say; None when they say nothing."""
+    given = _given.get()
+    if not any(given.values()):
+        return None
+    from reput_client.security import ClientSecurity  # 40 ms that only those wait for who need it
+
+    try:
+        return ClientSecurity(
+            ca_file=given.get("tls_ca"),
+            certificate_file=given.get("tls_cert"),
+            key_file=given.get("tls_key"),
+            api_key=given.get("api_key", ""),
+            token_file=given.get("token_file"),
+            tls=True if given.get("tls") else None,
+        )
+    except ValueError as error:
+        usage_error(str(error))

@@ -1,0 +1,1 @@
+"""Appends on their way to the shards: gathered, routed, spread, forwarded."""

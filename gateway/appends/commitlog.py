@@ -1,0 +1,145 @@
+"""Appends to one commitlog, and what its failures mean.
+
+Over a plain socket where the commitlog is of this machine and lets us in (services/append_calls.py), otherwise over gRPC.
+What a commitlog refuses arrives unchanged. Nothing is tried again here: an append is not idempotent.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import structlog
+
+from gateway.appends.coalescer import SENDER_COUNT, AppendCoalescer, AppendFailedError, PendingAppend
+from services.append_wire import FLUSH_MODE_COUNT, read_small_append, split_results
+from services.clients.appends import AppendClient, AppendStatusError
+from services.status import error_info, from_rpc_error, status_of, to_status
+from services.unary_call import Answerable
+from store.errors import DeadlineExceededError, StoreError
+
+COMMITLOG_SERVICE = "/reput.commitlog.v1.CommitLogService/"
+ALONE_COUNT_DEFAULT = 16
+NOT_SENT = "notSent"
+# How gRPC begins to say that it had no connection to send on. Another wording is taken for "may have been sent", which is
+# always safe; a test notices when it changes.
+NOT_SENT_DETAILS = ("failed to connect to all addresses", "errors resolving ", "empty address list")
+# What a commitlog says before it writes anything, and another one may see differently.
+NOT_HERE_REASONS = frozenset(
+    {"STORE_RECOVERING", "DISK_FULL", "STORE_READ_ONLY", "RESOURCE_BUSY", "TOPIC_NOT_FOUND", "BROKER_NOT_FOUND"}
+)
+
+_log = structlog.get_logger("reput.gateway")
+
+
+class Commitlog:
+    """Sends requests to one commitlog, on threads of its own: one that hangs keeps nobody else's.
+
+    Args:
+        channel: to it.
+        target: its address; empty: everything goes over the channel.
+        alone_count: requests under way at the same time that are sent alone: large ones, or with a wish of their own.
+        broker_name: its shard's name.
+
+    Attributes:
+        local: the way over sockets.
+    """
+
+    def __init__(
+        self, channel: grpc.Channel, target: str, alone_count: int = ALONE_COUNT_DEFAULT, broker_name: str = ""
+    ) -> None:
+        self.broker_name = broker_name
+        self.local = AppendClient(target)
+        self._append: Any = channel.unary_unary(COMMITLOG_SERVICE + "AppendMessages")
+        self._two_way: Any = channel.stream_stream(COMMITLOG_SERVICE + "AppendMessageStream")
+        self._alone = ThreadPoolExecutor(alone_count, thread_name_prefix="append-alone")
+        self._senders = ThreadPoolExecutor(SENDER_COUNT * FLUSH_MODE_COUNT, thread_name_prefix="append-sender")
+        self._coalescer = AppendCoalescer(
+            self._send, split_results, self._senders, clock=time.monotonic, expired=_expired, broken=broken
+        )
+
+    def send(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        """Send a request, with others when it is small; returns at once, the caller is answered later.
+
+        Args:
+            request: the bytes of an AppendMessagesRequest.
+            deadline_seconds: on the monotonic clock.
+            caller: who is answered.
+        """
+        small = read_small_append(request)
+        if small is None:
+            self.send_alone(request, deadline_seconds, caller)
+        else:
+            self._coalescer.offer(PendingAppend(request, small.message_count, small.flush, deadline_seconds, caller))
+
+    def send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        """The same, in a call of its own."""
+        self._alone.submit(self._send_alone, request, deadline_seconds, caller)
+
+    def open_stream(self, requests: Iterator[bytes], timeout_seconds: float | None) -> Any:
+        """A stream under way, over gRPC: its answers, and `cancel`."""
+        return self._two_way(requests, timeout=timeout_seconds)
+
+    def close(self) -> None:
+        """Send nothing more; who still waits is not answered."""
+        self._alone.shutdown(wait=False, cancel_futures=True)
+        self._senders.shutdown(wait=False, cancel_futures=True)
+        self.local.close()
+
+    def _send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        try:
+            caller.answer(self._send(request, deadline_seconds - time.monotonic()))
+        except AppendFailedError as error:
+            caller.fail(error.status)
+        except Exception:
+            _log.exception("append.failed", count=1)
+            caller.fail(broken())
+
+    def _send(self, request: bytes, seconds: float) -> bytes:
+        deadline_seconds = time.monotonic() + seconds
+        try:
+            response = self.local.append(request, seconds)
+            if response is None:
+                response = self._append(request, timeout=deadline_seconds - time.monotonic())
+        except AppendStatusError as error:
+            raise _failure(error.status) from error
+        except StoreError as error:
+            raise AppendFailedError(to_status(error)) from error
+        except grpc.RpcError as rpc_error:
+            raise failure_of(rpc_error) from rpc_error
+        return response
+
+
+def failure_of(rpc_error: Any) -> AppendFailedError:
+    """What the commitlog said, as it said it; or what gRPC said, which means that nothing was sent only where it says so."""
+    status = status_of(rpc_error)
+    if status is not None:
+        return _failure(status)
+    error = from_rpc_error(rpc_error, "commitlog")
+    if rpc_error.code() is grpc.StatusCode.UNAVAILABLE and (rpc_error.details() or "").startswith(NOT_SENT_DETAILS):
+        error.metadata[NOT_SENT] = "true"
+    return AppendFailedError(to_status(error))
+
+
+def was_not_written(status: Any) -> bool:
+    """Whether surely nothing was written, for a reason that another shard may not have."""
+    info = error_info(status)
+    return info is not None and (info.reason in NOT_HERE_REASONS or info.metadata.get(NOT_SENT) == "true")
+
+
+def broken() -> Any:
+    """The status for callers whose receipts cannot be told."""
+    return to_status(StoreError("the append's receipts cannot be told; the gateway's log has the cause"))
+
+
+def _failure(status: Any) -> AppendFailedError:
+    info = error_info(status)
+    # Ours, and of its kind: the whole request was checked before any of it was written.
+    is_refused = info is not None and status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+    index = info.metadata.get("index", "") if info is not None else ""
+    return AppendFailedError(status, is_refused=is_refused, index=int(index) if index.isdecimal() else None)
+
+
+def _expired() -> Any:
+    return to_status(DeadlineExceededError("the deadline passed before the append was sent", service="commitlog"))

@@ -1,0 +1,78 @@
+"""Keeps append routes up to date: asks every shard, now and then, which topics it has."""
+
+import threading
+
+import structlog
+
+from gateway.appends.routes import AppendRoutes
+from gateway.deadline import Deadline
+from gateway.ports import Shard
+from gateway.shards import ShardsSource
+from store.errors import StoreError
+
+# As long as RocketMQ's clients keep a route. Until then a commitlog without the topic says so, and another is tried.
+ROUTE_SECONDS = 30.0
+ASK_SECONDS = 5.0
+
+_log = structlog.get_logger("reput.gateway")
+
+
+class RouteWatch:
+    """Asks in a thread of its own; nobody is asked while there is one shard.
+
+    Args:
+        source: the shards.
+        routes: who is told.
+        seconds: between two rounds.
+    """
+
+    def __init__(self, source: ShardsSource, routes: AppendRoutes, seconds: float = ROUTE_SECONDS) -> None:
+        self._source = source
+        self._routes = routes
+        self._seconds = seconds
+        self._woken = threading.Event()
+        self._is_stopped = False
+
+    def start(self) -> None:
+        """Ask from now on until `stop`."""
+        threading.Thread(target=self._run, name="gateway-routes", daemon=True).start()
+
+    def wake(self) -> None:
+        """Ask now: there is a new shard."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._is_stopped = True
+        self._woken.set()
+
+    def look(self) -> None:
+        """One round; of a shard that does not answer, what it said last stays true."""
+        shards = self._source.now()
+        if len(shards) < 2:
+            return
+        deadline = Deadline.after(ASK_SECONDS)
+        answers = shards.fan_out.ask(shards, lambda shard: _topics_of(shard, deadline))
+        self._routes.tell(
+            {
+                shard.broker_name: answer
+                for shard, answer in zip(shards, answers, strict=True)
+                if not isinstance(answer, StoreError)
+            }
+        )
+
+    def _run(self) -> None:
+        while not self._is_stopped:
+            self._woken.clear()
+            try:
+                self.look()
+            except Exception:
+                _log.exception("routes.look_failed")  # the next round may bring what this one did not
+            self._woken.wait(self._seconds)
+
+
+def _topics_of(shard: Shard, deadline: Deadline) -> frozenset[str] | None:
+    """The topics that a shard takes; None: every one, it makes what it does not have."""
+    if shard.topics.new_topic_queue_count(deadline):
+        return None
+    return frozenset(shard.topics.queue_counts(deadline))

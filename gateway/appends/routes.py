@@ -1,0 +1,216 @@
+"""Which shard takes which message, when there are several.
+
+    broker_name given        that one
+    deduplicate              the request's first unique key chooses: who sends again comes to the log that knows it
+    sharding key, queue_id   it chooses, among the shards that take the topic: the same one each time, so order is kept
+    everything else          one shard for the whole request, in turn; beside messages of those kinds: with the first of them
+
+A shard takes a topic when it has it, or makes it with its first message. (By the topics alone, one that was made by a first
+message would stay on the shard that this one came to, as with RocketMQ's brokers, and a new shard would stay empty.) Who
+wants a topic on some shards only switches `auto_create_topic` off.
+
+What chooses goes around a ring on which each shard has many points, so a shard that joins takes its share from all others
+and moves nothing between them. The queue inside the shard is the commitlog's business.
+"""
+
+import bisect
+import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from store.errors import BrokerNotFoundError
+
+SHARDING_KEY = "__SHARDINGKEY"
+# Points of a shard on the ring: shares differ by about a tenth. Four points come from one digest.
+RING_POINT_COUNT = 100
+# How long a shard that could not be reached is passed over in turns: about as long as a channel takes to connect again.
+REST_SECONDS = 1.0
+# Topics whose shards are kept: clients may make names up.
+TOPIC_COUNT_MAX = 10_000
+RING_COUNT_MAX = 64
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Messages of a request that go to one shard.
+
+    Attributes:
+        broker_name: the shard's name.
+        indexes: of the messages, rising.
+        others: shards that would do as well, in the order to be tried.
+    """
+
+    broker_name: str
+    indexes: tuple[int, ...]
+    others: Names = ()
+
+
+class Ring:
+    """Shards on a ring.
+
+    Args:
+        names: the shards', one or more; their order does not matter.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        points = []
+        for name in names:
+            for number in range(RING_POINT_COUNT // 4):
+                digest = hashlib.blake2b(f"{number}\0{name}".encode(), digest_size=32).digest()
+                points += [(int.from_bytes(digest[at : at + 8]), name) for at in range(0, 32, 8)]
+        points.sort()
+        self._places = [place for place, _ in points]
+        self._names = [name for _, name in points]
+
+    def choose(self, key: str) -> str:
+        """The shard for a key."""
+        place = int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+        return self._names[bisect.bisect(self._places, place) % len(self._names)]
+
+
+class AppendRoutes:
+    """Chooses; thread-safe.
+
+    Args:
+        clock: seconds, rising.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._turns = itertools.count()
+        self._names: Names = ()
+        self._topics: dict[str, frozenset[str]] = {}  # of shards that make no topics; the others take all
+        self._by_topic: dict[str, Names] = {}
+        self._rings: dict[Names, Ring] = {}
+        self._resting: dict[str, float] = {}
+
+    def keep(self, names: Sequence[str]) -> None:
+        """These are the shards; of new ones it is not known yet which topics they take, so they take all."""
+        with self._lock:
+            self._names = tuple(names)
+            self._by_topic = {}
+            self._rings = {}
+
+    def tell(self, topics_by_shard: Mapping[str, frozenset[str] | None]) -> None:
+        """Which topics shards have; None: they make what they do not have. The others' stay as they are."""
+        with self._lock:
+            known = {**self._topics, **{name: topics for name, topics in topics_by_shard.items() if topics is not None}}
+            for name, topics in topics_by_shard.items():
+                if topics is None:
+                    known.pop(name, None)
+            if known != self._topics:
+                self._topics = known
+                self._by_topic = {}
+
+    def rest(self, broker_name: str) -> None:
+        """It could not be reached: let it be for a moment, where others do as well."""
+        self._resting[broker_name] = self._clock() + REST_SECONDS
+
+    def shards_of(self, topic: str) -> Names:
+        """The shards that take a topic; all when none does, for any of them says why."""
+        if not self._topics:
+            return self._names
+        shards = self._by_topic.get(topic)
+        if shards is None:
+            with self._lock:
+                names, topics = self._names, self._topics
+                shards = tuple(name for name in names if name not in topics or topic in topics[name]) or names
+                if len(self._by_topic) >= TOPIC_COUNT_MAX:
+                    self._by_topic.clear()
+                self._by_topic[topic] = shards
+        return shards
+
+    def parts(self, request: pb.AppendMessagesRequest) -> list[Part]:
+        """Where the messages go, each to one part; one part whenever that is possible.
+
+        Raises:
+            BrokerNotFoundError: `broker_name` names none.
+        """
+        messages = request.messages
+        every = tuple(range(len(messages)))
+        if request.broker_name:
+            if request.broker_name not in self._names:
+                names = ", ".join(self._names)
+                raise BrokerNotFoundError(
+                    f"No shard is called {request.broker_name!r}; there are: {names}.",
+                    brokerName=request.broker_name,
+                    brokerNames=names,
+                )
+            return [Part(request.broker_name, every)]
+        chosen = [self._chosen(message) for message in messages]
+        free = [index for index in every if chosen[index] is None]
+        if not free:
+            return _grouped(chosen)
+        if request.deduplicate:
+            home = self._by_unique_key(messages[free[0]])
+        else:
+            shards = self._shards_of_all({messages[index].topic for index in free})
+            home = next((name for name in chosen if name is not None and name in shards), "")
+            if not home and shards:
+                home, *others = self._in_turn(shards)
+                if len(free) == len(messages):
+                    return [Part(home, every, tuple(others))]
+        for index in free:
+            message = messages[index]
+            topic_shards = self.shards_of(message.topic)
+            if home in topic_shards:
+                chosen[index] = home
+            else:  # topics of one request that no shard has all of
+                chosen[index] = self._by_unique_key(message) if request.deduplicate else self._in_turn(topic_shards)[0]
+        return _grouped(chosen)
+
+    def _chosen(self, message: message_pb2.NewMessage) -> str | None:
+        """The shard that the message's own fields choose."""
+        if SHARDING_KEY in message.properties:
+            what = f"key\0{message.properties[SHARDING_KEY]}"
+        elif message.HasField("queue_id"):
+            what = f"queue\0{message.queue_id}"
+        else:
+            return None
+        return self._on_ring(self.shards_of(message.topic), f"{message.topic}\0{what}")
+
+    def _by_unique_key(self, message: message_pb2.NewMessage) -> str:
+        return self._on_ring(self.shards_of(message.topic), f"{message.topic}\0{message.unique_key}")
+
+    def _on_ring(self, names: Names, key: str) -> str:
+        ring = self._rings.get(names)
+        if ring is None:
+            ring = Ring(names)
+            with self._lock:
+                if len(self._rings) >= RING_COUNT_MAX:
+                    self._rings.clear()
+                self._rings[names] = ring
+        return ring.choose(key)
+
+    def _shards_of_all(self, topics: set[str]) -> Names:
+        shards = [self.shards_of(topic) for topic in topics]
+        return shards[0] if len(shards) == 1 else tuple(n for n in self._names if all(n in some for some in shards))
+
+    def _in_turn(self, shards: Names) -> Names:
+        """The shards, whose turn it is first; those that rest last."""
+        begin = next(self._turns) % len(shards)
+        turned = shards[begin:] + shards[:begin]
+        if not self._resting:
+            return turned
+        now = self._clock()
+        resting = {name for name, until in tuple(self._resting.items()) if until > now}
+        if not resting:
+            self._resting = {}
+            return turned
+        return tuple(sorted(turned, key=resting.__contains__))
+
+
+def _grouped(chosen: Sequence[str | None]) -> list[Part]:
+    indexes: dict[str, list[int]] = {}
+    for index, name in enumerate(chosen):
+        assert name is not None
+        indexes.setdefault(name, []).append(index)
+    return [Part(name, tuple(some)) for name, some in indexes.items()]

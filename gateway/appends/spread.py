@@ -1,0 +1,259 @@
+"""Append requests over several shards: whole to one of them where that is possible, otherwise in parts.
+
+A request that goes to one shard travels as the bytes that came. One whose messages go to several is checked by all of these
+shards first (`check_only`), so that a bad message writes none of it; then all parts are written at the same time.
+
+Another shard is tried only for a request that any shard may take, and only when surely nothing was written: there was no
+connection to send on, or the commitlog said so (append_commitlog.py). Whatever leaves that open is the caller's to decide.
+
+    request  m0 m1 m2 m3          parts  a: m0 m3   b: m1 m2          answer  r0 r1 r2 r3
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from gateway.appends.commitlog import Commitlog, broken, was_not_written
+from gateway.appends.routes import AppendRoutes, Part
+from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.append_wire import split_results
+from services.status import error_info, from_status, to_status
+from services.unary_call import Answerable
+from store.errors import ServiceUnavailableError, StoreError
+
+# Shards tried for one request: each costs its caller time, and when so many are away the next will be, too.
+ATTEMPT_COUNT_MAX = 3
+INDEX = "index"
+WRITTEN_INDEXES = "writtenIndexes"
+
+# Sends the bytes of a request to a shard by name until a moment of the monotonic clock, and has the caller answered.
+Send = Callable[[str, bytes, float, Answerable], None]
+
+
+class AppendSpread:
+    """Sends requests where their messages go; thread-safe.
+
+    Args:
+        routes: chooses.
+    """
+
+    def __init__(self, routes: AppendRoutes) -> None:
+        self._routes = routes
+        self._commitlogs: Mapping[str, Commitlog] = {}
+
+    def keep(self, commitlogs: Mapping[str, Commitlog]) -> None:
+        """These are the shards' commitlogs, by name."""
+        self._commitlogs = commitlogs
+        self._routes.keep(tuple(commitlogs))
+
+    def append(
+        self, request: bytes, deadline_seconds: float, caller: Answerable, send: Send | None = None
+    ) -> "SplitAppend | None":
+        """Send a request; its caller is answered later.
+
+        Args:
+            request: the bytes that came.
+            deadline_seconds: on the monotonic clock.
+            caller: who waits.
+            send: sends to a shard; absent: at once, with others if the request is small.
+
+        Returns:
+            What is under way when the request went in parts.
+        """
+        send = send or self.send
+        try:
+            parsed = pb.AppendMessagesRequest.FromString(request)
+        except DecodeError:
+            parsed = pb.AppendMessagesRequest()  # any commitlog refuses it in its own words
+        try:
+            parts = self._routes.parts(parsed) if parsed.messages else []
+        except StoreError as error:
+            caller.fail(to_status(error))
+            return None
+        if len(parts) > 1:
+            split = SplitAppend(parsed, parts, deadline_seconds, caller, send)
+            split.begin()
+            return split
+        part = parts[0] if parts else Part(next(iter(self._commitlogs)), ())
+        if part.others:
+            caller = _Attempts(request, part, deadline_seconds, caller, send, self._routes.rest)
+        send(part.broker_name, request, deadline_seconds, caller)
+        return None
+
+    def send(self, broker_name: str, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        """See Send."""
+        self._commitlogs[broker_name].send(request, deadline_seconds, caller)
+
+
+class _Attempts:
+    """Stands before the caller of a request that any of several shards may take."""
+
+    def __init__(
+        self,
+        request: bytes,
+        part: Part,
+        deadline_seconds: float,
+        caller: Answerable,
+        send: Send,
+        rest: Callable[[str], None],
+    ) -> None:
+        self._request = request
+        self._name = part.broker_name
+        self._others = list(part.others[: ATTEMPT_COUNT_MAX - 1])
+        self._deadline_seconds = deadline_seconds
+        self._caller = caller
+        self._send = send
+        self._rest = rest
+        self.is_active = caller.is_active
+        self.time_remaining = caller.time_remaining
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        self._caller.answer(response)
+
+    def fail(self, status: Any) -> None:
+        """See Answerable."""
+        if not was_not_written(status):
+            self._caller.fail(status)
+            return
+        self._rest(self._name)
+        if not self._others or self._deadline_seconds <= time.monotonic():
+            self._caller.fail(status)
+            return
+        self._name = self._others.pop(0)
+        self._send(self._name, self._request, self._deadline_seconds, self)
+
+
+class SplitAppend:
+    """A request whose messages go to several shards.
+
+    Args:
+        request: the request.
+        parts: where its messages go.
+        deadline_seconds: on the monotonic clock.
+        caller: who waits.
+        send: sends to a shard.
+
+    Attributes:
+        written: set once all parts are on their way, or none will be.
+    """
+
+    def __init__(
+        self,
+        request: pb.AppendMessagesRequest,
+        parts: Sequence[Part],
+        deadline_seconds: float,
+        caller: Answerable,
+        send: Send,
+    ) -> None:
+        self.written = threading.Event()
+        self._request = request
+        self._parts = parts
+        self._deadline_seconds = deadline_seconds
+        self._caller = caller
+        self._send = send
+        self._lock = threading.Lock()
+        self._answers: dict[int, bytes] = {}
+        self._failures: dict[int, Any] = {}
+
+    def begin(self) -> None:
+        """Have all parts checked, then written."""
+        self._send_all(self._checked, check_only=True)
+
+    def _send_all(self, then: Callable[[], None], *, check_only: bool) -> None:
+        self._answers, self._failures = {}, {}
+        for number, part in enumerate(self._parts):
+            request = commitlog_pb.AppendMessagesRequest(
+                messages=[self._request.messages[index] for index in part.indexes],
+                flush=self._request.flush,
+                deduplicate=self._request.deduplicate,
+                check_only=check_only,
+            )
+            waiting = _PartCaller(number, self._caller, self._ended, then)
+            self._send(part.broker_name, request.SerializeToString(), self._deadline_seconds, waiting)
+
+    def _ended(self, number: int, answer: bytes | None, status: Any, then: Callable[[], None]) -> None:
+        with self._lock:
+            if answer is not None:
+                self._answers[number] = answer
+            else:
+                self._failures[number] = status
+            is_last = len(self._answers) + len(self._failures) == len(self._parts)
+        if is_last:
+            then()
+
+    def _checked(self) -> None:
+        if self._failures:
+            self.written.set()
+            self._caller.fail(self._first_failure())
+            return
+        self._send_all(self._finished, check_only=False)
+        self.written.set()
+
+    def _finished(self) -> None:
+        if self._failures:
+            self._caller.fail(self._first_failure())
+            return
+        results: list[bytes] = [b""] * len(self._request.messages)
+        for number, part in enumerate(self._parts):
+            receipts = split_results(self._answers[number], [1] * len(part.indexes))
+            if receipts is None:
+                self._caller.fail(broken())
+                return
+            for index, receipt in zip(part.indexes, receipts, strict=True):
+                results[index] = receipt
+        self._caller.answer(b"".join(results))
+
+    def _first_failure(self) -> Any:
+        """The failure to show: the one of the first message that has one, by its index in the whole request."""
+        number = min(self._failures, key=lambda number: self._parts[number].indexes)
+        status = self._failures[number]
+        info = error_info(status)
+        if info is None:
+            return status
+        part = self._parts[number]
+        error = from_status(status)
+        error.metadata = dict(info.metadata)
+        error.metadata["brokerName"] = part.broker_name
+        index = info.metadata.get(INDEX, "")
+        if index.isdecimal() and int(index) < len(part.indexes):
+            error.metadata[INDEX] = str(part.indexes[int(index)])
+        written = sorted(
+            index for other in self._answers if self._answers[other] for index in self._parts[other].indexes
+        )
+        if written:
+            if was_not_written(status):
+                # Of the whole request that is not true: who sends it again elsewhere would store these twice.
+                error = ServiceUnavailableError(error.message, **error.metadata)
+                error.metadata.pop("notSent", None)
+            error.metadata[WRITTEN_INDEXES] = ",".join(map(str, written))
+        return to_status(error)
+
+
+class _PartCaller:
+    """Waits for one part."""
+
+    def __init__(
+        self,
+        number: int,
+        caller: Answerable,
+        ended: Callable[[int, bytes | None, Any, Callable[[], None]], None],
+        then: Callable[[], None],
+    ) -> None:
+        self._number = number
+        self._ended = ended
+        self._then = then
+        self.is_active = caller.is_active
+        self.time_remaining = caller.time_remaining
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        self._ended(self._number, response, None, self._then)
+
+    def fail(self, status: Any) -> None:
+        """See Answerable."""
+        self._ended(self._number, None, status, self._then)

@@ -1,0 +1,177 @@
+"""An append stream over several shards: each request goes its own way, and the answers come in the order of the requests.
+
+What goes to one shard is sent there one after the other, so a stream's messages stand in a queue in the order in which they
+came; different shards write at the same time.
+
+    requests   1:a  2:b  3:a  4:b          under way  a: 1, then 3          answers  1  2  3  4
+                                                      b: 2, then 4
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+
+from gateway.appends.commitlog import was_not_written
+from gateway.appends.spread import AppendSpread
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.clients.appends import AppendStatusError
+from services.status import error_info, to_status
+from services.unary_call import Answerable
+from store.errors import ServiceUnavailableError
+
+# What says that a call ended without a commitlog's word: whether the messages were written is not known.
+UNKNOWN_REASONS = frozenset({"SERVICE_UNAVAILABLE", "DEADLINE_EXCEEDED", "STORE_ERROR"})
+
+
+class SpreadStream:
+    """One stream: `take` its requests in one thread, iterate over the answers in another.
+
+    Args:
+        spread: sends.
+        seconds_max: that a request may take.
+        deadline_seconds: the stream's, on the monotonic clock; None: it has none.
+    """
+
+    def __init__(self, spread: AppendSpread, seconds_max: float, deadline_seconds: float | None) -> None:
+        self._spread = spread
+        self._seconds_max = seconds_max
+        self._deadline_seconds = deadline_seconds
+        self._changed = threading.Condition()
+        self._entries: deque[_Entry] = deque()
+        self._queues: dict[str, deque[Callable[[], None]]] = {}  # of shards that have one of this stream under way
+        self._is_all_taken = False
+        self._is_cancelled = False
+
+    def take_all(self, requests: Iterator[bytes]) -> None:
+        """Send all requests, each as soon as the order allows it."""
+        try:
+            for request in requests:
+                entry = _Entry(self._changed, lambda: not self._is_cancelled)
+                with self._changed:
+                    self._entries.append(entry)
+                deadline_seconds = time.monotonic() + self._seconds_max
+                if self._deadline_seconds is not None:
+                    deadline_seconds = min(deadline_seconds, self._deadline_seconds)
+                split = self._spread.append(request, deadline_seconds, entry, self._send)
+                if split is not None:
+                    split.written.wait()  # what comes next must not overtake it while it is being checked
+        finally:
+            with self._changed:
+                self._is_all_taken = True
+                self._changed.notify_all()
+
+    def cancel(self) -> None:
+        """Send nothing more; what is under way may still be written."""
+        with self._changed:
+            self._is_cancelled = True
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The answers.
+
+        Raises:
+            AppendStatusError: a request failed, and it is not known whether its messages were written.
+        """
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: (self._entries[0].is_ended if self._entries else self._is_all_taken) or self._is_cancelled
+                )
+                if self._is_cancelled or not self._entries:
+                    return
+                entry = self._entries.popleft()
+            yield entry.response()
+
+    def _send(self, broker_name: str, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
+        """See Send: when the shard has answered what this stream sent it before."""
+
+        def go() -> None:
+            if self._is_cancelled:
+                ended.fail(to_status(ServiceUnavailableError("the stream is over: this was not sent")))
+            else:
+                self._spread.send(broker_name, request, deadline_seconds, ended)
+
+        ended = _InOrder(caller, lambda: self._next_of(broker_name))
+        with self._changed:
+            waiting = self._queues.get(broker_name)
+            if waiting is not None:
+                waiting.append(go)
+                return
+            self._queues[broker_name] = deque()
+        go()
+
+    def _next_of(self, broker_name: str) -> None:
+        with self._changed:
+            waiting = self._queues[broker_name]
+            if not waiting:
+                del self._queues[broker_name]
+                return
+            go = waiting.popleft()
+        go()
+
+
+class _Entry:
+    """A request of the stream, and its answer."""
+
+    def __init__(self, changed: threading.Condition, is_wanted: Callable[[], bool]) -> None:
+        self._changed = changed
+        self._answer: bytes | None = None
+        self._status: Any = None
+        self.is_ended = False
+        self.is_active = is_wanted
+
+    def time_remaining(self) -> float | None:
+        """See Answerable; requests get their deadline beside it."""
+        return None
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        self._end(response, None)
+
+    def fail(self, status: Any) -> None:
+        """See Answerable."""
+        self._end(None, status)
+
+    def response(self) -> bytes:
+        """What the stream answers; AppendStatusError when that is its end."""
+        if self._answer is not None:
+            return self._answer
+        info = error_info(self._status)
+        if info is None or (info.reason in UNKNOWN_REASONS and not was_not_written(self._status)):
+            raise AppendStatusError(self._status)
+        return pb.AppendMessageStreamResponse(error=self._status).SerializeToString()
+
+    def _end(self, answer: bytes | None, status: Any) -> None:
+        with self._changed:
+            self._answer, self._status, self.is_ended = answer, status, True
+            self._changed.notify_all()
+
+
+class _InOrder:
+    """Stands before a caller and lets the next one of his shard go."""
+
+    def __init__(self, caller: Answerable, ended: Callable[[], None]) -> None:
+        self._caller = caller
+        self._ended = ended
+        self.is_active = caller.is_active
+        self.time_remaining = caller.time_remaining
+
+    def answer(self, response: bytes) -> None:
+        """See Answerable."""
+        self._caller.answer(response)
+        self._ended()
+
+    def fail(self, status: Any) -> None:
+        """See Answerable."""
+        self._caller.fail(status)
+        self._ended()
+
+
+def time_left_until(context: grpc.ServicerContext, seconds_max: float) -> float | None:
+    """The stream's deadline on the monotonic clock; None when it is further away than that many seconds."""
+    remaining = context.time_remaining()
+    return time.monotonic() + remaining if remaining is not None and remaining < seconds_max else None

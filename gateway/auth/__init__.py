@@ -1,0 +1,1 @@
+"""Who a client of the gateway is, and what it may do."""

@@ -1,0 +1,70 @@
+"""What a client may do: roles, each for some topics.
+
+    read     find and read messages, see topics and their queues
+    write    append messages
+    admin    both, and what concerns the whole store: the state of its services
+
+A pattern is a topic's name in which `*` stands for any characters: `orders`, `orders-*`, `%RETRY%*`, `*`.
+"""
+
+import enum
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+# Decisions kept for a client: as many topics as a client writes to in a while.
+DECISION_COUNT_MAX = 4_096
+
+
+class Role(enum.Enum):
+    """What one may do with a topic."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+Roles = frozenset[Role]
+READ: Roles = frozenset({Role.READ})
+WRITE: Roles = frozenset({Role.WRITE})
+READ_OR_WRITE: Roles = READ | WRITE
+ADMIN: Roles = frozenset({Role.ADMIN})
+ANY: Roles = frozenset(Role)
+
+
+class Access:
+    """The rights of one client; immutable and thread-safe.
+
+    Args:
+        name: who it is, for the audit log and for errors.
+        patterns: topic patterns by role.
+    """
+
+    def __init__(self, name: str, patterns: Mapping[Role, Iterable[str]]) -> None:
+        self.name = name
+        given = {role: frozenset(patterns.get(role, ())) for role in Role}
+        self.patterns = {role: given[role] | given[Role.ADMIN] for role in Role}
+        self._matches = {role: _matcher(of_role) for role, of_role in self.patterns.items()}
+        self.allows = lru_cache(DECISION_COUNT_MAX)(self._allows)
+
+    def has(self, roles: Roles) -> bool:
+        """Whether it has one of the roles, for any topic."""
+        return any(self.patterns[role] for role in roles)
+
+    def has_all_topics(self, roles: Roles) -> bool:
+        """Whether it has one of the roles for whatever topic there is."""
+        return any("*" in self.patterns[role] for role in roles)
+
+    def and_also(self, other: "Access") -> "Access":
+        """The rights of both, under this name."""
+        return Access(self.name, {role: self.patterns[role] | other.patterns[role] for role in Role})
+
+    def _allows(self, roles: Roles, topic: str) -> bool:
+        """Whether one of the roles holds for the topic."""
+        return any(self._matches[role].fullmatch(topic) is not None for role in roles)
+
+
+def _matcher(patterns: Iterable[str]) -> re.Pattern[str]:
+    """What matches names that fit one of the patterns; nothing when there is none."""
+    parts = [".*".join(map(re.escape, pattern.split("*"))) for pattern in sorted(patterns)]
+    return re.compile("|".join(parts) if parts else r"(?!)", re.DOTALL)

@@ -1,0 +1,152 @@
+"""The access file: who the clients are, how each shows who it is, and what each may do.
+
+    [[clients]]
+    name = "orders-service"                     # for the audit log and for errors
+    api_key_sha256 = ["9f86d0..."]              # of its API keys (`reput make-key` prints one); two while one is exchanged
+    jwt_subjects = ["orders@example.com"]       # `sub` of its JWTs
+    jwt_groups = ["orders-team"]                # one of `groups` of its JWTs
+    certificates = ["spiffe://shop/orders"]     # names in the SAN of its client certificate
+    read = ["orders-*"]                         # topic patterns: see access.py
+    write = ["orders-*"]
+    admin = []
+
+Keys are 256 random bits, so that a plain SHA-256 tells nobody the key and no salt or slow hash is needed; a file that is lost
+lets nobody in. The file is looked at again now and then, and taken whole or not at all: one that makes no sense is told in the
+log, and what held before goes on holding.
+"""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+import pydantic
+import structlog
+
+from gateway.auth.access import Access, Role
+from store.errors import InvalidSettingError
+
+LOOK_SECONDS = 1.0
+# A file larger than this is a mistake: 10,000 clients of 400 bytes.
+FILE_BYTES_MAX = 4 * 1024 * 1024
+KEY_HASH_PATTERN = r"^[0-9a-f]{64}$"
+PATTERN_PATTERN = r"^[%|a-zA-Z0-9_*-]{1,255}$"  # of RocketMQ's topic names, and `*`
+
+_log = structlog.get_logger("reput.gateway")
+
+Parsed = TypeVar("Parsed")
+Patterns = list[Annotated[str, pydantic.Field(pattern=PATTERN_PATTERN)]]
+Hashes = list[Annotated[str, pydantic.Field(pattern=KEY_HASH_PATTERN)]]
+
+
+class _Client(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    name: str = pydantic.Field(min_length=1, max_length=128)
+    api_key_sha256: Hashes = []
+    jwt_subjects: list[str] = []
+    jwt_groups: list[str] = []
+    certificates: list[str] = []
+    read: Patterns = []
+    write: Patterns = []
+    admin: Patterns = []
+
+
+class _File(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    clients: list[_Client] = []
+
+
+class Clients:
+    """The clients of one version of the file.
+
+    Attributes:
+        by_key_hash, by_subject, by_group, by_certificate: rights by what shows who it is.
+    """
+
+    def __init__(self, clients: list[_Client]) -> None:
+        self.by_key_hash: dict[str, Access] = {}
+        self.by_subject: dict[str, Access] = {}
+        self.by_group: dict[str, Access] = {}
+        self.by_certificate: dict[str, Access] = {}
+        for client in clients:
+            access = Access(client.name, {role: getattr(client, role.value) for role in Role})
+            for shown, texts in (
+                (self.by_key_hash, client.api_key_sha256),
+                (self.by_subject, client.jwt_subjects),
+                (self.by_group, client.jwt_groups),
+                (self.by_certificate, client.certificates),
+            ):
+                for text in texts:
+                    if shown.setdefault(text, access) is not access:
+                        raise ValueError(f"clients {shown[text].name!r} and {client.name!r} show the same")
+        names = [client.name for client in clients]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two clients are called {twice!r}")
+
+
+def parse_clients(data: bytes) -> Clients:
+    """The clients of an access file.
+
+    Raises:
+        ValueError: what is wrong with it; no value of the file stands in the text.
+    """
+    table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
+    return Clients(_File.model_validate(table).clients)
+
+
+class WatchedFile(Generic[Parsed]):
+    """A file's contents, parsed; looked at again at most every LOOK_SECONDS, by whoever asks.
+
+    Args:
+        setting: what names it, for errors.
+        path: the file.
+        parse: may raise ValueError.
+        clock: seconds, rising.
+
+    Raises:
+        InvalidSettingError: the file cannot be read or parsed.
+    """
+
+    def __init__(self, setting: str, path: Path, parse: Callable[[bytes], Parsed], clock: Callable[[], float]) -> None:
+        self._setting = setting
+        self._path = path
+        self._parse = parse
+        self._clock = clock
+        self._look_seconds = clock() + LOOK_SECONDS
+        try:
+            self._stamp = self._look()
+            self._parsed = self._read()
+        except (OSError, ValueError) as error:
+            raise InvalidSettingError(
+                f"settings of gateway: {setting} = {str(path)!r} cannot be used: {error}", name=setting, source=path
+            ) from error
+
+    def current(self) -> Parsed:
+        """As of the last look that made sense."""
+        now = self._clock()
+        if now < self._look_seconds:
+            return self._parsed
+        self._look_seconds = now + LOOK_SECONDS
+        try:
+            stamp = self._look()
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._parsed = self._read()
+                _log.info("auth.reloaded", name=self._setting, path=str(self._path))
+        except (OSError, ValueError) as error:
+            _log.error("auth.reload_failed", name=self._setting, path=str(self._path), error=str(error))
+        return self._parsed
+
+    def _look(self) -> tuple[int, int, int]:
+        look = self._path.stat()
+        return look.st_mtime_ns, look.st_ino, look.st_size
+
+    def _read(self) -> Parsed:
+        with self._path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            raise ValueError(f"it has more than {FILE_BYTES_MAX} bytes")
+        return self._parse(data)

@@ -1,0 +1,144 @@
+"""The audit log: who did what, to which topic, and how it ended; among the other log lines, as events `audit.*`.
+
+    audit.denied      a call that was refused: at most DENIED_COUNT_MAX lines a second; `suppressed_count` of the next line
+                      says how many there were besides
+    audit.append      appends of a client to a topic: the first at once, the others of the next WINDOW_SECONDS together in
+                      one line with `call_count` and `message_count`
+    audit.admin       a call that needs the role admin
+
+They are written whatever the log's level is. Lines are bounded by clients and topics, not by messages: a line for each append
+would be a second log as long as the first. Neither bodies, nor keys and properties of messages, nor what a client shows to
+sign in, are ever given to this module.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+DENIED_COUNT_MAX = 100
+WINDOW_SECONDS = 10.0
+# Counters of a window; what is beyond is counted under the topic OTHERS.
+COUNTER_COUNT_MAX = 1_000
+OTHERS = "(others)"
+TEXT_CHARACTERS_MAX = 256
+
+
+class Line(Protocol):
+    """Writes one line."""
+
+    def __call__(self, event: str, **fields: Any) -> object:
+        """As a logger's `info`."""
+
+
+@dataclass(slots=True)
+class _Counter:
+    call_count: int = 0
+    message_count: int = 0
+
+
+class Audit:
+    """Writes the lines; thread-safe, and quick: it stands in the way of every append.
+
+    Args:
+        write: where lines go.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, write: Line, clock: Callable[[], float]) -> None:
+        self._write = write
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._appends: dict[tuple[str, str, str, str], _Counter] = {}
+        self._window_end_seconds = clock() + WINDOW_SECONDS
+        self._denied_second = clock()
+        self._denied_count = 0
+        self._suppressed_count = 0
+
+    def denied(self, client: str, peer: str, method: str, topic: str, outcome: str) -> None:
+        """A call was refused."""
+        with self._lock:
+            now = self._clock()
+            if now - self._denied_second >= 1.0:
+                self._denied_second, self._denied_count = now, 0
+            self._denied_count += 1
+            if self._denied_count > DENIED_COUNT_MAX:
+                self._suppressed_count += 1
+                return
+            suppressed_count, self._suppressed_count = self._suppressed_count, 0
+        fields: dict[str, Any] = {"suppressed_count": suppressed_count} if suppressed_count else {}
+        self._write(
+            "audit.denied",
+            client=_text(client),
+            peer=_text(peer),
+            method=_text(method),
+            topic=_text(topic),
+            outcome=outcome,
+            **fields,
+        )
+
+    def admin(self, client: str, peer: str, method: str) -> None:
+        """A call for the whole store was let in."""
+        self._write("audit.admin", client=_text(client), peer=_text(peer), method=method, outcome="ALLOWED")
+
+    def appended(self, client: str, method: str, message_count_by_topic: dict[str, int], outcome: str) -> None:
+        """An append ended so."""
+        first: list[tuple[str, int]] = []
+        with self._lock:
+            due = self._take_due()
+            for topic, message_count in message_count_by_topic.items():
+                counter = self._appends.get((client, method, topic, outcome))
+                if counter is None:
+                    if len(self._appends) < COUNTER_COUNT_MAX:
+                        self._appends[client, method, topic, outcome] = _Counter()
+                        first.append((topic, message_count))
+                        continue
+                    counter = self._appends.setdefault((client, method, OTHERS, outcome), _Counter())
+                counter.call_count += 1
+                counter.message_count += message_count
+        self._write_counted(due)
+        for topic, message_count in first:
+            self._write_append(client, method, topic, outcome, 1, message_count)
+
+    def flush(self) -> None:
+        """Write what is counted and due; called now and then, so that a line does not wait for the next append."""
+        with self._lock:
+            due = self._take_due()
+        self._write_counted(due)
+
+    def close(self) -> None:
+        """Write all that is counted."""
+        with self._lock:
+            due, self._appends = self._appends, {}
+        self._write_counted(due)
+
+    def _take_due(self) -> dict[tuple[str, str, str, str], _Counter]:
+        if self._clock() < self._window_end_seconds:
+            return {}
+        self._window_end_seconds = self._clock() + WINDOW_SECONDS
+        due, self._appends = self._appends, {}
+        return due
+
+    def _write_counted(self, due: dict[tuple[str, str, str, str], _Counter]) -> None:
+        for (client, method, topic, outcome), counter in due.items():
+            if counter.call_count:
+                self._write_append(client, method, topic, outcome, counter.call_count, counter.message_count)
+
+    def _write_append(
+        self, client: str, method: str, topic: str, outcome: str, call_count: int, message_count: int
+    ) -> None:
+        self._write(
+            "audit.append",
+            client=_text(client),
+            method=method,
+            topic=_text(topic),
+            outcome=outcome,
+            call_count=call_count,
+            message_count=message_count,
+        )
+
+
+def _text(text: str) -> str:
+    """What a stranger has named, so that it can do nothing to whoever reads the log."""
+    clipped = text[:TEXT_CHARACTERS_MAX]
+    return clipped if clipped.isprintable() else "".join(each if each.isprintable() else "?" for each in clipped)

@@ -1,0 +1,1 @@
+"""The console: pages over the gateway's own answers, for people and, as JSON, for programs."""

@@ -1,0 +1,347 @@
+"""The console's application: routes, and what is the same for every page.
+
+Each page is asked for by GET and changes nothing. The two forms that are posted (what language and colours, who you are)
+change a cookie of the same browser, and only when they come from the console's own pages.
+"""
+
+import asyncio
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from gateway.console.calls import PAGE_SECONDS, CallContext, Calls
+from gateway.console.desk import BrowserGoneError, Desk
+from gateway.console.exchange import (
+    json_response,
+    own_path,
+    read_form,
+    set_cookie,
+    sign_in_href,
+    until_gone,
+    wants_json,
+)
+from gateway.console.failure import Failure, failure_of
+from gateway.console.guard import Asgi, Guard, Scope
+from gateway.console.live import STREAM_SECONDS_MAX, LiveTails
+from gateway.console.openapi import openapi
+from gateway.console.pages.download import download
+from gateway.console.pages.explain import explain_page
+from gateway.console.pages.find import FindFailedError, find_page
+from gateway.console.pages.message import message_page
+from gateway.console.pages.page import Page, to_json
+from gateway.console.pages.queue import queue_page
+from gateway.console.pages.reports import report_file, reports_page
+from gateway.console.pages.store import StoreHistory, store_page
+from gateway.console.pages.topic import topic_page
+from gateway.console.pages.topics import topics_page
+from gateway.console.question import Question
+from gateway.console.rendering import STATIC_TYPES, THEMES, Renderer
+from gateway.console.reports import Reports
+from gateway.console.session import COOKIE, Gate, is_token, metadata_of
+from gateway.console.words import LANGUAGES, Words, language_of
+from services.status import to_status
+from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
+
+LANGUAGE_COOKIE, THEME_COOKIE = "reput_language", "reput_theme"
+COOKIE_SECONDS = 365 * 86_400
+# A page's own time and some for the browser to take it.
+ANSWER_SECONDS_MAX = PAGE_SECONDS + 15.0
+TAIL_SECONDS_MAX = STREAM_SECONDS_MAX + 15.0
+
+_log = structlog.get_logger("reput.console")
+
+PageFunction = Callable[[Calls, Question], Page]
+
+
+@dataclass(slots=True)
+class ConsoleSource:
+    """What the console shows.
+
+    Attributes:
+        answers: the gateway's servicer, or a double of it.
+        gate: who may come in.
+        guard: which browsers are let near it.
+        reports: of the pipeline.
+        clock: seconds since 1970.
+    """
+
+    answers: Any
+    gate: Gate
+    guard: Guard
+    reports: Reports
+    clock: Callable[[], float] = time.time
+    history: StoreHistory = field(default_factory=StoreHistory)
+
+
+class ConsoleApp:
+    """The application.
+
+    Args:
+        source: what it shows.
+
+    Attributes:
+        application: for an ASGI server.
+    """
+
+    def __init__(self, source: ConsoleSource) -> None:
+        self._source = source
+        self._renderer = Renderer()
+        self._desk = Desk()
+        self._tails = LiveTails(self._desk)
+        pages: tuple[tuple[str, str, PageFunction], ...] = (
+            ("/", "find", find_page),
+            ("/messages/{offset_msg_id}", "find", message_page),
+            ("/explain", "find", explain_page),
+            ("/topics", "topics", topics_page),
+            ("/topics/{topic}", "topics", topic_page),
+            ("/topics/{topic}/{queue_id}", "topics", queue_page),
+            ("/store", "store", functools.partial(store_page, source.history)),
+            ("/reports", "reports", functools.partial(reports_page, source.reports)),
+        )
+        routes = [Route(path, self._page(section, function)) for path, section, function in pages]
+        routes[2:2] = [
+            Route("/messages/{offset_msg_id}/body", self._download),
+            Route("/topics/{topic}/tail", self._tail),
+        ]
+        routes += [
+            Route("/reports/{name}/page", self._report),
+            Route("/static/{name}", self._static),
+            Route("/openapi.json", self._openapi),
+            Route("/preferences", self._preferences, methods=["POST"]),
+            Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
+            Route("/sign-out", self._sign_out, methods=["POST"]),
+            Route("/{rest:path}", self._nothing),
+        ]
+        starlette = Starlette(routes=routes)
+        starlette.router.redirect_slashes = False
+        self.application = source.guard.around(_bounded(starlette))
+
+    def close(self) -> None:
+        """End what goes on for ever."""
+        self._tails.close()
+        self._desk.close()
+
+    def _page(self, section: str, function: PageFunction) -> Callable[[Request], Any]:
+        async def serve(request: Request) -> Response:
+            context = self._context(request)
+            refusal = await self._refused(request)
+            if refusal is not None:
+                return refusal
+            make = functools.partial(self._make, request, section, function, context)
+            try:
+                return await self._desk.work(make, context, functools.partial(until_gone, request))
+            except ResourceBusyError as error:
+                return self._failed(request, section, error)
+            except BrowserGoneError:
+                return Response(status_code=499)
+
+        return serve
+
+    def _make(self, request: Request, section: str, function: PageFunction, context: CallContext) -> Response:
+        """A page, in a thread."""
+        try:
+            page = function(self._calls(request, context), self._question(request))
+            if wants_json(request):
+                return json_response(page.answer, page.status_code)
+            return self._render(request, section, page.template, {"failure": None, **page.values}, page.status_code)
+        except FindFailedError as failed:
+            return self._failed(request, section, failed.error, "find.html", failed.values)
+        except StoreError as error:
+            return self._failed(request, section, error)
+        except Exception as error:
+            _log.exception("console.page_failed", path=request.url.path)
+            return self._failed(request, section, StoreError(f"The page could not be made: {type(error).__name__}."))
+
+    def _failed(
+        self,
+        request: Request,
+        section: str,
+        error: StoreError,
+        template: str = "error.html",
+        values: Mapping[str, Any] | None = None,
+    ) -> Response:
+        words = self._words(request)
+        failure = failure_of(error, words)
+        if failure.status_code == 401 and self._source.gate.is_on and not wants_json(request):
+            return RedirectResponse(sign_in_href(request), 303)
+        if wants_json(request):
+            return json_response(to_json(to_status(error)), failure.status_code, failure)
+        shown = {"failure": failure, **(values or {})}
+        return self._render(request, section, template, shown, failure.status_code, failure)
+
+    def _render(
+        self,
+        request: Request,
+        section: str,
+        template: str,
+        values: Mapping[str, Any],
+        status_code: int = 200,
+        failure: Failure | None = None,
+    ) -> Response:
+        theme = request.cookies.get(THEME_COOKIE, "")
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        frame = {
+            "section": section,
+            "theme": theme if theme in THEMES else "auto",
+            "here": here,
+            "json_href": request.url.path
+            + "?"
+            + (f"{request.url.query}&" if request.url.query else "")
+            + "format=json",
+            "signed_in_as": "1" if self._source.gate.is_on and self._token(request) else "",
+        }
+        content = self._renderer.render(template, values, self._words(request), frame)
+        headers = {"Retry-After": "1"} if failure is not None and failure.may_retry else None
+        return Response(content, status_code, headers, "text/html")
+
+    async def _refused(self, request: Request) -> Response | None:
+        """Where somebody must go who may not see this."""
+        if not self._source.gate.is_on:
+            return None
+        token = self._token(request)
+        if token:
+            return None  # whether it is good, the calls say
+        if wants_json(request):
+            return json_response({"code": 16, "message": "Sign in: send an API key or a JWT as a bearer token."}, 401)
+        return RedirectResponse(sign_in_href(request), 303)
+
+    async def _download(self, request: Request) -> Response:
+        refusal = await self._refused(request)
+        if refusal is not None:
+            return refusal
+        context = self._context(request)
+
+        def make() -> Response:
+            try:
+                return download(self._calls(request, context), self._question(request))
+            except StoreError as error:
+                return self._failed(request, "find", error)
+
+        try:
+            return await self._desk.work(make, context)
+        except ResourceBusyError as error:
+            return self._failed(request, "find", error)
+
+    async def _tail(self, request: Request) -> Response:
+        refusal = await self._refused(request)
+        if refusal is not None:
+            return refusal
+        try:
+            return self._tails.stream(
+                request,
+                lambda seconds: Calls(self._source.answers, self._context(request, seconds)),
+                self._question(request),
+                functools.partial(self._renderer.render, "tail_rows.html", words=self._words(request), frame={}),
+            )
+        except StoreError as error:
+            return self._failed(request, "topics", error)
+
+    async def _report(self, request: Request) -> Response:
+        refusal = await self._refused(request)
+        if refusal is not None:
+            return refusal
+        try:
+            return report_file(self._source.reports, request.path_params["name"])
+        except StoreError as error:
+            return self._failed(request, "reports", error)
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in STATIC_TYPES:
+            return Response("There is no such file.\n", 404, media_type="text/plain")
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(self._renderer.static[name], 200, headers, STATIC_TYPES[name])
+
+    async def _openapi(self, _request: Request) -> Response:
+        return json_response(openapi(), 200)
+
+    async def _nothing(self, request: Request) -> Response:
+        words = self._words(request)
+        failure = Failure("NOT_FOUND", words("There is no such page"), request.url.path, "", 404)
+        if wants_json(request):
+            return json_response({"code": 5, "message": "There is no such page."}, 404)
+        return self._render(request, "", "error.html", {"failure": failure}, 404)
+
+    async def _preferences(self, request: Request) -> Response:
+        form = await read_form(request)
+        response = RedirectResponse(own_path(form.get("next", "")), 303)
+        for name, cookie, choices in (("language", LANGUAGE_COOKIE, LANGUAGES), ("theme", THEME_COOKIE, THEMES)):
+            if form.get(name) in choices:
+                set_cookie(request, response, cookie, form[name], COOKIE_SECONDS)
+        return response
+
+    async def _sign_in(self, request: Request) -> Response:
+        gate = self._source.gate
+        if not gate.is_on:
+            return RedirectResponse("/", 303)
+        target = own_path(request.query_params.get("next", ""))
+        problem = ""
+        if request.method == "POST":
+            token = (await read_form(request)).get("token", "").strip()
+            context = CallContext()
+            try:
+                if not is_token(token):
+                    raise InvalidArgumentError("That is neither an API key nor a JWT.", field="token")
+                await self._desk.work(functools.partial(gate.name_of, token), context)
+                response = RedirectResponse(target, 303)
+                set_cookie(request, response, COOKIE, token, None)
+                return response
+            except StoreError as error:
+                problem = error.message
+        values = {"failure": None, "problem": problem, "target": target}
+        return self._render(request, "", "sign_in.html", values, 401 if problem else 200)
+
+    async def _sign_out(self, request: Request) -> Response:
+        await read_form(request)
+        response = RedirectResponse("/sign-in" if self._source.gate.is_on else "/", 303)
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        return response
+
+    def _context(self, request: Request, seconds: float = PAGE_SECONDS) -> CallContext:
+        client = request.client
+        peer = f"console:{client.host}:{client.port}" if client is not None else "console"
+        return CallContext(seconds, metadata_of(self._token(request)), peer)
+
+    def _calls(self, request: Request, context: CallContext) -> Calls:
+        gate = self._source.gate
+        sees_store = not gate.is_on or gate.sees_store(self._token(request))
+        return Calls(self._source.answers, context, sees_store=sees_store)
+
+    def _question(self, request: Request) -> Question:
+        parameters = {name: value for name, value in request.query_params.items() if name != "format"}
+        return Question(parameters, request.path_params, int(self._source.clock() * 1000))
+
+    def _words(self, request: Request) -> Words:
+        language = language_of(request.cookies.get(LANGUAGE_COOKIE, ""), request.headers.get("accept-language", ""))
+        return Words(language)
+
+    @staticmethod
+    def _token(request: Request) -> str:
+        """A program's own header, else what the browser keeps."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and is_token(token.strip()):
+            return token.strip()
+        kept = request.cookies.get(COOKIE, "")
+        return kept if is_token(kept) else ""
+
+
+def _bounded(application: Asgi) -> Asgi:
+    """The application, with an end to each answer: a browser that takes nothing keeps no connection for ever."""
+
+    async def bounded(scope: Scope, receive: Any, send: Any) -> None:
+        is_tail = scope["path"].startswith("/topics/") and scope["path"].endswith("/tail")
+        try:
+            async with asyncio.timeout(TAIL_SECONDS_MAX if is_tail else ANSWER_SECONDS_MAX):
+                await application(scope, receive, send)
+        except TimeoutError:
+            _log.info("console.not_taken", path=scope["path"])  # the web server closes the connection
+
+    return bounded

@@ -1,0 +1,66 @@
+"""The banner over an answer: how much of the truth it holds, which shard is missing and why."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+COMPLETENESS = {0: "unknown", 1: "complete", 2: "truncated", 3: "partial"}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardNote:
+    """What one shard did not do; `text` is the gateway's own words."""
+
+    broker_name: str
+    text: str
+    behind_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """See the module.
+
+    Attributes:
+        kind: `complete`, `truncated` or `partial`.
+        notes: shards that are missing or behind.
+        took_millis: how long the answer took.
+        begin_millis: begin of the window that was used; None without a limit.
+        end_millis: its end.
+    """
+
+    kind: str
+    notes: tuple[ShardNote, ...]
+    took_millis: float
+    begin_millis: int | None = None
+    end_millis: int | None = None
+
+
+def banner_of(answer: Any, took_millis: float, *, has_next: bool = False) -> Banner:
+    """The banner over any answer with `completeness` and `shards`.
+
+    A stretch of a queue can be complete and yet not the queue's end (`has_next`): people read that as more to come.
+    """
+    kind = COMPLETENESS.get(answer.completeness, "unknown")
+    return Banner(
+        "truncated" if has_next and kind == "complete" else kind,
+        tuple(_notes(getattr(answer, "shards", ()))),
+        took_millis,
+        _millis(answer, "begin_time"),
+        _millis(answer, "end_time"),
+    )
+
+
+def _notes(shards: Iterable[Any]) -> Iterable[ShardNote]:
+    for shard in shards:
+        behind_bytes = max(0, shard.log_end_offset - shard.indexed_up_to_offset)
+        if shard.HasField("error"):
+            yield ShardNote(shard.broker_name, shard.error.message)
+        elif shard.catching_up or behind_bytes:
+            yield ShardNote(shard.broker_name, "", behind_bytes)
+
+
+def _millis(answer: Any, field: str) -> int | None:
+    if field not in answer.DESCRIPTOR.fields_by_name or not answer.HasField(field):
+        return None
+    millis: int = getattr(answer, field).ToMilliseconds()
+    return millis

@@ -1,0 +1,70 @@
+"""The small parts of a request and its answer: forms, cookies, where a link leads, JSON or a page."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from gateway.console.failure import Failure
+
+FORM_BYTES_MAX = 8 * 1024
+FORM_SECONDS_MAX = 10.0
+FORM_FIELD_COUNT_MAX = 16
+
+
+async def until_gone(request: Request) -> None:
+    """Return when the browser has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """The fields of a posted form; the last of a name. Empty when it is too large, too slow or no form."""
+    content = b""
+    try:
+        async with asyncio.timeout(FORM_SECONDS_MAX):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > FORM_BYTES_MAX:
+                    return {}
+        return dict(parse_qsl(content.decode("utf-8", "replace"), max_num_fields=FORM_FIELD_COUNT_MAX))
+    except (TimeoutError, ValueError):
+        return {}
+
+
+def set_cookie(request: Request, response: Response, name: str, value: str, max_age: int | None) -> None:
+    """Give a cookie that no script can read and no other site can make the browser send; None: until it is closed."""
+    response.set_cookie(
+        name, value, max_age=max_age, path="/", httponly=True, samesite="strict", secure=request.url.scheme == "https"
+    )
+
+
+def own_path(target: str) -> str:
+    """A path of this console, whatever was asked for."""
+    is_own = target.startswith("/") and not target.startswith("//") and "\\" not in target and target.isprintable()
+    return target if is_own and target.isascii() else "/"
+
+
+def sign_in_href(request: Request) -> str:
+    """The page that asks who it is, and comes back here."""
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return f"/sign-in?next={quote(here, safe='')}"
+
+
+def wants_json(request: Request) -> bool:
+    """Whether the answer is for a program."""
+    if request.query_params.get("format") == "json":
+        return True
+    accept = request.headers.get("accept", "")
+    return "application/json" in accept and "text/html" not in accept
+
+
+def json_response(answer: Mapping[str, Any], status_code: int, failure: Failure | None = None) -> Response:
+    """An answer for a program."""
+    content = json.dumps(answer, ensure_ascii=False, indent=1).encode("utf-8", "replace")
+    headers = {"Retry-After": "1"} if failure is not None and failure.may_retry else None
+    return Response(content, status_code, headers, "application/json")

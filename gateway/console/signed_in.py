@@ -1,0 +1,54 @@
+"""The console where callers must sign in: its calls go through the very guard of the gateway's RPCs."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from gateway.auth.access import ADMIN
+from gateway.auth.sign_in import SignIn
+from services.call_guard import CallGuard
+
+
+class GuardedAnswers:
+    """The servicer's methods behind the guard: rules, topics, audit log.
+
+    Args:
+        servicer: answers.
+        guard: guards each method by its name.
+        prefix: of the methods' full names.
+    """
+
+    def __init__(self, servicer: object, guard: CallGuard, prefix: str) -> None:
+        self._servicer = servicer
+        self._guard = guard
+        self._prefix = prefix
+        self._guarded: dict[str, Callable[..., Any]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        guarded = self._guarded.get(name)
+        if guarded is None:
+            handler: Any = grpc.unary_unary_rpc_method_handler(getattr(self._servicer, name))
+            guarded = self._guarded[name] = self._guard.guard(self._prefix + name, handler).unary_unary
+        return guarded
+
+
+class SignInGate:
+    """Who may come in, as for gRPC.
+
+    Args:
+        sign_in: finds rights.
+    """
+
+    is_on = True
+
+    def __init__(self, sign_in: SignIn) -> None:
+        self._sign_in = sign_in
+
+    def name_of(self, token: str) -> str:
+        """See Gate."""
+        return self._sign_in.access_by(token).name
+
+    def sees_store(self, token: str) -> bool:
+        """See Gate."""
+        return self._sign_in.access_by(token).has(ADMIN)

@@ -1,0 +1,213 @@
+"""Read your write: a query that brings freshness tokens waits until the shards have built what it looks into that far.
+
+    token ──▶ shard, byte of its log ──▶ its builder's progress ──▶ past it: ask
+                                           │ not yet: the builder's service answers when it is, or after a second
+                                           ▼
+                                         four fifths of the caller's time are over: ask, and say PARTIAL with the lag
+
+The wait is the builder's (`past_offset` of its GetStatus), so nobody polls. It holds a thread here and one there; how many
+may wait is bounded, so that queries that wait for nothing always find one.
+
+A byte that the shard's log has not reached was never given to a token of this log: the token is of another store, or
+the log has lost the record in a power cut before it was flushed. That is asked once, when the first wait was in vain.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from gateway.completeness import Completeness, ShardOutcome
+from gateway.deadline import Deadline
+from gateway.ports import BuildProgress, KeyLocator, QueueLocator, Shard
+from gateway.shards import Shards
+from store.errors import DeadlineExceededError, InvalidFreshnessTokenError, ResourceBusyError, StoreError
+from store.format.freshness_token import decode_freshness_token
+
+# As many as a request can have appended.
+TOKEN_COUNT_MAX = 1_024
+WAITING_COUNT_MAX = 32
+# Of the caller's time, what may be waited: the rest is for the query.
+WAIT_SHARE = 0.8
+# A record is built some 15 ms after its append: who waited longer asks whether there is such a record at all.
+FIRST_WAIT_SECONDS = 0.25
+NEXT_WAIT_SECONDS = 1.0
+# Less is left: another call would not come back in time.
+WAIT_SECONDS_MIN = 0.002
+# What a builder's status says that is switched off (services/builder_process.py).
+BUILDER_OFF = "off"
+# Before asking a service again whose places for waiting were taken.
+PAUSE_SECONDS = 0.01
+
+
+class Part(Enum):
+    """What a query looks into; the value is the service that builds it."""
+
+    INDEX = "index"
+    QUEUES = "consumequeue"
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """What the tokens ask, and who has not come so far in time.
+
+    Attributes:
+        part: what the query looks into.
+        wanted: where the newest record of a token starts (bytes of the log), by shard.
+        late: shards that have not built it, with their progress where it is known.
+    """
+
+    part: Part
+    wanted: Mapping[str, int] = field(default_factory=dict)
+    late: Mapping[str, BuildProgress | None] = field(default_factory=dict)
+
+    def judge(
+        self, outcomes: Sequence[ShardOutcome], completeness: Completeness
+    ) -> tuple[tuple[ShardOutcome, ...], Completeness]:
+        """The outcomes and the verdict of the query that followed: PARTIAL where a shard is late."""
+        judged = tuple(map(self._judge_one, outcomes))
+        is_late = any(self._is_late(outcome) for outcome in outcomes)
+        return judged, Completeness.PARTIAL if is_late else completeness
+
+    def _is_late(self, outcome: ShardOutcome) -> bool:
+        offset = self.wanted.get(outcome.broker_name)
+        if offset is None:
+            return False
+        if outcome.progress is None:
+            return outcome.broker_name in self.late
+        # Also one that was in time and has begun anew since.
+        is_behind = outcome.broker_name in self.late or outcome.progress.is_behind
+        return is_behind and outcome.progress.next_offset <= offset
+
+    def _judge_one(self, outcome: ShardOutcome) -> ShardOutcome:
+        if not self._is_late(outcome):
+            return outcome
+        progress = outcome.progress or self.late.get(outcome.broker_name)
+        offset = self.wanted[outcome.broker_name]
+        how_far = f"up to byte {progress.next_offset}" if progress is not None else "not so far as is known"
+        error = outcome.error or DeadlineExceededError(
+            f"The {self.part.value} of shard {outcome.broker_name} is built {how_far}, and the record of a freshness "
+            f"token starts at byte {offset} of its log: ask again, or allow more time.",
+            brokerName=outcome.broker_name,
+            commitLogOffset=offset,
+            nextOffset=progress.next_offset if progress is not None else -1,
+        )
+        return replace(outcome, error=error, progress=progress, complete=False)
+
+
+class FreshnessGate:
+    """Lets queries wait; for all threads.
+
+    Args:
+        waiting_count_max: queries that may wait at the same time.
+        pause: waits for so many seconds.
+    """
+
+    def __init__(
+        self, waiting_count_max: int = WAITING_COUNT_MAX, pause: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._places = threading.BoundedSemaphore(waiting_count_max)
+        self._waiting_count_max = waiting_count_max
+        self._pause = pause
+
+    def wait(self, shards: Shards, tokens: Sequence[str], part: Part, deadline: Deadline) -> Freshness:
+        """Wait for what the tokens ask, for four fifths of the time that is left at most.
+
+        Raises:
+            InvalidFreshnessTokenError: a token is none, or none of these shards' logs.
+            ResourceBusyError: too many wait.
+        """
+        if not tokens:
+            return Freshness(part)
+        wanted = wanted_offsets(shards, tokens)
+        now = deadline.clock()
+        until = replace(deadline, at_seconds=now + (deadline.at_seconds - now) * WAIT_SHARE)
+        if not self._places.acquire(blocking=False):
+            raise ResourceBusyError(
+                f"{self._waiting_count_max} queries wait for what their tokens name, the most that this gateway takes: "
+                "try again.",
+                countMax=self._waiting_count_max,
+            )
+        try:
+            asked = [shards.named(name) for name in wanted]
+            answers = shards.fan_out.ask(asked, lambda shard: self._wait_for(shard, wanted, part, until))
+        finally:
+            self._places.release()
+        late: dict[str, BuildProgress | None] = {}
+        for name, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, InvalidFreshnessTokenError):
+                raise answer
+            if isinstance(answer, StoreError):
+                late[name] = None  # the query will say what is wrong with the shard
+            elif answer.next_offset <= wanted[name]:
+                late[name] = answer
+        return Freshness(part, wanted, late)
+
+    def _wait_for(self, shard: Shard, wanted: Mapping[str, int], part: Part, until: Deadline) -> BuildProgress:
+        """The shard's progress once it is past what is wanted, or when the time is over."""
+        offset = wanted[shard.broker_name]
+        builder: KeyLocator | QueueLocator = shard.keys if part is Part.INDEX else shard.queues
+        seconds_max = FIRST_WAIT_SECONDS
+        while True:
+            began = until.clock()
+            seconds = min(seconds_max, (until.at_seconds - began) * WAIT_SHARE)
+            progress = builder.progress(offset, max(seconds, 0.0), until)
+            remaining = until.at_seconds - until.clock()
+            if progress.next_offset > offset or remaining < WAIT_SECONDS_MIN:
+                return progress
+            if seconds_max < NEXT_WAIT_SECONDS:
+                seconds_max = NEXT_WAIT_SECONDS
+                if not _is_coming(shard, part, offset, until):
+                    return progress
+            if until.clock() - began < seconds / 2:
+                self._pause(min(PAUSE_SECONDS, remaining))
+
+
+def wanted_offsets(shards: Shards, tokens: Iterable[str]) -> dict[str, int]:
+    """Where the newest record of the tokens starts (bytes of the log), by shard.
+
+    Raises:
+        InvalidFreshnessTokenError: a token is none, or of no shard here; or they are too many.
+    """
+    names = {shard.broker_name for shard in shards}
+    wanted: dict[str, int] = {}
+    for count, text in enumerate(tokens, 1):
+        if count > TOKEN_COUNT_MAX:
+            raise InvalidFreshnessTokenError(
+                f"freshness_tokens has more than {TOKEN_COUNT_MAX} tokens: the newest of each shard is enough.",
+                field="freshness_tokens",
+                countMax=TOKEN_COUNT_MAX,
+            )
+        token = decode_freshness_token(text)
+        if token.broker_name not in names:
+            raise InvalidFreshnessTokenError(
+                f"A freshness token is of shard {token.broker_name!r}, which this gateway does not serve; it serves "
+                f"{', '.join(sorted(names))}.",
+                field="freshness_tokens",
+                brokerName=token.broker_name,
+            )
+        wanted[token.broker_name] = max(wanted.get(token.broker_name, 0), token.commit_log_offset)
+    return wanted
+
+
+def _is_coming(shard: Shard, part: Part, offset: int, until: Deadline) -> bool:
+    """Whether waiting makes sense: not for a builder that is switched off.
+
+    InvalidFreshnessTokenError when the shard's log surely has no record there: it ends before.
+    """
+    is_off = False
+    for status in shard.services.statuses(until):
+        is_off = is_off or (status.service == part.value and status.state == BUILDER_OFF)
+        is_known = status.error is None and not status.catching_up
+        if status.service == "commitlog" and is_known and status.log_end_offset <= offset:
+            raise InvalidFreshnessTokenError(
+                f"A freshness token names byte {offset} of the log of shard {shard.broker_name}, which ends at byte "
+                f"{status.log_end_offset}: the token is of another store, or a crash took the message before it was on "
+                "the disk.",
+                field="freshness_tokens",
+                brokerName=shard.broker_name,
+                commitLogOffset=offset,
+                logEndOffset=status.log_end_offset,
+            )
+    return not is_off

@@ -1,0 +1,1 @@
+"""The shards there are: found, watched, guarded against, and what each can hold."""

@@ -1,0 +1,135 @@
+"""Finding shards while the gateway runs: a file that changes, or ordinals behind the last known one.
+
+Neither takes a shard away (shard_directory.py says why). A file that cannot be read, or says nothing that makes sense, is
+told in the log and changes nothing: what was known before goes on being asked.
+
+    ordinals      0 1 2 | 3 4 5 6          count = 3: asked at each look are 3, 4, 5 and 6
+                                           5 answers: 3 and 4 are known too, as shards that are down
+
+A StatefulSet makes ordinals without gaps, so one that answers says that all below it exist. It is known as a shard only
+when its commitlog answers under its name: a DNS zone that answers for every name makes no shards.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from gateway.sharding.directory import ShardDirectory
+from gateway.sharding.targets import ShardTargets, parse_file
+from store.errors import InvalidSettingError, StoreError
+
+# Looked for beyond the last known ordinal: so many new shards at once may be down, and the ones behind are still found.
+ORDINAL_AHEAD_COUNT = 4
+# No call of a query or an append is under way for longer when its channel is closed: what is longer is a stream, which
+# its caller opens anew.
+RETIRED_SECONDS = 60.0
+
+_log = structlog.get_logger("reput.gateway")
+
+
+class ShardSource(Protocol):
+    """Where shards are told."""
+
+    def look(self) -> Sequence[ShardTargets]:
+        """All that are told now, or only the new ones; InvalidSettingError when nothing can be told."""
+
+
+class ShardFile:
+    """A file of shards, as a ConfigMap puts it there.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def look(self) -> Sequence[ShardTargets]:
+        """See ShardSource."""
+        try:
+            return parse_file(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidSettingError(
+                f"settings of gateway: shards_file = {str(self._path)!r} cannot be used: {error}",
+                name="shards_file",
+                source=str(self._path),
+            ) from error
+
+
+class ShardOrdinals:
+    """Shards of a template.
+
+    Args:
+        template: the shard `{i}`.
+        count: ordinals known to exist, from 0 on.
+        count_max: no ordinal at or above this is looked for.
+        answers: whether the shard's commitlog is there, under the shard's name.
+    """
+
+    def __init__(
+        self, template: ShardTargets, count: int, count_max: int, answers: Callable[[ShardTargets], bool]
+    ) -> None:
+        self._template = template
+        self._count = count
+        self._count_max = count_max
+        self._answers = answers
+
+    def look(self) -> Sequence[ShardTargets]:
+        """See ShardSource."""
+        end = min(self._count + ORDINAL_AHEAD_COUNT, self._count_max)
+        ahead = [self._template.of_ordinal(ordinal) for ordinal in range(self._count, end)]
+        found_count = max((number + 1 for number, targets in enumerate(ahead) if self._answers(targets)), default=0)
+        self._count += found_count
+        return ahead[:found_count]
+
+
+class Discovery:
+    """Looks for shards in a thread of its own, and closes what moved ones left behind.
+
+    Args:
+        poll_seconds: the pause between two looks.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, poll_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._poll_seconds = poll_seconds
+        self._clock = clock
+        self._stopped = threading.Event()
+        self._retired: deque[tuple[float, Callable[[], None]]] = deque()
+        self._problem = ""
+
+    def start(self, source: ShardSource, directory: ShardDirectory[Any]) -> None:
+        """Look from now on until `stop`."""
+
+        def run() -> None:
+            while not self._stopped.wait(self._poll_seconds):
+                self.look(source, directory)
+
+        threading.Thread(target=run, name="gateway-discovery", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._stopped.set()
+
+    def retire(self, close: Callable[[], None]) -> None:
+        """Call this once no call can be under way any more."""
+        self._retired.append((self._clock() + RETIRED_SECONDS, close))
+
+    def look(self, source: ShardSource, directory: ShardDirectory[Any]) -> None:
+        """One look."""
+        while self._retired and self._retired[0][0] <= self._clock():
+            self._retired.popleft()[1]()
+        try:
+            directory.keep(source.look())
+            self._problem = ""
+        except StoreError as error:
+            if self._problem != error.message:  # once, not at each look
+                _log.error("shards.unreadable", error=error.message, **error.metadata)
+            self._problem = error.message
+        except Exception:
+            _log.exception("shards.look_failed")  # the next look may bring what this one did not

@@ -1,0 +1,168 @@
+"""The job `archive --verify`: every byte of an archive read and compared with what it should be, a task for each segment.
+
+    manifest        its CRC-32; follows on the one before; each file that it names is there, of the size that it says
+    index           CRC-32 of front and blocks; as many records as the manifest
+    Parquet         page checksums, rows as the manifest counts them, and each row's record: CRCs, place, size
+    all together    each record of the index stands in one row, and one ends where the next begins, up to the manifest's end
+
+What is found names the file; nothing is written.
+"""
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.jobs.progress import Progress, run_here, run_on_spark, silent
+from pipeline.jobs.report import JobReport
+from store.archive.archive_reader import ArchiveReader
+from store.archive.manifest import Segment, check_archive, read_segment, segment_offsets
+from store.archive.parquet_files import FRAME_COLUMNS, ParquetFiles
+from store.archive.segment_reader import SegmentReader
+from store.archive.segment_writer import file_crc32, read_tail
+from store.errors import RecordCorruptedError, StoreCorruptedError, StoreError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.record import decode_record
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Finding = dict[str, Any]
+# More of one file make a report that nobody reads.
+RECORD_FINDING_COUNT_MAX = 100
+_STATED_OFFSET = slice(28, 36)  # of a frame: where it says that it stands
+
+
+def run(
+    spark: "SparkSession | None",
+    archive: Path | str,
+    *,
+    broker_name: str = "broker-a",
+    progress: Progress = silent,
+) -> JobReport:
+    """Reads all of a shard's archive.
+
+    Args:
+        spark: whose executors do it; None: this process, one segment after another.
+        archive: the archive.
+        broker_name: the shard.
+        progress: told how many segments are done.
+
+    Returns:
+        Counts, and a finding for each thing that is not as it was written.
+
+    Raises:
+        UnsupportedStoreError: the directory is no archive.
+    """
+    report = JobReport.begin("archive-verify")
+    fs, archive = RealFileSystem(), Path(archive)
+    check_archive(fs, archive)
+    offsets = segment_offsets(fs, archive, broker_name)
+    run_tasks = run_here(progress) if spark is None else run_on_spark(spark, progress)
+    task = functools.partial(_verify_one, str(archive), broker_name)
+    outcomes = list(run_tasks("verify", task, offsets))
+    report.findings += [finding for outcome in outcomes for finding in outcome["findings"]]
+    problem = ArchiveReader(archive, broker_name).problem()
+    if problem is not None and problem.metadata.get("beginOffset"):
+        report.findings.append(_finding("log_missing", str(archive), problem))
+    report.counts |= {
+        "segment_count": len(offsets),
+        "record_count": sum(outcome["record_count"] for outcome in outcomes),
+    }
+    report.outputs["archive"] = str(archive)
+    return report.end()
+
+
+def verify_segment(fs: FileSystem, archive: Path, segment: Segment) -> Iterator[Finding]:
+    """What of a segment is not as it was written."""
+    for path, size_bytes in (
+        (segment.keys_path, segment.keys_size_bytes),
+        *((f.path, f.size_bytes) for f in segment.files),
+    ):
+        if fs.exists(archive / path) and fs.stat_size(archive / path) != size_bytes:
+            what = f"it has {fs.stat_size(archive / path)} bytes, the manifest says {size_bytes}"
+            yield {"kind": "file_size", "file": str(archive / path), "what": what}
+    for file in segment.files:
+        path = archive / file.path
+        if file.crc32 >= 0 and fs.exists(path) and file_crc32(fs, path) != file.crc32:
+            what = f"the CRC-32 of the whole file is another than the manifest's, {file.crc32}"
+            yield {"kind": "file_changed", "file": str(path), "what": what}
+    try:
+        read_tail(fs, archive, segment)
+    except StoreError as error:
+        yield _finding("tail_damaged", str(archive / segment.tail_path), error)
+    places: list[tuple[int, int]] = []
+    is_whole = True
+    parquet = ParquetFiles(fs)
+    for number in range(len(segment.files)):
+        for found in _rows(parquet, archive, segment, number, places):
+            is_whole = False
+            yield found
+    index = str(archive / segment.keys_path)
+    try:
+        reader = SegmentReader(fs, archive, segment, parquet)
+        indexed = reader.all_offsets()
+        reader.check_blocks()
+        astray = is_whole and any(reader.frame(at)[_STATED_OFFSET] != at.to_bytes(8, "big") for at, _ in places)
+    except StoreError as error:
+        yield _finding("index_damaged", index, error)
+        return
+    if not is_whole:
+        return
+    places.sort()
+    if indexed != [offset for offset, _ in places] or astray:
+        yield {"kind": "index_wrong", "file": index, "what": "its records are not those of the Parquet files"}
+    at = segment.first_offset
+    for offset, size_bytes in places:
+        if offset != at:
+            what = f"no record goes on at commit-log offset {at}; the next is at {offset}"
+            yield {"kind": "records_missing", "file": index, "what": what}
+        at = offset + size_bytes
+    if at != segment.records_end_offset:
+        what = f"its records end at commit-log offset {at}, the manifest says {segment.records_end_offset}"
+        yield {"kind": "records_missing", "file": index, "what": what}
+
+
+def _rows(
+    parquet: ParquetFiles, archive: Path, segment: Segment, number: int, places: list[tuple[int, int]]
+) -> Iterator[Finding]:
+    """What is wrong with a Parquet file; place and size of its records are added to `places`."""
+    file = segment.files[number]
+    path = archive / file.path
+    row_count = damaged_count = 0
+    try:
+        for table in parquet.tables(path, parquet.columns(path)):
+            row_count += len(table)
+            columns = [table.column(name).to_pylist() for name in ("physicalOffset", "topic", *FRAME_COLUMNS)]
+            for offset, topic, head, body, tail in zip(*columns, strict=True):
+                frame = head + body + tail
+                places.append((offset, len(frame)))
+                try:
+                    record = decode_record(frame, commit_log_offset=offset)
+                    if topic != record.topic.encode("utf-8", "replace").decode() or topic != file.topic:
+                        raise RecordCorruptedError(f"it is of {record.topic!r} in a file of {file.topic!r}")
+                except RecordCorruptedError as error:
+                    damaged_count += 1
+                    if damaged_count <= RECORD_FINDING_COUNT_MAX:
+                        yield _finding("record_damaged", str(path), error, commit_log_offset=offset)
+    except StoreCorruptedError as error:
+        yield _finding("parquet_damaged", str(path), error)
+        return
+    if row_count != file.row_count:
+        what = f"it has {row_count} rows, the manifest says {file.row_count}"
+        yield {"kind": "row_count", "file": str(path), "what": what}
+
+
+def _finding(kind: str, file: str, error: StoreError, **more: Any) -> Finding:
+    return {"kind": kind, "file": file, **more, "what": error.message}
+
+
+def _verify_one(archive: str, broker_name: str, first_offset: int) -> dict[str, Any]:
+    """What a Spark task does: one segment."""
+    fs = RealFileSystem()
+    try:
+        segment = read_segment(fs, Path(archive), broker_name, first_offset)
+    except StoreError as error:
+        return {"findings": [_finding("manifest_damaged", str(error.metadata["file"]), error)], "record_count": 0}
+    findings = list(verify_segment(fs, Path(archive), segment))
+    return {"findings": findings, "record_count": segment.record_count}

@@ -1,0 +1,69 @@
+"""Network policies, evaluated: which connections between the services pass, and which must."""
+
+from collections.abc import Iterator
+
+from tests.deploy.manifests import Document, labels_of, matches, of_kind, workloads
+
+# Caller -> called: the only edges between services. docs/security.md has the same, RPC by RPC.
+EDGES = {
+    ("gateway", "commitlog"),
+    ("gateway", "consumequeue"),
+    ("gateway", "index"),
+    ("consumequeue", "commitlog"),
+    ("index", "commitlog"),
+}
+
+
+def only_needed_edges_are_open(documents: list[Document]) -> Iterator[str]:
+    """What is open and not needed, or needed and closed."""
+    policies = of_kind(documents, "NetworkPolicy")
+    by_component = workloads(documents)
+    for component, workload in by_component.items():
+        chosen = [item for item in policies if matches(item["spec"]["podSelector"], labels_of(workload))]
+        if not any(set(item["spec"]["policyTypes"]) == {"Ingress", "Egress"} for item in chosen):
+            yield f"{component}: no policy denies what is not allowed"
+    ports = {"gateway": 8081, "commitlog": 8082, "consumequeue": 8083, "index": 8084}
+    for caller in by_component:
+        for called in by_component:
+            for port in (*ports.values(), 8090, 9090):
+                is_open = _is_open(policies, by_component[caller], by_component[called], port)
+                is_needed = (caller, called) in EDGES and port == ports[called]
+                if is_open != is_needed:
+                    yield f"{caller} -> {called}:{port} is {'open' if is_open else 'closed'}"
+    resolvers = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}
+    for component in {caller for caller, _ in EDGES}:
+        rules = [
+            rule
+            for item in policies
+            if matches(item["spec"]["podSelector"], labels_of(by_component[component]))
+            for rule in item["spec"].get("egress") or []
+        ]
+        if not any(
+            rule.get("to") == [resolvers] and {"protocol": "UDP", "port": 53} in rule["ports"] for rule in rules
+        ):
+            yield f"{component}: may not ask for names"
+
+
+def _is_open(policies: list[Document], caller: Document, called: Document, port: int) -> bool:
+    """Whether both ends' policies let a connection pass: what no policy selects is open."""
+
+    def passes(here: Document, other: Document, direction: str, peers: str) -> bool:
+        chosen = [
+            item["spec"]
+            for item in policies
+            if matches(item["spec"]["podSelector"], labels_of(here))
+            and direction.title() in item["spec"]["policyTypes"]
+        ]
+        rules = [rule for spec in chosen for rule in spec.get(direction) or []]
+        return not chosen or any(
+            (peers not in rule or any(_is_peer(peer, other) for peer in rule[peers]))
+            and ("ports" not in rule or any(entry["port"] == port for entry in rule["ports"]))
+            for rule in rules
+        )
+
+    return passes(caller, called, "egress", "to") and passes(called, caller, "ingress", "from")
+
+
+def _is_peer(peer: Document, workload: Document) -> bool:
+    # Namespaces other than the installation's own are not looked into; DNS's pods are none of ours.
+    return "podSelector" in peer and matches(peer["podSelector"], labels_of(workload))

@@ -1,0 +1,221 @@
+"""The manifests of deploy/kustomize and the values of the chart, checked without a cluster and without helm."""
+
+import base64
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.identity_names import parse_identities
+from tests.deploy import manifests
+from tests.deploy.manifest_rules import breaches, load_environment
+from tests.deploy.manifests import COMPONENTS, Document, of_kind
+from tests.deploy.seeded_mistakes import MISTAKES, Mistake
+from tools.render_manifests import KUSTOMIZATION, KUSTOMIZE, chart_digest, copied_files, rendered_digest
+
+yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "helm" / "reput"
+SCHEMA_VERSIONS = ("1.32", "1.35")  # the oldest that the chart allows, and the one that the cluster tests run
+
+
+def _installation() -> list[Document]:
+    listed = yaml.safe_load((KUSTOMIZE / KUSTOMIZATION).read_text(encoding="utf-8"))["resources"]
+    return [document for name in listed for document in yaml.safe_load_all((KUSTOMIZE / name).read_text("utf-8"))]
+
+
+INSTALLATION = _installation()
+
+
+def _schema_refusals(documents: list[Document], version: str = SCHEMA_VERSIONS[-1]) -> list[str]:
+    refusals = []
+    for document in documents:
+        try:
+            kubernetes_validate.validate(document, version, strict=True)
+        except kubernetes_validate.ValidationError as error:
+            refusals.append(f"{document['kind']} {document['metadata']['name']}: {error.path}: {error.message}")
+    return refusals
+
+
+def test_the_installation_keeps_every_rule() -> None:
+    assert breaches(INSTALLATION) == []
+
+
+@pytest.mark.parametrize("version", SCHEMA_VERSIONS)
+def test_every_document_fits_its_schema(version: str) -> None:
+    assert _schema_refusals(INSTALLATION, version) == []
+
+
+@pytest.mark.parametrize("mistake", [m for m in MISTAKES if m.refused_by in ("rules", "schema")], ids=lambda m: m.name)
+def test_a_mistake_is_refused_without_a_cluster(mistake: Mistake) -> None:
+    made = mistake.made_in(INSTALLATION)
+    refusals = breaches(made) if mistake.refused_by == "rules" else _schema_refusals(made)
+    assert mistake.says in "\n".join(refusals)
+
+
+def test_the_rendering_is_that_of_the_chart_as_it_is() -> None:
+    assert rendered_digest() == chart_digest(), "run python tools/render_manifests.py"
+    for copy, source in copied_files().items():
+        assert copy.read_bytes() == source.read_bytes(), "run python tools/render_manifests.py"
+
+
+def test_the_kustomization_names_every_file() -> None:
+    listed = yaml.safe_load((KUSTOMIZE / KUSTOMIZATION).read_text(encoding="utf-8"))["resources"]
+    assert sorted(listed) == sorted(path.name for path in KUSTOMIZE.glob("*.yaml") if path.name != KUSTOMIZATION)
+
+
+def test_the_default_needs_no_kind_that_a_bare_cluster_lacks() -> None:
+    groups = {document["apiVersion"].rpartition("/")[0] for document in INSTALLATION}
+    assert groups == {"", "apps", "autoscaling", "networking.k8s.io", "policy", "scheduling.k8s.io"}
+
+
+def test_the_version_is_the_project_s() -> None:
+    from cli.main import version
+
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["appVersion"] == version()
+    images = {container["image"] for _, _, container in manifests.containers(INSTALLATION)}
+    assert images == {f"reput:{version()}"}
+
+
+def _values(**changes: Any) -> Document:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = values
+        for name in parents:
+            place = place[name]
+        place[last] = value
+    checked: Document = values
+    return checked
+
+
+def _value_errors(values: Document) -> list[str]:
+    from jsonschema import Draft7Validator
+
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    Draft7Validator.check_schema(schema)
+    return [error.message for error in Draft7Validator(schema).iter_errors(values)]
+
+
+def test_the_default_values_fit_their_schema_which_knows_each_of_them() -> None:
+    assert _value_errors(_values()) == []
+
+    def paths(values: Document, schema: Document) -> None:
+        for name, value in values.items():
+            known = schema["properties"][name] if "properties" in schema else {}
+            if "$ref" in known:
+                known = definitions[known["$ref"].rpartition("/")[2]]
+            assert known, f"the schema does not know {name}"
+            if isinstance(value, dict) and "properties" in known:
+                paths(value, known)
+
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    definitions = schema["definitions"]
+    paths(_values(), schema)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("shards", 0),
+        ("shards", 257),
+        ("shards", "3"),
+        ("shard", 3),
+        ("image__tag", "latest"),
+        ("image__digest", "sha256:12"),
+        ("commitlog__storage__size", "50 GB"),
+        ("commitlog__resources", {"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {}}),
+        ("commitlog__settings", {"REPUT_STORE": "/elsewhere"}),
+        ("commitlog__settings", {"LOG_LEVEL": "debug"}),
+        ("gateway__settings", {"REPUT_GATEWAY_PAGE_TOKEN_SECRET": "in the open"}),
+        ("gateway__autoscaling__minReplicas", 0),
+        ("gateway__startupSeconds", 1),
+        ("tls__certManager__issuer__kind", "Signer"),
+        ("networkPolicy__clients", "everybody"),
+        ("priorityClass__value", 2_000_000_000),
+    ],
+)
+def test_a_wrong_value_is_refused(path: str, value: object) -> None:
+    assert _value_errors(_values(**{path: value}))
+
+
+def _secrets(directory: Path, *arguments: str) -> dict[str, dict[str, bytes]]:
+    command = [ROOT / "deploy" / "make-secrets", "--ca-dir", directory, *arguments]
+    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    documents = list(yaml.safe_load_all(made))
+    assert _schema_refusals(documents) == []
+    return {
+        document["metadata"]["name"]: {key: base64.b64decode(text) for key, text in document["data"].items()}
+        for document in documents
+    }
+
+
+def _openssl(*arguments: str | Path) -> str:
+    return subprocess.run(["openssl", *arguments], check=True, capture_output=True, text=True).stdout
+
+
+def test_make_secrets_makes_what_the_pods_read(tmp_path: Path) -> None:
+    made = _secrets(tmp_path / "ca", "--namespace", manifests.NAMESPACE)
+    read = manifests.secret_references(INSTALLATION)
+    assert read.keys() == made.keys()
+    for name, keys in read.items():
+        assert keys <= made[name].keys(), name
+    assert len(made["reput-page-token"]["secret"]) >= 32
+
+
+def test_certificates_have_the_names_that_are_dialled_and_the_identities_that_are_asked_for(tmp_path: Path) -> None:
+    made = _secrets(tmp_path / "ca", "--namespace", manifests.NAMESPACE, "--gateway-dns", "messages.example.org")
+    dialled = {component: set[str]() for component in COMPONENTS}
+    dialled["gateway"] = {"messages.example.org", "reput-gateway"}
+    roles: dict[str, str] = {}
+    for component, _, container in manifests.containers(INSTALLATION):
+        roles |= parse_identities(load_environment(component, container).allowed_identities)
+        for value in manifests.environment(container).values():
+            for host, called in re.findall(r"dns:///([^:,;]+\.reput-(\w+)\.[^:,;]+):\d+", value):
+                dialled[called].add(host.replace("{i}", "11"))
+    for component in COMPONENTS:
+        for key, content in made[f"reput-tls-{component}"].items():
+            (tmp_path / key).write_bytes(content)
+        certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+        for purpose in ("sslserver", "sslclient"):
+            assert "OK" in _openssl("verify", "-CAfile", tmp_path / "ca.crt", "-purpose", purpose, certificate)
+        assert _openssl("pkey", "-in", key, "-pubout") == _openssl("x509", "-in", certificate, "-pubkey", "-noout")
+        assert dialled[component]
+        for host in dialled[component]:
+            assert "does match" in _openssl("x509", "-in", certificate, "-noout", "-checkhost", host)
+        names = _openssl("x509", "-in", certificate, "-noout", "-ext", "subjectAltName")
+        (uri,) = re.findall(r"URI:([^\s,]+)", names)
+        assert uri == f"spiffe://reput/{component}"
+        assert roles.get(uri, "commitlog") == component  # the commit log calls nobody
+
+
+def test_make_secrets_renews_under_the_same_authority_and_keeps_the_page_token(tmp_path: Path) -> None:
+    first, second = (_secrets(tmp_path / "ca", "--name", "store") for _ in range(2))
+    other = _secrets(tmp_path / "other", "--name", "store")
+    assert first["store-page-token"] == second["store-page-token"] != other["store-page-token"]
+    one, two, three = (made["store-tls-index"] for made in (first, second, other))
+    assert one["ca.crt"] == two["ca.crt"] != three["ca.crt"]
+    assert one["tls.crt"] != two["tls.crt"]
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "ca").iterdir())
+
+
+@pytest.mark.parametrize("arguments", [("--namespace", "No!"), ("--days", "0"), ("--nonsense",), ("--name",)])
+def test_make_secrets_refuses_what_it_does_not_understand(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    command = [ROOT / "deploy" / "make-secrets", "--ca-dir", tmp_path / "ca", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert arguments[0] in done.stderr
+
+
+def test_the_page_names_every_component_and_no_absent_file() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    for path in re.findall(r"(?<![\w/])(?:deploy|docs|tools)/[\w./-]+\w", page):
+        assert (ROOT / path).exists(), path
+    assert all(f"reput-{component}" in page for component in COMPONENTS)
+    assert len(of_kind(INSTALLATION, "PodDisruptionBudget")) == len(COMPONENTS)

@@ -1,0 +1,308 @@
+"""The manifests and the chart at a real control plane: what its API server, controllers and scheduler make of them.
+
+Nodes are kwok's: no container runs, every pod that is scheduled is Ready at once (tests/support/control_plane.py).
+"""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.deploy.manifest_rules import breaches
+from tests.deploy.manifests import COMPONENTS, STORES, Document, workloads
+from tests.deploy.seeded_mistakes import MISTAKES, Mistake
+from tests.deploy.test_kubernetes import INSTALLATION
+from tests.support.control_plane import NODE_COUNT, ControlPlane, running_control_plane
+from tools.control_plane_build import missing_programs
+from tools.render_manifests import CHART, KUSTOMIZE, differences, template
+
+yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.skipif(bool(missing_programs()), reason="needs tools/control_plane_build.py to have run"),
+]
+
+WORKLOADS = {
+    component: f"{load['kind'].lower()}/reput-{component}" for component, load in workloads(INSTALLATION).items()
+}
+RENDERINGS = {
+    "the default": (),
+    "three shards": ("--set", "shards=3"),
+    "without TLS": ("--set", "tls.enabled=false"),
+    "with sign-in": ("--set", "auth.enabled=true,auth.jwt.issuer=https://id.example.org,auth.jwt.audience=reput"),
+    "without autoscaling and metrics": ("--set", "gateway.autoscaling.enabled=false,metrics.enabled=false"),
+}
+WITH_OTHER_KINDS = (
+    "--set",
+    "tls.certManager.enabled=true,metrics.serviceMonitor.enabled=true,metrics.alertRules.enabled=true,"
+    "metrics.dashboards.enabled=true",
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with running_control_plane(tmp_path_factory.mktemp("control-plane") / "cluster") as plane:
+        yield plane
+
+
+def _pods(cluster: ControlPlane, namespace: str, component: str) -> list[Document]:
+    pods: list[Document] = cluster.get("pods", "-l", f"app.kubernetes.io/component={component}", namespace=namespace)
+    return sorted((pod for pod in pods if "deletionTimestamp" not in pod["metadata"]), key=_name)
+
+
+def _name(item: Document) -> str:
+    name: str = item["metadata"]["name"]
+    return name
+
+
+def _images(cluster: ControlPlane, namespace: str) -> set[str]:
+    return {
+        pod["spec"]["containers"][0]["image"]
+        for component in COMPONENTS
+        for pod in _pods(cluster, namespace, component)
+    }
+
+
+def _await_roll_out(cluster: ControlPlane, namespace: str) -> None:
+    for workload in WORKLOADS.values():
+        cluster.kubectl("rollout", "status", workload, "-n", namespace, "--timeout=90s")
+
+
+def _await_gateways(cluster: ControlPlane, namespace: str) -> None:
+    """A Deployment that is autoscaled begins with one pod; the autoscaler sees to its least number."""
+    cluster.wait_until(lambda: len(_pods(cluster, namespace, "gateway")) == 2)
+    _await_roll_out(cluster, namespace)
+
+
+def _refusals(cluster: ControlPlane, namespace: str) -> list[str]:
+    """Pods that controllers could not make: a workload is accepted whatever its pods are."""
+    events = cluster.get("events", namespace=namespace)
+    return [event["message"] for event in events if event["reason"] == "FailedCreate"]
+
+
+def test_apply_k_reaches_ready_where_pods_must_be_restricted(cluster: ControlPlane) -> None:
+    namespace = cluster.make_namespace("by-kustomize")
+    said = cluster.kubectl("apply", "-k", str(KUSTOMIZE), "-n", namespace)
+    assert "Warning" not in said
+    _await_roll_out(cluster, namespace)
+    assert _refusals(cluster, namespace) == []
+    _await_gateways(cluster, namespace)
+    assert [len(_pods(cluster, namespace, component)) for component in STORES] == [1, 1, 1]
+    for component in STORES:
+        (pod,) = _pods(cluster, namespace, component)
+        # What the shard's settings are made of.
+        assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == "0"
+    assert len({pod["spec"]["nodeName"] for pod in _pods(cluster, namespace, "gateway")}) == 2
+    claims = cluster.get("persistentvolumeclaims", namespace=namespace)
+    assert {_name(claim): claim["status"]["phase"] for claim in claims} == {
+        f"store-reput-{component}-0": "Bound" for component in STORES
+    }
+    # What is applied again changes nothing, and restarts nothing.
+    generations = [
+        load["metadata"]["generation"] for load in cluster.get("statefulset,deployment", namespace=namespace)
+    ]
+    cluster.kubectl("apply", "-k", str(KUSTOMIZE), "-n", namespace)
+    again = [load["metadata"]["generation"] for load in cluster.get("statefulset,deployment", namespace=namespace)]
+    assert again == generations
+
+
+def test_a_restricted_namespace_refuses_what_it_should(cluster: ControlPlane) -> None:
+    namespace = cluster.make_namespace("restricted")
+    for mistake in [mistake for mistake in MISTAKES if mistake.refused_by == "pods"]:
+        pod = _pod(mistake.made_in(INSTALLATION))
+        refused = cluster.run("kubectl", "create", "--dry-run=server", "-n", namespace, "-f", "-", text=json.dumps(pod))
+        assert refused.returncode != 0, mistake.name
+        assert "violates PodSecurity" in refused.stderr, mistake.name
+        assert mistake.says in refused.stderr, mistake.name
+    accepted = json.dumps(_pod(INSTALLATION))
+    assert "Warning" not in cluster.kubectl("create", "--dry-run=server", "-n", namespace, "-f", "-", text=accepted)
+
+
+def _pod(documents: list[Document]) -> Document:
+    template_ = copy.deepcopy(workloads(documents)["index"]["spec"]["template"])
+    spec = template_["spec"]
+    # The claim and what belongs to the whole installation are not there for a pod alone.
+    spec["volumes"].append({"name": "store", "emptyDir": {}})
+    for absent in ("serviceAccountName", "priorityClassName"):
+        spec.pop(absent, None)
+    labels = template_["metadata"]["labels"] | {"apps.kubernetes.io/pod-index": "0"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "index", "labels": labels}, "spec": spec}
+
+
+@pytest.mark.parametrize("mistake", [m for m in MISTAKES if m.refused_by in ("server", "schema")], ids=lambda m: m.name)
+def test_the_api_server_refuses_a_mistake(cluster: ControlPlane, mistake: Mistake) -> None:
+    refused = _dry_run(cluster, mistake.made_in(INSTALLATION))
+    assert mistake.says in refused
+
+
+def test_the_api_server_accepts_the_whole_as_it_is(cluster: ControlPlane) -> None:
+    assert _dry_run(cluster, INSTALLATION) == ""
+
+
+def _dry_run(cluster: ControlPlane, documents: list[Document]) -> str:
+    """What the API server says against the documents; empty when nothing."""
+    made = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
+    arguments = ("--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-")
+    done = cluster.run("kubectl", "apply", *arguments, text=made)
+    return "" if done.returncode == 0 else done.stderr
+
+
+def test_the_rendering_equals_the_chart() -> None:
+    assert differences(KUSTOMIZE) == []
+
+
+def test_kustomize_build_is_the_chart_s_default(cluster: ControlPlane) -> None:
+    built = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(KUSTOMIZE))))
+    by_helm = [document for document in yaml.safe_load_all(template()) if document is not None]
+    for document in by_helm:
+        for label in ("app.kubernetes.io/managed-by", "helm.sh/chart"):
+            document["metadata"]["labels"].pop(label, None)
+    assert sorted(map(_key, built)) == sorted(map(_key, by_helm))
+    assert {_key(one): one for one in built} == {_key(one): one for one in by_helm}
+
+
+def _key(document: Document) -> tuple[str, str]:
+    return document["kind"], _name(document)
+
+
+@pytest.mark.parametrize("arguments", RENDERINGS.values(), ids=RENDERINGS)
+def test_each_way_to_install_is_accepted_and_keeps_the_rules(cluster: ControlPlane, arguments: tuple[str, ...]) -> None:
+    documents = [document for document in yaml.safe_load_all(template(*arguments)) if document is not None]
+    assert _dry_run(cluster, documents) == ""
+    assert breaches(documents) == []
+
+
+def test_parts_for_other_people_s_kinds_are_rendered_whole() -> None:
+    documents = [document for document in yaml.safe_load_all(template(*WITH_OTHER_KINDS)) if document is not None]
+    by_kind: dict[str, list[Any]] = {}
+    for document in documents:
+        by_kind.setdefault(document["kind"], []).append(document)
+    made = {certificate["spec"]["secretName"] for certificate in by_kind["Certificate"]}
+    assert {f"reput-tls-{component}" for component in COMPONENTS} <= made
+    uris = {tuple(certificate["spec"].get("uris", ())) for certificate in by_kind["Certificate"]}
+    assert {(f"spiffe://reput/{component}",) for component in COMPONENTS} <= uris
+    assert len(by_kind["Issuer"]) == 2
+    (monitor,) = by_kind["ServiceMonitor"]
+    selected = monitor["spec"]["selector"]["matchLabels"].items()
+    scraped = [
+        _name(service)
+        for service in by_kind["Service"]
+        if selected <= service["metadata"]["labels"].items()
+        and any(port["name"] == monitor["spec"]["endpoints"][0]["port"] for port in service["spec"]["ports"])
+    ]
+    assert sorted(scraped) == ["reput-commitlog", "reput-consumequeue", "reput-gateway-headless", "reput-index"]
+    (rules,) = by_kind["PrometheusRule"]
+    assert rules["spec"]["groups"]
+    dashboards = by_kind["ConfigMap"]
+    assert all(json.loads(text)["panels"] for dashboard in dashboards for text in dashboard["data"].values())
+
+
+def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: ControlPlane) -> None:
+    namespace = cluster.make_namespace("by-helm")
+    here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", "--set", "priorityClass.name=by-helm")
+    cluster.helm("install", *here)
+    _await_roll_out(cluster, namespace)
+    assert _images(cluster, namespace) == {"reput:0.1.0"}
+    before = {_name(pod): pod["metadata"]["uid"] for name in STORES for pod in _pods(cluster, namespace, name)}
+
+    cluster.helm("upgrade", *here, "--set", "image.tag=0.1.1")
+    _await_roll_out(cluster, namespace)
+    assert _images(cluster, namespace) == {"reput:0.1.1"}
+
+    refused = cluster.run("helm", "upgrade", *here, "--set", "shards=0")
+    assert refused.returncode != 0
+    assert "minimum" in refused.stderr
+    assert _images(cluster, namespace) == {"reput:0.1.1"}
+
+    cluster.helm("rollback", "reput", "1", "-n", namespace, "--wait", "--timeout=90s")
+    _await_roll_out(cluster, namespace)
+    assert _images(cluster, namespace) == {"reput:0.1.0"}
+    after = {_name(pod): pod["metadata"]["uid"] for name in STORES for pod in _pods(cluster, namespace, name)}
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+
+    cluster.helm("uninstall", "reput", "-n", namespace, "--wait")
+    assert len(cluster.get("persistentvolumeclaims", namespace=namespace)) == len(STORES)
+
+
+def test_more_shards_leave_those_that_are_there_alone(cluster: ControlPlane) -> None:
+    namespace = cluster.make_namespace("growing")
+    here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", "--set", "priorityClass.create=false")
+    cluster.helm("install", *here)
+    first = {_name(pod): pod["metadata"]["uid"] for name in STORES for pod in _pods(cluster, namespace, name)}
+    volumes = {_name(claim): claim["spec"]["volumeName"] for claim in cluster.get("pvc", namespace=namespace)}
+
+    cluster.helm("upgrade", *here, "--set", "shards=3")
+    _await_roll_out(cluster, namespace)
+    pods = {_name(pod): pod for name in STORES for pod in _pods(cluster, namespace, name)}
+    assert sorted(pods) == sorted(f"reput-{name}-{ordinal}" for name in STORES for ordinal in range(3))
+    assert first.items() <= {name: pod["metadata"]["uid"] for name, pod in pods.items()}.items()
+    for name, pod in pods.items():
+        assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == name.rpartition("-")[2]
+    assert all(len({pods[f"reput-{name}-{i}"]["spec"]["nodeName"] for i in range(3)}) == NODE_COUNT for name in STORES)
+
+    # What is taken away comes back with its volume.
+    cluster.kubectl("scale", "statefulset", "reput-commitlog", "--replicas=1", "-n", namespace)
+    cluster.wait_until(lambda: len(_pods(cluster, namespace, "commitlog")) == 1)
+    cluster.kubectl("scale", "statefulset", "reput-commitlog", "--replicas=3", "-n", namespace)
+    _await_roll_out(cluster, namespace)
+    bound = {_name(claim): claim["spec"]["volumeName"] for claim in cluster.get("pvc", namespace=namespace)}
+    assert volumes.items() <= bound.items()
+    assert len(bound) == 3 * len(STORES)
+
+
+def test_a_second_pod_of_a_kind_may_not_be_evicted(cluster: ControlPlane) -> None:
+    namespace = cluster.make_namespace("draining")
+    cluster.helm(
+        "install",
+        "reput",
+        str(CHART),
+        "-n",
+        namespace,
+        "--wait",
+        "--timeout=90s",
+        "--set",
+        "shards=3,priorityClass.create=false",
+    )
+    _await_gateways(cluster, namespace)
+    nodes = [f"node-{number}" for number in range(NODE_COUNT)]
+    try:
+        # What is evicted cannot come back, as while nodes are being drained.
+        cluster.kubectl("cordon", *nodes)
+        for component in COMPONENTS:
+            first, second, *_ = map(_name, _pods(cluster, namespace, component))
+            budget = f"reput-{component}"
+            cluster.wait_until(
+                lambda budget=budget: (
+                    cluster.get("pdb", budget, namespace=namespace)["status"].get("disruptionsAllowed") == 1
+                )
+            )
+            assert "Success" in _evict(cluster, namespace, first)
+            assert "would violate the pod's disruption budget" in _evict(cluster, namespace, second)
+    finally:
+        cluster.kubectl("uncordon", *nodes)
+    _await_roll_out(cluster, namespace)
+
+
+def _evict(cluster: ControlPlane, namespace: str, pod: str) -> str:
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+    done = cluster.run("kubectl", "create", "--raw", path, "-f", "-", text=json.dumps(eviction))
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((Path(CHART).parents[1] / "examples").glob("*/kustomization.yaml")),
+    ids=lambda path: path.parent.name,
+)
+def test_each_example_is_accepted_and_keeps_the_rules(cluster: ControlPlane, path: Path) -> None:
+    documents = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(path.parent))))
+    for document in documents:
+        document["metadata"].pop("namespace", None)  # it is not there in a dry run
+    assert _dry_run(cluster, documents) == ""
+    assert breaches(documents) == []

@@ -1,0 +1,159 @@
+"""The manifests' own settings at work: a shard and a gateway as processes, with the Secrets that deploy/make-secrets makes.
+
+What a cluster would add is played: names by a DNS server on loopback, ports and directories of this machine.
+"""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
+from reput.message.v1 import message_pb2
+from services.server import LIVENESS_NAME
+from tests.deploy import manifests
+from tests.deploy.manifests import COMPONENTS, STORES
+from tests.deploy.test_kubernetes import INSTALLATION, _secrets
+from tests.support.dns_server import DnsServer
+from tests.support.ports import free_port
+from tests.support.service import Service
+from tests.support.stack import new_message
+
+TOPIC = "Deployed"
+START_SECONDS_MAX = 60.0
+SMALL_FILES = {
+    "commitlog": {"REPUT_COMMITLOG_FILE_SIZE_BYTES": "1048576"},
+    "consumequeue": {},
+    "index": {"REPUT_INDEX_HASH_SLOT_COUNT": "500", "REPUT_INDEX_ENTRY_COUNT_MAX": "1000"},
+    "gateway": {},
+}
+
+
+class Pods:
+    """The pods of shard 0 and a gateway, as processes."""
+
+    def __init__(self, directory: Path, dns: DnsServer, processes: contextlib.ExitStack) -> None:
+        self.directory = directory
+        self.secrets = _secrets(directory / "ca", "--namespace", manifests.NAMESPACE)
+        self.ports: dict[tuple[str, str], int] = {}
+        self._dns = dns
+        self._processes = processes
+        for component in STORES:
+            dns.addresses[f"reput-{component}-0.reput-{component}.{manifests.NAMESPACE}.svc"] = "127.0.0.1"
+        for component in COMPONENTS:
+            (directory / component / "tls").mkdir(parents=True)
+            for name, content in self.secrets[f"reput-tls-{component}"].items():
+                (directory / component / "tls" / name).write_bytes(content)
+
+    def start(self, component: str) -> Service:
+        """Run a component's container; returns at once."""
+        (container,) = [box for name, _, box in manifests.containers(INSTALLATION) if name == component]
+        settings = {
+            name: self._here(component, value)
+            for name, value in manifests.environment(container, ordinal=0).items()
+            if name.startswith("REPUT_")
+        }
+        settings |= SMALL_FILES[component]
+        if component == "gateway":
+            settings["REPUT_GATEWAY_CONSOLE"] = "off"
+        store = self.directory / component / "store"
+        return self._processes.enter_context(Service(component, store, settings, wait=""))
+
+    def health(self, component: str, service: str = "") -> str:
+        """What a probe of the manifest would be told; `silent` when nothing answers."""
+        with grpc.insecure_channel(f"127.0.0.1:{self.port(component, '8090')}") as channel:
+            try:
+                request = health_pb2.HealthCheckRequest(service=service)
+                answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=5)
+            except grpc.RpcError:
+                return "silent"
+            return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+
+    def await_health(self, component: str, state: str, service: str = "") -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while (found := self.health(component, service)) != state:
+            assert time.monotonic() < deadline, f"{component} {service} is {found}, not {state}"
+            time.sleep(0.05)
+
+    def channel(self, component: str, *, client: str | None = None, name: str | None = None) -> grpc.Channel:
+        """A channel with TLS, with the certificate of a component or none, that asks for a name."""
+        secret = self.secrets[f"reput-tls-{client or 'gateway'}"]
+        credentials = grpc.ssl_channel_credentials(
+            secret["ca.crt"], secret["tls.key"] if client else None, secret["tls.crt"] if client else None
+        )
+        host = name or f"reput-{component}-0.reput-{component}.{manifests.NAMESPACE}.svc"
+        port = self.port(component, {"gateway": "8081", "commitlog": "8082"}[component])
+        return grpc.secure_channel(f"127.0.0.1:{port}", credentials, options=[("grpc.ssl_target_name_override", host)])
+
+    def port(self, component: str, number: str) -> int:
+        """The port of this machine in place of a component's port in the manifests."""
+        return self.ports.setdefault((component, number), free_port())
+
+    def _here(self, component: str, value: str) -> str:
+        value = value.replace("/etc/reput/tls", str(self.directory / component / "tls"))
+        value = value.replace("/var/lib/reput", str(self.directory / component))
+        value = re.sub(r"^0\.0\.0\.0:(\d+)$", lambda found: f"127.0.0.1:{self.port(component, found[1])}", value)
+        return re.sub(
+            r"dns:///([^:,]+\.reput-(\w+)\.[^:,]+):(\d+)",
+            lambda found: self._dns.target(found[1], self.port(found[2], found[3])),
+            value,
+        )
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Iterator[Pods]:
+    with DnsServer() as dns, contextlib.ExitStack() as processes:
+        yield Pods(tmp_path, dns, processes)
+
+
+def test_the_manifests_settings_and_secrets_make_a_working_installation(pods: Pods, tmp_path: Path) -> None:
+    # A builder whose commit log is not there yet is alive and not ready: no probe may kill it.
+    index = pods.start("index")
+    pods.await_health("index", "SERVING", LIVENESS_NAME)
+    assert pods.health("index") == "NOT_SERVING"
+
+    services = [pods.start(component) for component in ("commitlog", "consumequeue", "gateway")]
+    for component in COMPONENTS:
+        pods.await_health(component, "SERVING")
+        assert pods.health(component, LIVENESS_NAME) == "SERVING"
+
+    with pods.channel("gateway", name="reput-gateway") as channel:
+        gateway = gateway_grpc.GatewayServiceStub(channel)
+        message = new_message(TOPIC, b"from a pod", keys=["k"])
+        request = pb.AppendMessagesRequest(messages=[message])
+        (receipt,) = gateway.AppendMessages(request, timeout=30, wait_for_ready=True).results
+        assert receipt.broker_name == "broker-0"
+        query = pb.QueryMessageByKeyRequest(topic=TOPIC, key="k")
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not (answer := gateway.QueryMessageByKey(query, timeout=30)).messages:
+            assert time.monotonic() < deadline
+        (found,) = answer.messages
+        assert (found.body, found.store_host) == (b"from a pod", "10.0.0.1:10911")
+        assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
+
+    # The command of docs/kubernetes.md.
+    command = [sys.executable, "-m", "cli.main", "send", "-t", TOPIC, "-b", "hello"]
+    command += ["--address", f"localhost:{pods.port('gateway', '8081')}", "--tls-ca", str(tmp_path / "ca" / "ca.crt")]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+    subprocess.run(command, check=True, capture_output=True, env=environ)
+
+    # Nobody without a certificate gets in behind the gateway.
+    with pods.channel("commitlog") as channel, pytest.raises(grpc.RpcError) as refused:
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+    with pods.channel("commitlog", client="gateway") as channel:
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+
+    assert [service.stop() for service in (*services, index)] == [0, 0, 0, 0]
+    # Each wrote its own part on its own volume.
+    for component in STORES:
+        assert [path.name for path in (pods.directory / component / "store" / "reput").iterdir()] == [component]

@@ -1,0 +1,253 @@
+"""Appends of many callers through a gateway to a commitlog, over sockets: what each of them sees."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from google.protobuf.message import DecodeError
+
+from gateway.appends.coalescer import SENDER_COUNT
+from gateway.appends.forwarder import AppendForwarder
+from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
+from reput.message.v1 import message_pb2
+from services.append_calls import Append
+from services.append_server import serve_appends
+from services.append_wire import SMALL_REQUEST_BYTES_MAX
+from services.server import ServiceServer
+from services.settings import ServiceSettings
+from services.status import from_rpc_error
+from store.errors import InvalidArgumentError, InvalidMessageError, ServiceUnavailableError
+from tests.services.loopback import commit_log_server
+from tests.services.ways import way  # noqa: F401
+
+SERVICE_NAME = "reput.gateway.v1.GatewayService"
+WORKER_COUNT = 32
+WAIT_SECONDS_MAX = 30
+
+
+class Commitlog:
+    """Answers with the bodies as unique keys, refuses the body `bad` with its index, and can be held."""
+
+    def __init__(self):
+        self.requests = []
+        self.release = threading.Event()
+        self.release.set()
+        self.arrived = threading.Semaphore(0)
+        self.abort_code = None
+        self.door = None
+
+    def append(self, request, context):
+        self.requests.append(request)
+        self.arrived.release()
+        assert self.release.wait(WAIT_SECONDS_MAX)
+        if self.abort_code is not None:
+            if context is None:
+                self.door.close()
+                raise AssertionError("nobody is told")
+            context.abort(self.abort_code, "the connection broke")
+        for index, message in enumerate(request.messages):
+            if message.body == b"bad":
+                raise InvalidMessageError(f"message {index} is bad", field="body", index=index)
+        results = [message_pb2.AppendResult(unique_key=message.body.decode()) for message in request.messages]
+        return commitlog_pb.AppendMessagesResponse(results=results)
+
+    def append_bytes(self, data):
+        """As a commitlog takes it over the socket."""
+        try:
+            request = commitlog_pb.AppendMessagesRequest.FromString(data)
+        except DecodeError as error:
+            raise InvalidArgumentError("no message", field="request") from error
+        return self.append(request, None).SerializeToString()
+
+    def hold(self, gateway):
+        """Keep all senders under way, so that who comes then is sent together; they are to be waited for."""
+        self.release.clear()
+        held = []
+        for _ in range(SENDER_COUNT):
+            held.append(gateway.AppendMessages.future(request_of(b"held"), timeout=WAIT_SECONDS_MAX))
+            assert self.arrived.acquire(timeout=WAIT_SECONDS_MAX)
+        return held
+
+
+def request_of(*bodies, **fields):
+    return pb.AppendMessagesRequest(
+        messages=[message_pb2.NewMessage(topic="t", body=body) for body in bodies], **fields
+    )
+
+
+def keys_of(call):
+    return [result.unique_key for result in call.result().results]
+
+
+def error_of(call):
+    with pytest.raises(grpc.RpcError) as caught:
+        call.result()
+    return from_rpc_error(caught.value)
+
+
+@contextlib.contextmanager
+def gateway_to(address: str, target: str = "") -> Iterator[tuple[ServiceServer, pb_grpc.GatewayServiceStub]]:
+    """A gateway that appends at an address over gRPC, and with a target also over its socket."""
+    server = ServiceServer("gateway", ServiceSettings(worker_count=WORKER_COUNT))
+    with grpc.insecure_channel(address) as backend:
+        forwarder = AppendForwarder([backend], targets=[target])
+
+        def add(_servicer, grpc_server):
+            grpc_server.add_registered_method_handlers(SERVICE_NAME, forwarder.handlers())
+
+        server.add(SERVICE_NAME, add, None)
+        ended = threading.Thread(target=server.serve_until_stopped)
+        server.start()
+        ended.start()
+        try:
+            with grpc.insecure_channel(server.address) as channel:
+                yield server, pb_grpc.GatewayServiceStub(channel)
+        finally:
+            server.stop()
+            ended.join()
+            forwarder.close()
+
+
+@pytest.fixture
+def commitlog():
+    return Commitlog()
+
+
+@pytest.fixture(params=["socket", "grpc"])
+def served(commitlog, request, tmp_path):
+    address = f"unix:{tmp_path}/s.sock"
+    with commit_log_server(address, append_messages=commitlog.append) as backend:
+        if request.param == "socket":
+            commitlog.door = serve_appends(address, {Append.UNARY: commitlog.append_bytes}, backend)
+            assert commitlog.door is not None
+        with gateway_to(address, address) as served:
+            yield served
+
+
+@pytest.fixture
+def gateway(served):
+    return served[1]
+
+
+def wait_for_calls(server, count):
+    for _ in range(WAIT_SECONDS_MAX * 100):
+        if server.lanes.calls.call_count == count:
+            return
+        threading.Event().wait(0.01)
+    pytest.fail(f"{server.lanes.calls.call_count} calls instead of {count}")
+
+
+def test_callers_who_come_together_each_get_their_own_receipts_and_refusals(commitlog, served):
+    server, gateway = served
+    held = commitlog.hold(gateway)
+    bodies = [(b"%d" % number, b"bad" if number % 5 == 0 else b"good-%d" % number) for number in range(20)]
+    calls = [gateway.AppendMessages.future(request_of(*pair), timeout=WAIT_SECONDS_MAX) for pair in bodies]
+    wait_for_calls(server, 20 + SENDER_COUNT)
+    commitlog.release.set()
+
+    assert [keys_of(call) for call in held] == [["held"]] * SENDER_COUNT
+    for number, call in enumerate(calls):
+        if number % 5:
+            assert keys_of(call) == [str(number), f"good-{number}"]
+        else:
+            error = error_of(call)
+            assert (type(error), error.message) == (InvalidMessageError, "message 1 is bad")
+            assert error.metadata == {"field": "body", "index": "1"}
+    written = [
+        message.body for request in commitlog.requests for message in request.messages
+        if all(other.body != b"bad" for other in request.messages)
+    ]  # fmt: skip
+    assert sorted(written) == sorted(
+        [*([b"held"] * SENDER_COUNT), *(body for number, pair in enumerate(bodies) if number % 5 for body in pair)]
+    )
+    assert len(commitlog.requests) < len(calls)
+    wait_for_calls(server, 0)
+
+
+def test_a_request_that_is_no_message_fails_alone(commitlog, served):
+    """Its outer bytes are in order, its inner ones are not: a commitlog cannot say which one it was."""
+    server, gateway = served
+    held = commitlog.hold(gateway)
+    with grpc.insecure_channel(server.address) as channel:
+        raw = channel.unary_unary(f"/{SERVICE_NAME}/AppendMessages")
+        damaged = raw.future(b"\x0a\x02\xff\xff", timeout=WAIT_SECONDS_MAX)
+        calls = [gateway.AppendMessages.future(request_of(b"x"), timeout=WAIT_SECONDS_MAX) for _ in range(3)]
+        wait_for_calls(server, 4 + SENDER_COUNT)
+        commitlog.release.set()
+
+        assert type(error_of(damaged)) is InvalidArgumentError
+        assert [keys_of(call) for call in (*held, *calls)] == [["held"]] * SENDER_COUNT + [["x"]] * 3
+
+
+def test_a_broken_connection_fails_the_calls_under_way_and_no_later_one(commitlog, served):
+    server, gateway = served
+    held = commitlog.hold(gateway)
+    calls = [gateway.AppendMessages.future(request_of(b"x"), timeout=WAIT_SECONDS_MAX) for _ in range(5)]
+    wait_for_calls(server, 5 + SENDER_COUNT)
+    commitlog.abort_code = grpc.StatusCode.UNAVAILABLE
+    commitlog.release.set()
+
+    for call in (*held, *calls):
+        error = error_of(call)
+        assert type(error) is ServiceUnavailableError
+        assert error.metadata["service"] == "commitlog"
+    assert sum(len(request.messages) for request in commitlog.requests) == 5 + SENDER_COUNT  # nothing was sent twice
+    commitlog.abort_code = None
+    assert keys_of(gateway.AppendMessages.future(request_of(b"later"), timeout=WAIT_SECONDS_MAX)) == ["later"]
+
+
+def test_an_impatient_caller_and_one_who_goes_away_do_not_take_the_others_with_them(commitlog, served):
+    server, gateway = served
+    held = commitlog.hold(gateway)
+    impatient = gateway.AppendMessages.future(request_of(b"impatient"), timeout=0.2)
+    gone = gateway.AppendMessages.future(request_of(b"gone"), timeout=WAIT_SECONDS_MAX)
+    patient = gateway.AppendMessages.future(request_of(b"patient"), timeout=WAIT_SECONDS_MAX)
+    wait_for_calls(server, 3 + SENDER_COUNT)
+    gone.cancel()
+    assert impatient.exception().code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    commitlog.release.set()
+
+    assert [keys_of(call) for call in (*held, patient)] == [["held"]] * SENDER_COUNT + [["patient"]]
+    wait_for_calls(server, 0)
+
+
+@pytest.mark.parametrize(
+    "request_alone",
+    [request_of(b"a", b"b", deduplicate=True), request_of(bytes(SMALL_REQUEST_BYTES_MAX)), request_of()],
+    ids=["deduplicate", "large", "empty"],
+)
+def test_what_has_to_travel_alone_does_and_waits_for_no_sender(commitlog, served, request_alone):
+    _, gateway = served
+    held = commitlog.hold(gateway)
+    call = gateway.AppendMessages.future(request_alone, timeout=WAIT_SECONDS_MAX)
+    assert commitlog.arrived.acquire(timeout=WAIT_SECONDS_MAX)
+    commitlog.release.set()
+
+    assert len(call.result().results) == len(request_alone.messages)
+    assert commitlog.requests[-1].SerializeToString() == request_alone.SerializeToString()
+    assert [keys_of(one) for one in held] == [["held"]] * SENDER_COUNT
+
+
+def test_requests_take_turns_among_the_shards():
+    logs = [Commitlog(), Commitlog()]
+    with (
+        commit_log_server(append_messages=logs[0].append) as first,
+        commit_log_server(append_messages=logs[1].append) as second,
+        grpc.insecure_channel(first.address) as to_first,
+        grpc.insecure_channel(second.address) as to_second,
+    ):
+        forwarder = AppendForwarder([to_first, to_second])
+        append = forwarder.handlers()["AppendMessages"].unary_unary
+        context = type("Context", (), {"time_remaining": lambda self: None, "is_active": lambda self: True})()
+        for number in range(4):
+            append(request_of(b"%d" % number).SerializeToString(), context)
+        forwarder.close()
+
+    assert [[message.body for request in log.requests for message in request.messages] for log in logs] == [
+        [b"0", b"2"],
+        [b"1", b"3"],
+    ]

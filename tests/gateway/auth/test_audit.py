@@ -1,0 +1,113 @@
+"""The audit log's lines, and how many there are at most; and that no port is open to a caller unseen."""
+
+import inspect
+
+import pytest
+
+from gateway import ports
+from gateway.auth import caller_shards
+from gateway.auth.access import READ, Access, Role
+from gateway.auth.audit import COUNTER_COUNT_MAX, DENIED_COUNT_MAX, OTHERS, WINDOW_SECONDS, Audit
+from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.fan_out import FanOut
+from gateway.shards import Shards
+from store.errors import PermissionDeniedError, StoreError
+from tests.gateway.memory_shard import MemoryShard
+
+
+class Written:
+    def __init__(self):
+        self.now = 0.0
+        self.lines = []
+        self.audit = Audit(lambda event, **fields: self.lines.append({"event": event} | fields), lambda: self.now)
+
+
+def test_appends_are_told_at_once_and_then_together():
+    written = Written()
+    for _ in range(100):
+        written.audit.appended("c", "/m", {"t": 32}, "OK")
+    assert [line["call_count"] for line in written.lines] == [1]
+
+    written.now += WINDOW_SECONDS
+    written.audit.flush()
+
+    assert [(line["call_count"], line["message_count"]) for line in written.lines] == [(1, 32), (99, 99 * 32)]
+    written.audit.close()
+    assert len(written.lines) == 2
+
+
+def test_many_topics_make_no_more_lines_than_counters():
+    written = Written()
+    for number in range(COUNTER_COUNT_MAX + 500):
+        written.audit.appended("c", "/m", {f"t{number}": 1}, "OK")
+    written.audit.close()
+
+    assert len(written.lines) == COUNTER_COUNT_MAX + 1
+    assert written.lines[-1]["topic"] == OTHERS
+    assert sum(line["message_count"] for line in written.lines) == COUNTER_COUNT_MAX + 500
+
+
+def test_a_flood_of_refusals_is_counted_and_not_written_line_by_line():
+    written = Written()
+    for _ in range(1_000):
+        written.audit.denied("c\nforged line", "peer", "/m", "t\x1b[31m" * 1_000, "PERMISSION_DENIED")
+    written.now += 1.0
+    written.audit.denied("c", "peer", "/m", "t", "PERMISSION_DENIED")
+
+    assert len(written.lines) == DENIED_COUNT_MAX + 1
+    assert written.lines[-1]["suppressed_count"] == 1_000 - DENIED_COUNT_MAX
+    assert all(len(value) <= 256 and value.isprintable() for value in written.lines[0].values())
+
+
+@pytest.mark.parametrize(
+    ("port", "seen"),
+    [
+        (ports.RecordReader, caller_shards.SeenRecords),
+        (ports.QueueLocator, caller_shards.SeenQueues),
+        (ports.KeyLocator, caller_shards.SeenKeys),
+        (ports.TopicCatalog, caller_shards.SeenTopics),
+    ],
+)
+def test_every_method_of_a_port_is_decided_upon(port, seen):
+    """A new one is missing for callers who may not see everything, until somebody has thought about it."""
+
+    def methods(cls):
+        return {name for name, _ in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
+
+    assert methods(port) <= methods(seen)
+
+
+def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_refused(records, fan_out, deadline):
+    """A blank is no error: a hash hit of a foreign topic must not make an answer PARTIAL."""
+    access = Access("reader", {Role.READ: ["b_order"]})
+    source = CallerShards(Shards([MemoryShard(records).shard()], fan_out))
+    offsets = [record.commit_log_offset for record in records]
+    with work_for(Sight(access, READ)):
+        (shard,) = source.now()
+
+    outcomes = shard.records.get_many(offsets, 1 << 30, deadline)
+    own = [record.commit_log_offset for record in records if record.topic == "b_order"]
+    foreign = next(record for record in records if record.topic != "b_order")
+
+    assert 0 < len(own) < len(offsets)
+    assert [outcome.commit_log_offset for outcome in outcomes if outcome.topic] == own
+    for blank in (outcome for outcome in outcomes if not outcome.topic):
+        assert (blank.keys, blank.unique_key, blank.body_size_bytes, blank.payload.ByteSize()) == ((), "", 0, 0)
+    with pytest.raises(PermissionDeniedError) as refused:
+        shard.records.get(foreign.commit_log_offset, deadline)
+    assert foreign.topic not in refused.value.message
+    assert set(shard.topics.queue_counts(deadline)) <= {"b_order"}
+    assert {queue.topic for queue in shard.queues.list_queues(None, deadline)} == {"b_order"}
+    with pytest.raises(PermissionDeniedError):
+        shard.queues.units(foreign.topic, 0, 0, 1, deadline)
+    with pytest.raises(PermissionDeniedError):
+        shard.keys.search(foreign.topic, "k", None, below_offset=None, count_max=1, deadline=deadline)
+
+
+def test_shards_are_shown_to_nobody_without_a_caller():
+    fan_out = FanOut(1)
+    try:
+        with pytest.raises(StoreError, match="without a caller"):
+            CallerShards(Shards([MemoryShard([]).shard()], fan_out)).now()
+    finally:
+        fan_out.close()

@@ -1,0 +1,254 @@
+"""Who a caller is: keys, JWTs and certificates, and what is not to be believed."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from gateway.auth.access import READ, WRITE, Access, Role
+from gateway.auth.access_file import LOOK_SECONDS, WatchedFile, parse_clients
+from gateway.auth.api_keys import hash_key, make_key
+from gateway.auth.jwt_tokens import JwtTokens, parse_jwks
+from gateway.auth.sign_in import SignIn
+from store.errors import InvalidSettingError, UnauthenticatedError
+
+ISSUER, AUDIENCE = "https://issuer.example", "reput"
+RSA_KEY = rsa.generate_private_key(65537, 2048)
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+ACCESS = """
+[[clients]]
+name = "jane"
+jwt_subjects = ["jane@example.com"]
+read = ["a-*"]
+[[clients]]
+name = "team"
+jwt_groups = ["team"]
+write = ["b"]
+[[clients]]
+name = "billing"
+certificates = ["spiffe://shop/billing"]
+read = ["*"]
+"""
+
+
+def jwk(key, kid):
+    algorithm = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else jwt.algorithms.ECAlgorithm
+    return json.loads(algorithm.to_jwk(key.public_key())) | {"kid": kid}
+
+
+def claims(**changes):
+    now = time.time()
+    wanted = {"iss": ISSUER, "aud": AUDIENCE, "sub": "jane@example.com", "exp": now + 300} | changes
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+class Context:
+    """As much of a call as signing in looks at."""
+
+    def __init__(self, metadata=(), names=()):
+        self._metadata, self._names = metadata, names
+
+    def invocation_metadata(self):
+        return self._metadata
+
+    def auth_context(self):
+        return {"x509_subject_alternative_name": [name.encode() for name in self._names]} if self._names else {}
+
+
+@pytest.fixture
+def clock():
+    return [0.0]
+
+
+@pytest.fixture
+def access_path(tmp_path):
+    path = tmp_path / "access.toml"
+    path.write_text(ACCESS)
+    return path
+
+
+@pytest.fixture
+def sign_in(tmp_path, access_path, clock):
+    keys = tmp_path / "jwks.json"
+    keys.write_text(json.dumps({"keys": [jwk(RSA_KEY, "rsa"), jwk(EC_KEY, "ec")]}))
+    tokens = JwtTokens(keys, ISSUER, AUDIENCE, clock=lambda: clock[0], wall_clock=lambda: time.time() + clock[0])
+    return SignIn(
+        WatchedFile("access_file", access_path, parse_clients, lambda: clock[0]), tokens, asks_certificates=True
+    )
+
+
+def bearer(token):
+    return Context([("authorization", f"Bearer {token}")])
+
+
+@pytest.mark.parametrize(("key", "algorithm", "kid"), [(RSA_KEY, "RS256", "rsa"), (EC_KEY, "ES256", "ec")])
+def test_a_sound_jwt_has_the_rights_of_its_subject_and_of_its_groups(sign_in, key, algorithm, kid):
+    token = jwt.encode(claims(groups=["team", "unknown", 7]), key, algorithm, headers={"kid": kid})
+
+    for _ in range(2):  # checked, and known from before
+        access = sign_in.access_of(bearer(token))
+        assert access.allows(READ, "a-1")
+        assert access.allows(WRITE, "b")
+        assert not access.allows(WRITE, "a-1")
+        assert not access.allows(READ, "c")
+
+
+def unsigned():
+    def part(fields):
+        return base64.urlsafe_b64encode(json.dumps(fields).encode()).rstrip(b"=").decode()
+
+    return f"{part({'alg': 'none', 'kid': 'rsa'})}.{part(claims())}."
+
+
+def signed_with_the_public_key():
+    """The classic: the public key taken for a shared secret (HS256)."""
+    pem = RSA_KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    head = base64.urlsafe_b64encode(json.dumps({"alg": "HS256", "kid": "rsa"}).encode()).rstrip(b"=")
+    body = base64.urlsafe_b64encode(json.dumps(claims()).encode()).rstrip(b"=")
+    mac = base64.urlsafe_b64encode(hmac.new(pem, head + b"." + body, hashlib.sha256).digest()).rstrip(b"=")
+    return b".".join((head, body, mac)).decode()
+
+
+def signed(key=RSA_KEY, algorithm="RS256", kid="rsa", **changes):
+    return jwt.encode(claims(**changes), key, algorithm, headers={"kid": kid})
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        unsigned(),
+        signed_with_the_public_key(),
+        signed(exp=time.time() - 60),
+        signed(nbf=time.time() + 600),
+        signed(aud="another"),
+        signed(iss="https://another.example"),
+        signed(exp=None),
+        signed(aud=None),
+        signed(iss=None),
+        signed(sub=None),
+        signed(sub="nobody@example.com"),
+        signed(kid="another"),
+        signed(kid="ec"),
+        signed(algorithm="RS384"),
+        signed(algorithm="PS256"),
+        signed(key=rsa.generate_private_key(65537, 2048)),
+        signed()[:-4] + "AAAA",
+        "no token",
+        "x" * 10_000,
+        "",
+    ],
+)
+def test_a_jwt_that_is_not_to_be_believed_is_refused_and_not_repeated(sign_in, token):
+    with pytest.raises(UnauthenticatedError) as refused:
+        sign_in.access_of(bearer(token))
+
+    assert not token or token not in f"{refused.value.message}{refused.value.metadata}"
+
+
+def test_a_jwt_that_was_checked_before_expires_too(sign_in, clock):
+    token = signed(exp=time.time() + 100)
+    assert sign_in.access_of(bearer(token))
+    clock[0] = 200.0
+
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        sign_in.access_of(bearer(token))
+
+
+@pytest.mark.parametrize(
+    ("keys", "why"),
+    [
+        ([jwk(RSA_KEY, "a"), jwk(EC_KEY, "a")], "two keys"),
+        ([{"kty": "oct", "k": "c2VjcmV0"}], "only RSA and EC"),
+        ([jwk(rsa.generate_private_key(65537, 1024), "a")], "bits"),
+        ([jwk(RSA_KEY, "a") | {"alg": "HS256"}], "HS256"),
+        ([json.loads(jwt.algorithms.ECAlgorithm.to_jwk(EC_KEY))], "private"),
+        ([], "keys"),
+    ],
+)
+def test_keys_that_would_let_strangers_in_are_refused(keys, why):
+    with pytest.raises(ValueError, match=why):
+        parse_jwks(json.dumps({"keys": keys}).encode())
+
+
+def test_a_certificate_is_one_way_to_sign_in_and_nothing_shown_is_none(sign_in):
+    assert sign_in.access_of(Context(names=["localhost", "spiffe://shop/billing"])).name == "billing"
+    for context in (Context(), Context(names=["spiffe://shop/other"])):
+        with pytest.raises(UnauthenticatedError):
+            sign_in.access_of(context)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        [("authorization", "Basic dXNlcjpwYXNz")],
+        [("authorization", "Bearer ")],
+        [("x-api-key", "reput_a"), ("authorization", "Bearer reput_a")],
+        [("x-api-key", "reput_a"), ("x-api-key", "reput_a")],
+    ],
+)
+def test_what_is_shown_in_another_way_or_twice_is_refused(sign_in, metadata):
+    with pytest.raises(UnauthenticatedError):
+        sign_in.access_of(Context(metadata, names=["spiffe://shop/billing"]))
+
+
+def test_a_key_signs_in_by_its_hash_and_by_nothing_else(sign_in, access_path, clock):
+    key = make_key(lambda count: bytes(range(count)))
+    access_path.write_text(f'{ACCESS}\n[[clients]]\nname = "k"\napi_key_sha256 = ["{hash_key(key)}"]\nread = ["x"]\n')
+    clock[0] += LOOK_SECONDS
+
+    assert sign_in.access_of(bearer(key)).name == "k"
+    assert sign_in.access_of(Context([("x-api-key", key)])).allows(READ, "x")
+    for wrong in (f"reput_{hash_key(key)}", hash_key(key), key[:-1], key.upper()):
+        with pytest.raises(UnauthenticatedError) as refused:
+            sign_in.access_of(bearer(wrong))
+        assert wrong not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[clients]]\nname = "a"\nreads = ["x"]',
+        '[[clients]]\nname = "a"\nread = ["a b"]',
+        '[[clients]]\nname = "a"\n[[clients]]\nname = "a"',
+        '[[clients]]\nname = "a"\njwt_groups = ["g"]\n[[clients]]\nname = "b"\njwt_groups = ["g"]',
+        '[[clients]]\nname = "a"\napi_key_sha256 = ["reput_the-key-itself"]',
+        "clients = 5",
+        "[",
+    ],
+)
+def test_an_access_file_that_makes_no_sense_is_refused_without_its_values(tmp_path, text):
+    path = tmp_path / "access.toml"
+    path.write_text(text)
+
+    with pytest.raises(InvalidSettingError) as refused:
+        WatchedFile("access_file", path, parse_clients, time.monotonic)
+
+    assert "the-key-itself" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "fits"),
+    [
+        ("orders", "orders", True),
+        ("orders", "orders2", False),
+        ("orders-*", "orders-", True),
+        ("orders-*", "orders", False),
+        ("*", "anything", True),
+        ("%RETRY%*", "%RETRY%group", True),
+        ("a*c", "abbc", True),
+        ("a*c", "abb", False),
+        ("a|b", "a", False),
+        ("a.c", "abc", False),
+        ("orders", "orders\n", False),
+    ],
+)
+def test_a_pattern_is_a_name_with_stars_and_nothing_more(pattern, topic, fits):
+    assert Access("a", {Role.READ: [pattern]}).allows(READ, topic) is fits
+    assert not Access("a", {Role.READ: [pattern]}).allows(WRITE, topic)
+    assert Access("a", {Role.ADMIN: [pattern]}).allows(WRITE, topic) is fits

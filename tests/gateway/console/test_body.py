@@ -1,0 +1,112 @@
+"""Bodies as they are shown: inflated, named, never cut in silence."""
+
+import json
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.console.body import HEX_BYTES_MAX, TEXT_CHARACTERS_MAX, Body, View, preview, show
+from reput.message.v1 import message_pb2
+from store.format.sys_flag import COMPRESSED
+
+ZLIB, LZ4, ZSTD = COMPRESSED | 0x300, COMPRESSED | 0x100, COMPRESSED | 0x200
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "view"),
+    [
+        (b"", "empty", View.TEXT),
+        (b"plain text", "text, ASCII", View.TEXT),
+        ("Grüße".encode(), "text, UTF-8", View.TEXT),
+        ("\ufeffGrüße".encode(), "text, UTF-8 with BOM", View.TEXT),
+        ("Grüße".encode("utf-16"), "text, UTF-16", View.TEXT),
+        ('{"a": "ü"}'.encode(), "JSON, UTF-8", View.JSON),
+        (b"[1, 2]", "JSON, ASCII", View.JSON),
+        (b"{no json", "text, ASCII", View.TEXT),
+        ("订单已创建，编号一二三".encode("gb18030"), "text, GB18030 (guessed)", View.TEXT),
+        (b"\x1f\x8b\x08rest", "binary (gzip)", View.HEX),
+        (b"\xac\xed\x00\x05sr", "binary (Java serialization)", View.HEX),
+        (b"\x00\xff\xfe\xfd", "binary", View.HEX),
+        (message_pb2.NewMessage(topic="\x01t", body=b"\xff\x00").SerializeToString(), None, View.PROTOBUF),
+    ],
+)
+def test_the_encoding_is_named_and_chooses_the_view(content: bytes, encoding: str | None, view: View) -> None:
+    body = Body.of(content, 0)
+
+    assert encoding is None or body.encoding == encoding
+    assert body.best_view is view
+
+
+def test_a_zlib_body_is_inflated_and_others_are_shown_as_stored_with_the_reason() -> None:
+    content = b"the body " * 100
+
+    assert Body.of(zlib.compress(content), ZLIB).content == content
+    assert Body.of(zlib.compress(content), COMPRESSED).content == content
+    for stored, flag in ((b"\x04\x22\x4d\x18", LZ4), (b"\x28\xb5\x2f\xfd", ZSTD), (b"no zlib", ZLIB)):
+        body = Body.of(stored, flag)
+        assert (body.content, bool(body.problem)) == (stored, True)
+
+
+def test_a_body_cut_short_or_inflating_without_end_is_shown_as_stored() -> None:
+    whole = zlib.compress(bytes(17 << 20))
+
+    assert "over" in Body.of(whole, ZLIB).problem
+    assert Body.of(zlib.compress(b"abc" * 999)[:-5], ZLIB).problem
+
+
+def test_numbers_of_json_stay_as_they_were_written() -> None:
+    written = '{"id": 12345678901234567890123, "price": 1.10, "e": 1E400, "n": [NaN, -0], "s": "\\u00fc"}'
+
+    shown = show(Body.of(written.encode(), 0), View.JSON).text
+
+    for number in ("12345678901234567890123", "1.10", "1E400", "-0", '"ü"'):
+        assert number in shown
+
+
+@settings(max_examples=40)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_indented_json_means_what_the_body_means(value: object) -> None:
+    body = Body.of(json.dumps([value]).encode(), 0)
+
+    assert json.loads(show(body, View.JSON).text) == [value]
+
+
+def test_json_nested_without_end_is_a_view_that_says_so_and_no_failure() -> None:
+    deep = Body.of(b"[" * 900 + b"]" * 900, 0)
+
+    assert show(deep, deep.best_view).size_bytes == 1_800
+
+
+@given(st.binary(max_size=9_000), st.integers(0, 10_000))
+def test_hex_rows_hold_exactly_the_bytes_they_name(content: bytes, begin: int) -> None:
+    shown = show(Body.of(content, 0), View.HEX, begin)
+
+    first = min(begin, len(content)) // 16 * 16
+    pairs = [part for row in shown.text.splitlines() for part in row[10:58].split()]
+    assert bytes.fromhex("".join(pairs)) == content[first : first + HEX_BYTES_MAX]
+    assert shown.shown_size_bytes == len(content[first : first + HEX_BYTES_MAX])
+
+
+@pytest.mark.parametrize("view", list(View))
+def test_a_huge_body_is_cut_in_every_view_and_says_so(view: View) -> None:
+    body = Body.of(json.dumps([{"n": number} for number in range(20_000)]).encode(), 0)
+
+    shown = show(body, view)
+
+    assert shown.problem or (shown.is_cut and len(shown.text) <= TEXT_CHARACTERS_MAX)
+
+
+@given(st.binary(max_size=400), st.integers(0, 0x7FF))
+def test_whatever_lies_in_a_body_every_view_has_an_answer(content: bytes, sys_flag: int) -> None:
+    body = Body.of(content, sys_flag)
+
+    assert "\n" not in preview(body)
+    for view in View:
+        assert show(body, view).size_bytes == len(body.content)

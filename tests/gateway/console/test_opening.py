@@ -1,0 +1,74 @@
+"""Whether there is a console, and where."""
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from gateway.console.opening import open_console
+from gateway.settings import GatewaySettings
+from services.server import ServiceServer
+from services.settings import DEFAULT, Origins
+from store.errors import InvalidSettingError
+
+ROOT = Path(__file__).resolve().parents[3]
+ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'protos'}"}
+
+
+@pytest.fixture
+def server():
+    server = ServiceServer("gateway", GatewaySettings(address="127.0.0.1:0"))
+    yield server
+    server.stop()
+    assert server.serve_until_stopped() == 0
+
+
+def open_with(server: ServiceServer, origin: str = "environment", **values: object) -> None:
+    settings = GatewaySettings.model_validate(values)
+    open_console(server, settings, Origins({"console_address": origin}), object())
+
+
+def test_its_bound_address_is_in_the_file_before_anything_is_served(server: ServiceServer, tmp_path: Path) -> None:
+    path = tmp_path / "address"
+    open_with(server, console_address="127.0.0.1:0", console_address_file=path)
+
+    with urllib.request.urlopen(f"http://{path.read_text().strip()}/static/icon.svg", timeout=20) as answer:
+        assert answer.status == 200
+
+
+def test_a_gateway_at_which_nobody_looks_has_loaded_no_web_server() -> None:
+    code = "import sys, gateway.__main__; print({'starlette', 'uvicorn', 'jinja2'} & set(sys.modules))"
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT, env=ENVIRON
+    )
+    assert found.stdout.strip() == "set()"
+
+
+def test_off_is_no_port(server: ServiceServer, tmp_path: Path) -> None:
+    open_with(server, console="off", console_address="127.0.0.1:0", console_address_file=tmp_path / "address")
+    assert not (tmp_path / "address").exists()
+
+
+def test_a_taken_port_that_was_chosen_is_an_error_and_a_default_one_is_not(
+    server: ServiceServer, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        values = {
+            "console_address": f"127.0.0.1:{taken.getsockname()[1]}",
+            "console_address_file": tmp_path / "address",
+        }
+        open_with(server, DEFAULT, **values)
+        assert not (tmp_path / "address").exists()
+        with pytest.raises(InvalidSettingError) as refused:
+            open_with(server, "flag --console-address", **values)
+    assert refused.value.metadata["source"] == "flag --console-address"
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "127.0.0.1:99999", "203.0.113.1:0"])
+def test_what_is_no_address_of_this_machine_is_refused(server: ServiceServer, address: str) -> None:
+    with pytest.raises(InvalidSettingError):
+        open_with(server, console_address=address)

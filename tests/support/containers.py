@@ -1,0 +1,134 @@
+"""Images and containers for tests: built with buildah, run by podman with runc, without a daemon; all gone afterwards.
+
+runc and explicit limits of descriptors: crun asks for control groups that a container in a container does not have, and the
+usual limits are higher than a caller without CAP_SYS_RESOURCE may set.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BASE_IMAGE = "localhost/python:3.11-slim-bookworm"
+PROGRAMS = ("podman", "buildah", "runc", "debootstrap")
+BUILD_SECONDS_MAX = 900
+CALL_SECONDS_MAX = 120
+CERTIFICATES = pathlib.Path("/etc/ssl/certs/ca-certificates.crt")
+# What every container of the chart has, as podman says it.
+HARDENED = (
+    "--read-only",
+    "--cap-drop=ALL",
+    "--security-opt=no-new-privileges",
+    "--ulimit=nofile=20000:20000",
+    "--ulimit=nproc=1024:1024",
+)
+
+
+def missing_programs() -> list[str]:
+    """What has to be installed first."""
+    path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
+    return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+
+
+def podman(*arguments: str, check: bool = True) -> str:
+    """What a call of podman printed, without the last line end."""
+    runtime = shutil.which("runc", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
+    command = ["podman", "--log-level=error", f"--runtime={runtime}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CALL_SECONDS_MAX)
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.returncode}\n{done.stderr[-2000:]}")
+    return done.stdout.rstrip("\n")
+
+
+def base_image() -> str:
+    """The image that ours is built on here, made if need be."""
+    if subprocess.run(["podman", "image", "exists", BASE_IMAGE]).returncode:
+        subprocess.run([ROOT / "tools" / "base_image", BASE_IMAGE], check=True, timeout=BUILD_SECONDS_MAX)
+    return BASE_IMAGE
+
+
+def build(target: str, tag: str, scratch: pathlib.Path) -> None:
+    """Build one target of the Dockerfile, from the checkout as it is.
+
+    Where this machine has its packages by way of an authority of its own, the build's pip is told of it.
+    """
+    pip_conf = scratch / "pip.conf"
+    pip_conf.write_text(f"[global]\ncert = {CERTIFICATES}\n")
+    volumes = [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--volume={pip_conf}:/etc/pip.conf:ro"]
+    command = ["buildah", "bud", "--isolation=chroot", "--network=host", "--pull-never", "--layers", *volumes]
+    command += ["--build-arg", f"PYTHON_IMAGE={base_image()}", "--target", target, "--tag", tag]
+    with open(scratch / f"build-{target}.log", "wb") as log:
+        done = subprocess.run(
+            [*command, "--file", "deploy/Dockerfile", "."], cwd=ROOT, stdout=log, stderr=log, timeout=BUILD_SECONDS_MAX
+        )
+    if done.returncode:
+        raise RuntimeError(f"the image cannot be built:\n{pathlib.Path(log.name).read_text()[-4000:]}")
+
+
+class Container:
+    """One container that runs on in the background.
+
+    Args:
+        name: of it, also its host name on the bridge.
+        image: what it runs.
+        flags: for `podman run`.
+        command: what runs in it.
+    """
+
+    def __init__(self, name: str, image: str, flags: Sequence[str], *command: str) -> None:
+        self.name = name
+        podman("run", "--detach", f"--name={name}", f"--hostname={name}", *HARDENED, *flags, image, *command)
+
+    def inspect(self) -> dict[str, object]:
+        """What podman knows of it."""
+        described: list[dict[str, object]] = json.loads(podman("inspect", self.name))
+        return described[0]
+
+    def logs(self) -> str:
+        """What it printed."""
+        runtime = podman("logs", self.name, check=False)
+        return runtime[-4000:]
+
+    def run(self, *command: str) -> str:
+        """What a further command in it prints."""
+        return podman("exec", self.name, *command)
+
+    def kill(self) -> None:
+        """SIGKILL to its first process."""
+        podman("kill", "--signal=KILL", self.name)
+        podman("wait", self.name)
+
+    def start(self) -> None:
+        """Again, with the same command and volumes."""
+        podman("start", self.name)
+
+
+@contextlib.contextmanager
+def removed_afterwards(*kinds_and_names: tuple[str, str]) -> Iterator[None]:
+    """Containers, networks, volumes and images of these names are gone after the block, also when it failed."""
+    try:
+        yield
+    finally:
+        for kind, name in kinds_and_names:
+            at_once = ["--time=0"] if kind == "container" else []
+            podman(kind, "rm", "--force", *at_once, name, check=False)
+
+
+def wait_for(is_true: object, what: str, seconds: float = 60.0) -> float:
+    """The seconds until a function gives something true, looked at every 50 ms.
+
+    Raises:
+        AssertionError: it never did.
+    """
+    assert callable(is_true)
+    began = time.monotonic()
+    while not is_true():
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.05)
+    return time.monotonic() - began

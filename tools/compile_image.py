@@ -1,0 +1,50 @@
+"""Make an environment smaller and quicker to start before it becomes an image: `.venv/bin/python tools/compile_image.py`.
+
+Byte code of every module, since a read-only root keeps none that is made later, and never compared with its source; no tests
+and headers of libraries; compiled kernels that every user may read.
+"""
+
+import compileall
+import pathlib
+import py_compile
+import shutil
+import sys
+import sysconfig
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# Folders of libraries that nothing at run time reads; numpy's and numba's `testing` are not among them: those are imported.
+NOT_NEEDED = (
+    "numba/cuda/tests",
+    "numba/tests",
+    "numpy/_core/tests",
+    "numpy/lib/tests",
+    "pandas/tests",
+    "pyarrow/include",
+    "pyarrow/tests",
+    "pyspark/examples",
+    "pyspark/data",
+    "pyspark/tests",
+)
+
+
+def main() -> int:
+    """Compile and remove; refuse an environment that is not ours alone."""
+    if sys.prefix == sys.base_prefix:
+        print("compile_image: run it with the interpreter of a virtual environment", file=sys.stderr)
+        return 2
+    libraries = pathlib.Path(sysconfig.get_paths()["purelib"])
+    for name in NOT_NEEDED:
+        shutil.rmtree(libraries / name, ignore_errors=True)
+    for folder in (libraries, ROOT):
+        # Some libraries ship code for other versions of Python, which does not compile.
+        compileall.compile_dir(
+            str(folder), quiet=2, workers=0, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH
+        )
+    # numba gives what it compiles to its maker alone.
+    for path in ROOT.rglob("__pycache__/kernels-*/**/*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
