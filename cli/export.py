@@ -1,7 +1,7 @@
 """`reput export`: messages of a store, or of a running gateway, as JSON lines or as a RocketMQ store of their own.
 
-Exit codes: 0 exported, 1 nothing was chosen, 2 usage or a damaged store, 3 exported, but part of the shards did not answer,
-4 the disk or the gateway failed. What failed leaves nothing behind.
+Exit codes: 0 exported, 1 nothing was chosen, 2 usage or a damaged store, 3 exported, but part of the shards did not answer
+or retention took messages meanwhile, 4 the disk or the gateway failed. What failed leaves nothing behind.
 """
 
 import enum
@@ -94,7 +94,6 @@ def export(
 
         print_json({"message_count": output.message_count, "out": str(out) if output.message_count else None})
     if partial:
-        warn("partial: part of the shards could not be asked or is not built yet; `reput status` shows which")
         return Exit.PARTIAL
     return Exit.FOUND if output.message_count else Exit.NOTHING_FOUND
 
@@ -169,7 +168,13 @@ def _from_gateway(
         for count, message in enumerate(_first(messages, messages_max), 1):
             output.add_stored(message)
             on_progress(count, max(messages.expected_count, count))
-        return messages.partial
+        lost_count = messages.lost_count()
+        if lost_count:
+            at_most = "up to " if messages.has_window else ""
+            warn(f"partial: {at_most}{lost_count} messages went by retention, or cannot be read, while this ran")
+        if messages.partial:
+            warn("partial: part of the shards could not be asked or is not built yet; `reput status` shows which")
+        return messages.partial or lost_count > 0
 
 
 def _first(messages: Any, count: int | None) -> Iterator[Any]:

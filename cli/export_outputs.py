@@ -9,18 +9,16 @@ from typing import IO, Any, Protocol
 
 from cli.message_lines import frame_of, line_of, record_of_stored
 from cli.output import to_json
-from store.errors import InvalidArgumentError
+from cli.staging import Staging
 from store.format.record import Record, decode_record
 
 
 class Output(Protocol):
-    """Takes messages one after another.
+    """Takes messages one after another."""
 
-    Attributes:
-        message_count: how many it has.
-    """
-
-    message_count: int
+    @property
+    def message_count(self) -> int:
+        """How many it has."""
 
     def add_frame(self, topic: str, frame: bytes) -> None:
         """A message of that topic as a frame of a log, checked."""
@@ -37,7 +35,7 @@ def open_output(out: pathlib.Path | None, *, is_store: bool) -> Iterator[Output]
     """An output; what it made is gone unless it was finished.
 
     Raises:
-        InvalidArgumentError: `out` is there already.
+        InvalidArgumentError: `out` is there already, or came to be there meanwhile.
     """
     if is_store:
         assert out is not None
@@ -47,32 +45,27 @@ def open_output(out: pathlib.Path | None, *, is_store: bool) -> Iterator[Output]
         with NewStore(out) as store:
             yield StoreOutput(store, lambda: progress_bar("queues and index", in_bytes=False))
     elif out is None:
-        yield LinesOutput(sys.stdout)
+        yield LinesOutput(sys.stdout.buffer)
     else:
-        if out.exists():
-            raise InvalidArgumentError(f"{out} is there already: name a file that is not.", field="out")
-        aside = out.with_name(out.name + ".making")
-        try:
-            with open(aside, "w", encoding="utf-8") as file:
-                yield LinesOutput(file, aside, out)
-        finally:
-            aside.unlink(missing_ok=True)  # after a good end it has its new name
+        with Staging(out) as staging, open(staging.fd, "wb", closefd=False) as file:
+            yield LinesOutput(file, staging)
 
 
 class LinesOutput:
-    """JSON lines; see `Output`.
+    """JSON lines in UTF-8, whatever the terminal speaks; see `Output`.
 
     Args:
         file: takes the lines.
-        aside: its path, None for stdout.
-        out: the path that it shall have in the end.
+        staging: gives it its name in the end; None for stdout.
+
+    Attributes:
+        message_count: how many it has.
     """
 
-    def __init__(self, file: IO[str], aside: pathlib.Path | None = None, out: pathlib.Path | None = None) -> None:
+    def __init__(self, file: IO[bytes], staging: Staging | None = None) -> None:
         self.message_count = 0
         self._file = file
-        self._aside = aside
-        self._out = out
+        self._staging = staging
 
     def add_frame(self, topic: str, frame: bytes) -> None:
         """See Output."""
@@ -86,17 +79,13 @@ class LinesOutput:
     def finish(self) -> None:
         """See Output."""
         self._file.flush()
-        if self._aside is not None and self._out is not None:
+        if self._staging is not None:
             os.fsync(self._file.fileno())
-            os.rename(self._aside, self._out)
-            directory = os.open(self._out.parent, os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            self._staging.publish()
 
     def _add(self, record: Record, broker_name: str) -> None:
-        self._file.write(to_json(line_of(record, broker_name)) + "\n")
+        # Half of a surrogate pair has no UTF-8; as JSON's escape it stays what it is.
+        self._file.write(f"{to_json(line_of(record, broker_name))}\n".encode(errors="backslashreplace"))
         self.message_count += 1
 
 

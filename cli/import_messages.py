@@ -15,11 +15,11 @@ from typing import IO, Annotated, Any
 import typer
 
 from cli import options
-from cli.exits import CliError, Exit, note, usage_error
+from cli.exits import CliError, Exit, note, usage_error, warn
 
 TIMEOUT_SECONDS = 30.0
 BATCH_COUNT_MAX = 256
-BATCH_BODIES_BYTES_MAX = 1 << 20  # a quarter of what a request may have: answers come soon, the pipe stays full
+BATCH_BYTES_MAX = 1 << 20  # a quarter of what a request may have: answers come soon, the pipe stays full
 
 
 def import_messages(
@@ -29,8 +29,16 @@ def import_messages(
         pathlib.Path | None, typer.Option("--store", help="Make a store there; else append through the gateway.")
     ] = None,
     deduplicate: Annotated[
-        bool, typer.Option("--deduplicate", help="Leave out what the store has by unique key: it can be run again.")
+        bool,
+        typer.Option(
+            "--deduplicate",
+            help="Leave out what is among the store's newest messages by topic and unique key: its newest 524,288, less "
+            "after a restart (65,536 in 64 MiB). After a failure, with --fromLine.",
+        ),
     ] = False,
+    from_line: Annotated[
+        int, typer.Option("--fromLine", min=1, help="Begin with this line: a run that failed says where to go on.")
+    ] = 1,
     sync: Annotated[bool, typer.Option("--sync", help="Each answer when it is on the disk.")] = False,
     address: Annotated[
         str, typer.Option("--gateway", "--address", envvar="REPUT_ADDRESS", help="The gateway, HOST:PORT.")
@@ -40,7 +48,8 @@ def import_messages(
     """Append the messages of a file through a gateway, or make a RocketMQ store of them.
 
     Every line is checked before the first message is appended, except on stdin. With --deduplicate a line whose topic and
-    unique key are among the gateway's recent messages is not written again.
+    unique key are among the gateway's recent messages is not written again; a larger file is not safe to import twice by
+    that alone: go on with the line that the failed run names.
     """
     from cli.output import print_json
     from cli.pipeline.rebuild import failure
@@ -50,9 +59,9 @@ def import_messages(
         usage_error("--deduplicate and --sync are for a gateway", "A new store is on the disk when it appears.")
     try:
         if store is not None:
-            report = _into_store(file, store)
+            report = _into_store(file, store, from_line)
         else:
-            report = _through_gateway(file, address, timeout, deduplicate=deduplicate, sync=sync)
+            report = _through_gateway(file, address, timeout, from_line, deduplicate=deduplicate, sync=sync)
     except StoreError as error:
         raise failure(error) from error
     except OSError as error:
@@ -61,13 +70,13 @@ def import_messages(
     return Exit.FOUND if report["message_count"] else Exit.NOTHING_FOUND
 
 
-def _into_store(file: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
+def _into_store(file: pathlib.Path, out: pathlib.Path, from_line: int) -> dict[str, Any]:
     from cli.new_store import NewStore
     from cli.progress import progress_bar
 
     with NewStore(out) as store:
         with _opened(file) as lines, progress_bar("lines") as (on_progress, _):
-            for (topic, frame), _ in _parsed(lines, file, _topic_and_frame, on_progress):
+            for (topic, frame), _ in _parsed(lines, file, from_line, _topic_and_frame, on_progress):
                 store.add(topic, frame)
         if store.record_count:
             with progress_bar("queues and index", in_bytes=False) as (on_progress, _):
@@ -83,26 +92,44 @@ def _topic_and_frame(row: dict[str, Any]) -> tuple[str, bytearray]:
 
 
 def _through_gateway(
-    file: pathlib.Path, address: str, timeout: float, *, deduplicate: bool, sync: bool
+    file: pathlib.Path, address: str, timeout: float, from_line: int, *, deduplicate: bool, sync: bool
 ) -> dict[str, Any]:
     from cli.client import gateway
+    from cli.import_check import ImportCheck, listed_queue_counts
     from cli.progress import progress_bar
     from reput.message.v1 import message_pb2
 
     dropped: Counter[str] = Counter()
-    if str(file) != "-":
-        with _opened(file) as lines, progress_bar("checking") as (on_progress, _):
-            for _checked in _parsed(lines, file, lambda row: _new_message(row, Counter()), on_progress):
-                pass
     appended = deduplicated = 0
     flush = message_pb2.FLUSH_MODE_SYNC if sync else message_pb2.FLUSH_MODE_UNSPECIFIED
-    with gateway(address) as stub, _opened(file) as lines, progress_bar("lines") as (on_progress, _):
-        messages = _parsed(lines, file, lambda row: _new_message(row, dropped), on_progress)
-        for batch in _batches(messages):
-            results = _append(stub, batch, str(file), flush, timeout, appended, deduplicate=deduplicate)
-            appended += len(results)
-            deduplicated += sum(result.deduplicated for result in results)
-            note(f"{appended} messages so far")
+    with gateway(address) as stub, _opened(file) as lines:
+        check = ImportCheck(listed_queue_counts(stub, timeout), deduplicate=deduplicate)
+
+        def checked(row: dict[str, Any], dropped: Counter[str]) -> Any:
+            message = _new_message(row, dropped)
+            check(message)
+            return message
+
+        parse = checked
+        if str(file) != "-":
+            with progress_bar("checking") as (on_progress, _):
+                for _checked in _parsed(lines, file, from_line, lambda row: checked(row, Counter()), on_progress):
+                    pass
+            lines.seek(0)
+            parse = _new_message
+        with progress_bar("lines") as (on_progress, _):
+            messages = _parsed(lines, file, from_line, lambda row: parse(row, dropped), on_progress)
+            next_line = from_line
+            try:
+                for batch in _batches(messages):
+                    results = _append(stub, batch, str(file), flush, timeout, appended, deduplicate=deduplicate)
+                    appended += len(results)
+                    deduplicated += sum(result.deduplicated for result in results)
+                    next_line = batch[-1][1] + 1
+                    note(f"{appended} messages so far, up to line {batch[-1][1]}")
+            except CliError:  # a line of stdin: nobody could check it before
+                warn(f"{file}: {appended} messages were appended, all before line {next_line}: --fromLine {next_line}")
+                raise
     return {
         "message_count": appended,
         "deduplicated_count": deduplicated,
@@ -111,7 +138,7 @@ def _through_gateway(
 
 
 def _append(
-    stub: Any, batch: list[tuple[Any, int]], source: str, flush: int, timeout: float, before: int, *, deduplicate: bool
+    stub: Any, batch: list[tuple[Any, int]], source: str, flush: Any, timeout: float, before: int, *, deduplicate: bool
 ) -> list[Any]:
     """Appends a batch; a refusal says how far the import got."""
     import grpc
@@ -121,24 +148,24 @@ def _append(
     request = pb.AppendMessagesRequest(messages=[message for message, _ in batch], flush=flush, deduplicate=deduplicate)
     try:
         return list(stub.AppendMessages(request, timeout=timeout).results)
-    except grpc.RpcError:
-        print(
-            f"reput: {source}: {before} messages were appended; these were not, or it is not known: lines {batch[0][1]} to "
-            f"{batch[-1][1]}",
-            file=sys.stderr,
+    except (grpc.RpcError, KeyboardInterrupt):
+        warn(
+            f"{source}: {before} messages were appended; these were not, or it is not known: lines {batch[0][1]} to "
+            f"{batch[-1][1]}. Go on soon with --fromLine {batch[0][1]} --deduplicate"
         )
         raise
 
 
 def _batches(messages: Iterator[tuple[Any, int]]) -> Iterator[list[tuple[Any, int]]]:
     batch: list[tuple[Any, int]] = []
-    bodies_bytes = 0
+    batch_bytes = 0
     for message, number in messages:
-        if batch and (len(batch) == BATCH_COUNT_MAX or bodies_bytes + len(message.body) > BATCH_BODIES_BYTES_MAX):
+        size_bytes = message.ByteSize()
+        if batch and (len(batch) == BATCH_COUNT_MAX or batch_bytes + size_bytes > BATCH_BYTES_MAX):
             yield batch
-            batch, bodies_bytes = [], 0
+            batch, batch_bytes = [], 0
         batch.append((message, number))
-        bodies_bytes += len(message.body)
+        batch_bytes += size_bytes
     if batch:
         yield batch
 
@@ -184,10 +211,11 @@ def _new_message(row: dict[str, Any], dropped: Counter[str]) -> Any:
 def _parsed(
     lines: IO[bytes],
     file: pathlib.Path,
+    from_line: int,
     parse: Callable[[dict[str, Any]], Any],
     on_progress: Callable[[int, int], None],
 ) -> Iterator[tuple[Any, int]]:
-    """What each line says, with its number; blank lines are passed over.
+    """What each line says, with its number, from one on; blank lines are passed over.
 
     Raises:
         CliError: a line is no message; it says which.
@@ -199,7 +227,7 @@ def _parsed(
     done = 0
     for number, line in enumerate(lines, 1):
         done += len(line)
-        if not line.strip():
+        if number < from_line or not line.strip():
             continue
         try:
             yield parse(read_line(line.decode("utf-8"))), number

@@ -174,8 +174,11 @@ def properties_of_line(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def time_of_line(value: object) -> int:
-    """Epoch milliseconds of a time in a line; a CliError when it is none."""
-    return parse_time(str(value), 0)
+    """Epoch milliseconds of a time in a line; a CliError when it is none, ValueError when no record can hold it."""
+    millis = parse_time(str(value), 0)
+    if not -(1 << 63) <= millis < 1 << 63:
+        raise ValueError(f"the time {value!r} is no signed 64-bit number of milliseconds since 1970")
+    return millis
 
 
 def _guarded(properties: Mapping[str, str]) -> bytes:

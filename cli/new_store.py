@@ -1,31 +1,29 @@
 """A RocketMQ store made of chosen messages: `reput export --format store` and `reput import --store` write through it.
 
-DIR.making/commitlog/                the frames, in the order in which they came (`store/builders/log_copy.py`)
-DIR.making/consumequeue/, index/     by the very builders of the services, their checkpoints in reput/
-DIR.making/config/topics.json        so that a broker routes every topic
-DIR                                  that renamed: a store appears whole or not at all
+STAGING/commitlog/                the frames, in the order in which they came (`store/builders/log_copy.py`)
+STAGING/consumequeue/, index/     by the very builders of the services, their checkpoints in reput/
+STAGING/config/topics.json        so that a broker routes every topic
+DIR                               that renamed: a store appears whole or not at all (`cli/staging.py`)
 """
 
 import itertools
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from cli.staging import Staging
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from store.builders.following_builder import FollowingBuilder
 from store.builders.log_copy import LogCopy
-from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.paths import commit_log_dir, own_state_dir
 from store.readers.index_reader import IndexLayout
 from store.readers.log_reader import LogReader
 
-STAGING_SUFFIX = ".making"
 BATCH_REQUEST_COUNT = 8192  # records given to the builders at once
 
 
@@ -37,18 +35,19 @@ class NewStore:
         fs: the door to the disk.
 
     Raises:
-        InvalidArgumentError: `out` holds something.
+        InvalidArgumentError: `out` holds something, or a file system is mounted there.
     """
 
     def __init__(self, out: Path, fs: FileSystem | None = None) -> None:
         self._fs = fs or RealFileSystem()
-        self._out = out
-        if out.exists() and (not out.is_dir() or self._fs.listdir(out)):
-            raise InvalidArgumentError(f"{out} is not empty: name a directory that is not there yet.", field="out")
         self._settings = _Settings()
-        self._staging = out.with_name(out.name + STAGING_SUFFIX)
-        shutil.rmtree(self._staging, ignore_errors=True)  # of a run that was killed
-        self._log = LogCopy(self._fs, Path(commit_log_dir(str(self._staging))), self._settings.log_file_size_bytes)
+        self._staging = Staging(out, is_directory=True)
+        self._root = self._staging.path
+        try:
+            self._log = LogCopy(self._fs, Path(commit_log_dir(str(self._root))), self._settings.log_file_size_bytes)
+        except BaseException:
+            self._staging.close()
+            raise
 
     @property
     def record_count(self) -> int:
@@ -64,15 +63,14 @@ class NewStore:
 
         Args:
             on_build: told records built into queues and indexes, and records there are.
+
+        Raises:
+            InvalidArgumentError: `out` holds something by now.
         """
         self._log.finish()
         self._build(on_build)
         self._write_topics()
-        self._fs.fsync_dir(self._staging)
-        if self._out.is_dir():
-            self._out.rmdir()
-        self._fs.rename(self._staging, self._out)
-        self._fs.fsync_dir(self._out.parent)
+        self._staging.publish()
 
     def __enter__(self) -> "NewStore":
         return self
@@ -80,15 +78,17 @@ class NewStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._log.close()
-        shutil.rmtree(self._staging, ignore_errors=True)  # after a good end it has its new name
+        try:
+            self._log.close()
+        finally:
+            self._staging.close()
 
     def _build(self, on_build: Callable[[int, int], None]) -> None:
         """Queues and indexes of the log, in one pass."""
         end_offset, total = self._log.end_offset, self._log.record_count
         builders = self._builders(end_offset)
         try:
-            requests = LogReader(self._staging, self._fs).dispatch_requests()
+            requests = LogReader(self._root, self._fs).dispatch_requests()
             done = 0
             while batch := list(itertools.islice(requests, BATCH_REQUEST_COUNT)):
                 done += len(batch)
@@ -105,7 +105,7 @@ class NewStore:
             raise
 
     def _builders(self, end_offset: int) -> list[FollowingBuilder]:
-        root, settings = self._staging, self._settings
+        root, settings = self._root, self._settings
         table = ConsumeQueueTable(root, self._fs, settings.queue_file_size_bytes)
         table.load()
         queues = ConsumeQueueBuilder(table, Path(own_state_dir(str(root), "consumequeue")) / "checkpoint.json")
@@ -124,7 +124,7 @@ class NewStore:
 
         queues = self._log.queue_offsets
         table = TopicTable(
-            self._fs, self._staging, self._settings.default_topic_queue_count, lambda: time.time_ns() // 1_000_000
+            self._fs, self._root, self._settings.default_topic_queue_count, lambda: time.time_ns() // 1_000_000
         )
         table.load(queues)
         table.create_missing({topic for topic, _ in queues})

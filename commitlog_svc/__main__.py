@@ -19,6 +19,7 @@ from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
 from commitlog_svc.timings import Timings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.append_refusals import APPEND_REFUSED
 from services.append_server import serve_appends
 from services.lookup_calls import Lookup
 from services.lookup_server import serve_lookups
@@ -101,6 +102,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
 
     log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters))
     add_meters(log, settings, server.meters)
+    server.meters.counters.append(APPEND_REFUSED)
     servicer = CommitLogServicer(log, settings.broker_name, settings.store_host)
     server.add("reput.commitlog.v1.CommitLogService", add_to_server, servicer)
 

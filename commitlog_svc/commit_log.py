@@ -263,6 +263,10 @@ class CommitLog:
         """Whether the log is recovered."""
         return self._appender is not None
 
+    def require_ready(self) -> None:
+        """StoreRecoveringError until the log is recovered: for what would be answered from tables that are empty yet."""
+        self._ready()
+
     @property
     def state(self) -> str:
         """In a word: `recovering`, `serving`, `read-only`, `disk-full` or `fenced`."""

@@ -41,7 +41,9 @@ class RetentionEvent:
         end_offset: it begins here since.
         file_count: how many files that were.
         reason: one of REASONS.
-        lost_builder_next_offsets: builders that had not yet applied what went, and where they were.
+        lost_builder_next_offsets: builders that had not yet applied what went, and where they were. An event that was
+            merged says how much a builder lost, counted back from its end: what it had applied in between is not known
+            any more.
     """
 
     time_millis: int
@@ -74,11 +76,19 @@ def add_event(events: Sequence[RetentionEvent], event: RetentionEvent) -> tuple[
     return tuple(kept)
 
 
+def lost_bytes(event: RetentionEvent, builder: str) -> int:
+    """How much of what went a builder had not applied."""
+    next_offset = event.lost_builder_next_offsets.get(builder, event.end_offset)
+    return max(0, event.end_offset - max(event.begin_offset, next_offset))
+
+
 def merge_events(first: RetentionEvent, second: RetentionEvent) -> RetentionEvent:
-    """One event for two neighbours."""
-    lost = dict(first.lost_builder_next_offsets)
-    for builder, offset in second.lost_builder_next_offsets.items():
-        lost[builder] = min(offset, lost.get(builder, offset))
+    """One event for two neighbours; what each builder lost is the sum of both, or the bytes would count as lost later."""
+    builders = first.lost_builder_next_offsets.keys() | second.lost_builder_next_offsets.keys()
+    lost = {
+        builder: second.end_offset - lost_bytes(first, builder) - lost_bytes(second, builder)
+        for builder in sorted(builders)
+    }
     return RetentionEvent(
         second.time_millis,
         first.begin_offset,

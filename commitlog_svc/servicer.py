@@ -15,6 +15,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.append_calls import Append
+from services.append_refusals import refusal_counter
 from services.convert import dispatch_to_proto, millis_to_timestamp, stored_message, timestamp_to_millis
 from services.lookup_calls import FileAnswer
 from services.raw_handlers import add_with_raw
@@ -35,6 +36,8 @@ SYNC_BY_FLUSH_MODE = {
     message_pb2.FLUSH_MODE_ASYNC: False,
     message_pb2.FLUSH_MODE_SYNC: True,
 }
+
+_count_refusal = refusal_counter("CommitLogService/AppendMessageStream")
 
 
 class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
@@ -162,6 +165,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
 
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
         """See the proto."""
+        self._log.require_ready()
         return pb.ListTopicsResponse(
             topics=[
                 pb.ListTopicsResponse.Topic(
@@ -221,7 +225,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         try:
             return self.append_bytes(request, born_host)
         except StoreError as error:
-            return pb.AppendMessageStreamResponse(error=to_status(error)).SerializeToString()
+            status = to_status(error)
+            _count_refusal(status.code)
+            return pb.AppendMessageStreamResponse(error=status).SerializeToString()
 
     def _append_plainly(self, data: bytes, born_host: Host) -> list[AppendReceipt]:
         try:

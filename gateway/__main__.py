@@ -24,6 +24,7 @@ from gateway.sharding.find import find_shards
 from gateway.sharding.summaries import FilterCache
 from gateway.sharding.targets import ShardTargets
 from gateway.shards import ShardsSource
+from services.append_refusals import APPEND_REFUSED
 from services.port_calls import PORT_SECONDS
 from services.server import ServiceServer, main
 from services.settings import Origins
@@ -49,9 +50,11 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
         sign_in, shards = require_sign_in(server, settings, directory)
     tokens = PageTokens(settings.page_token_secret)
     sandbox = CelSandbox()
-    servicer = GatewayServicer(shards, tokens, sandbox, FreshnessGate(settings.worker_count // 2))
+    gate = FreshnessGate(settings.worker_count // 2)
+    servicer = GatewayServicer(shards, tokens, sandbox, gate)
     time_queries(servicer, server.meters)
     server.meters.histograms.append(PORT_SECONDS)
+    server.meters.counters.append(APPEND_REFUSED)
     server.add(SERVICE_NAME, partial(add_to_server, forwarder=forwarder), servicer)
     server.add(ADMIN_NAME, v2_grpc.add_AdminServicer_to_server, AdminServicer(shards, tokens))
     server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), MessagingServicer(shards))
@@ -59,6 +62,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     server.on_stop(filters.close)
     server.on_stop(sandbox.close)
     server.on_stop(servicer.close)
+    server.on_stop(gate.close)
     open_console(server, settings, origins, servicer, sign_in)
     server.set_serving(True)
 

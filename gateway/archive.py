@@ -13,6 +13,7 @@ which makes the answer PARTIAL; a single message that cannot be had is that erro
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from gateway.deadline import Deadline
 from gateway.dropped import was_dropped
@@ -33,6 +34,7 @@ from gateway.ports import (
     Unit,
 )
 from gateway.time_window import TimeWindow
+from gateway.unbuilt_queues import ask_once_more
 from store.archive.archive_reader import ArchiveReader, missing_log
 from store.errors import OffsetOutOfRangeError, QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError
 from store.format.record import Record
@@ -245,7 +247,10 @@ class ArchivedQueues:
             return replace(live, problem=self._archive.problem() or self._records.hole(deadline))
         first, end = archived
         if live is None:
-            live = QueueStretch((), end, end, BuildProgress(0, 0, catching_up=False))
+            # Its messages in the log are not built yet, perhaps.
+            again = partial(self._queues.units, topic, queue_id, queue_offset, unit_count_max, deadline)
+            asked = ask_once_more(self._queues, again, deadline)
+            live = QueueStretch((), end, end, asked) if isinstance(asked, BuildProgress) else asked
         if queue_offset >= live.min_offset:
             return replace(live, min_offset=min(first, live.min_offset))
         return self._joined(topic, queue_id, max(queue_offset, first), unit_count_max, first, live, deadline)
@@ -305,7 +310,9 @@ class ArchivedQueues:
             return replace(live, problem=problem) if is_at_front else live
         first, end = archived
         if live is None:
-            live = FoundOffset(end, end, end, BuildProgress(0, 0, catching_up=False))
+            again = partial(self._queues.search_offset, topic, queue_id, time_millis, boundary, deadline)
+            asked = ask_once_more(self._queues, again, deadline)
+            live = FoundOffset(end, end, end, asked) if isinstance(asked, BuildProgress) else asked
         if first >= live.min_offset:
             return live
         return self._at_time(topic, queue_id, time_millis, boundary, first, live, deadline)

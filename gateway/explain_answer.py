@@ -16,7 +16,13 @@ from gateway.shards import Shards, ShardsSource
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.status import to_status
-from store.errors import InvalidArgumentError, InvalidPageTokenError, StoreError
+from store.errors import (
+    InvalidArgumentError,
+    InvalidPageTokenError,
+    PermissionDeniedError,
+    StoreError,
+    UnauthenticatedError,
+)
 
 # Rows of an answer: far below the 4 MiB that clients receive by default.
 VISIT_COUNT_MAX = 1_000
@@ -86,6 +92,7 @@ def explain_query(
 
     Raises:
         InvalidArgumentError, InvalidPageTokenError: the query is none.
+        UnauthenticatedError, PermissionDeniedError: the caller may not ask it.
     """
     kind = request.WhichOneof("query")
     if kind is None:
@@ -97,7 +104,7 @@ def explain_query(
     began = clock()
     try:
         answer = ask(method, recorded, getattr(request, kind), context)
-    except (InvalidArgumentError, InvalidPageTokenError):
+    except (InvalidArgumentError, InvalidPageTokenError, UnauthenticatedError, PermissionDeniedError):
         raise
     except StoreError as error:
         response.error.CopyFrom(to_status(error))

@@ -6,7 +6,8 @@
                                          four fifths of the caller's time are over: ask, and say PARTIAL with the lag
 
 The wait is the builder's (`past_offset` of its GetStatus), so nobody polls. It holds a thread here and one there; how many
-may wait is bounded, so that queries that wait for nothing always find one.
+may wait is bounded, and they ask their shards on threads of their own, so that queries that wait for nothing always find
+one.
 
 A byte that the shard's log has not reached was never given to a token of this log: the token is of another store, or
 the log has lost the record in a power cut before it was flushed. That is asked once, when the first wait was in vain.
@@ -20,6 +21,7 @@ from enum import Enum
 
 from gateway.completeness import Completeness, ShardOutcome
 from gateway.deadline import Deadline
+from gateway.fan_out import FanOut
 from gateway.ports import BuildProgress, KeyLocator, QueueLocator, Shard
 from gateway.shards import Shards
 from store.errors import DeadlineExceededError, InvalidFreshnessTokenError, ResourceBusyError, StoreError
@@ -100,7 +102,7 @@ class FreshnessGate:
     """Lets queries wait; for all threads.
 
     Args:
-        waiting_count_max: queries that may wait at the same time.
+        waiting_count_max: queries that may wait at the same time, and threads on which all of them ask further shards.
         pause: waits for so many seconds.
     """
 
@@ -110,6 +112,12 @@ class FreshnessGate:
         self._places = threading.BoundedSemaphore(waiting_count_max)
         self._waiting_count_max = waiting_count_max
         self._pause = pause
+        # Not the shards' threads: waits of a second each would leave none for queries that wait for nothing.
+        self._fan_out = FanOut(waiting_count_max)
+
+    def close(self) -> None:
+        """End the threads of waits, and take no more."""
+        self._fan_out.close()
 
     def wait(self, shards: Shards, tokens: Sequence[str], part: Part, deadline: Deadline) -> Freshness:
         """Wait for what the tokens ask, for four fifths of the time that is left at most.
@@ -131,7 +139,7 @@ class FreshnessGate:
             )
         try:
             asked = [shards.named(name) for name in wanted]
-            answers = shards.fan_out.ask(asked, lambda shard: self._wait_for(shard, wanted, part, until))
+            answers = self._fan_out.ask(asked, lambda shard: self._wait_for(shard, wanted, part, until))
         finally:
             self._places.release()
         late: dict[str, BuildProgress | None] = {}

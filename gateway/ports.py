@@ -118,8 +118,8 @@ class Boundary(Enum):
 class FoundOffset:
     """A position, and the queue's range; the store times of its first and last message, None when it has none.
 
-    `progress` is None when no builder was asked: no message of the queue was ever there. `problem` says why a message may
-    be missing that the position should be of.
+    `progress` is None when no builder was asked. `problem` says why a message may be missing that the position should be
+    of.
     """
 
     queue_offset: int

@@ -1,4 +1,4 @@
-"""GatewayService: the RPCs, each read, asked of the queries and answered; appends take their own way (append_forwarder.py)."""
+"""GatewayService: the RPCs, each read, asked of the queries and answered; appends take their own way (appends/forwarder.py)."""
 
 import copy
 import threading

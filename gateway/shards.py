@@ -30,7 +30,7 @@ class Shards:
         return len(self._shards)
 
     def now(self) -> "Shards":
-        """Itself: shards that stay are their own snapshot (shard_directory.py)."""
+        """Itself: shards that stay are their own snapshot (sharding/directory.py)."""
         return self
 
     def named(self, broker_name: str) -> Shard:

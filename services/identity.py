@@ -33,7 +33,6 @@ CALLERS: dict[str, frozenset[str]] = {
     CONSUMEQUEUE + "GetStatus": GATEWAY,
     INDEX + "SearchKey": GATEWAY,
     INDEX + "GetFilterPages": GATEWAY,
-    INDEX + "GetFilterPages": GATEWAY,
     INDEX + "GetStatus": GATEWAY,
 }
 # Reports hold back retention and count as progress: nobody makes another's.

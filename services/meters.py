@@ -10,8 +10,8 @@ numbers that no status has:
 
 They know no library: counting is always on and costs an idle service nothing, and the page's library is loaded by those only
 who ask for a page. Whoever records is handed a function (`Histogram.observe`), so that owners of files need not know this
-module. Labels are words of ours, never names of topics, keys or callers: a family has at most SERIES_COUNT_MAX of them, and
-what comes after that is counted together as `other`.
+module. Labels are words of ours, never names of topics, keys or callers: a family has at most SERIES_COUNT_MAX of them, or its
+own bound where a closed set is larger, and what comes after that is counted together as `other`.
 """
 
 import threading
@@ -117,11 +117,19 @@ class HistogramFamily:
 
 @dataclass(slots=True)
 class CounterFamily:
-    """Counters of one name, one for each set of labels; attributes as those of HistogramFamily."""
+    """Counters of one name, one for each set of labels.
+
+    Attributes:
+        name: without the prefix `reput_` and the ending `_total`.
+        text: what it says, one line.
+        label_names: of every set of labels.
+        series_count_max: counters at most, `other` among them.
+    """
 
     name: str
     text: str
     label_names: Labels
+    series_count_max: int = SERIES_COUNT_MAX
     _by_labels: dict[Labels, Counter] = field(default_factory=dict)
 
     def of(self, *labels: str) -> Counter:
@@ -134,7 +142,7 @@ class CounterFamily:
         return iter(sorted(self._by_labels.items()))
 
     def _bounded(self, labels: Labels) -> Labels:
-        return labels if len(self._by_labels) < SERIES_COUNT_MAX - 1 else (OTHER,) * len(labels)
+        return labels if len(self._by_labels) < self.series_count_max - 1 else (OTHER,) * len(labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +180,11 @@ class Meters:
         self.histograms.append(family)
         return family
 
-    def counter(self, name: str, text: str, label_names: Labels = ()) -> CounterFamily:
+    def counter(
+        self, name: str, text: str, label_names: Labels = (), series_count_max: int = SERIES_COUNT_MAX
+    ) -> CounterFamily:
         """A new family of counters, shown as `reput_<name>_total`."""
-        family = CounterFamily(name, text, label_names)
+        family = CounterFamily(name, text, label_names, series_count_max)
         self.counters.append(family)
         return family
 

@@ -4,12 +4,17 @@ import os
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Set before any gRPC starts, see pipeline/spark_session.py: test processes serve, call, and start others.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from tests.support.fixture_stores import unpack_store
+
+# An example that takes long says that the machine is busy.
+hypothesis.settings.register_profile("shared-machine", deadline=None)
+hypothesis.settings.load_profile("shared-machine")
 
 
 def _read_only(name: str, factory: pytest.TempPathFactory) -> Path:

@@ -17,7 +17,7 @@ from services.append_wire import FLUSH_MODE_COUNT, read_small_append, split_resu
 from services.clients.appends import AppendClient, AppendStatusError
 from services.status import error_info, from_rpc_error, status_of, to_status
 from services.unary_call import Answerable
-from store.errors import DeadlineExceededError, StoreError
+from store.errors import DeadlineExceededError, ResourceBusyError, ServiceUnavailableError, StoreError
 
 COMMITLOG_SERVICE = "/reput.commitlog.v1.CommitLogService/"
 ALONE_COUNT_DEFAULT = 16
@@ -29,6 +29,8 @@ NOT_SENT_DETAILS = ("failed to connect to all addresses", "errors resolving ", "
 NOT_HERE_REASONS = frozenset(
     {"STORE_RECOVERING", "DISK_FULL", "STORE_READ_ONLY", "RESOURCE_BUSY", "TOPIC_NOT_FOUND", "BROKER_NOT_FOUND"}
 )
+# What it says of one message, by `index`, beside INVALID_ARGUMENT.
+TOPIC_NOT_FOUND_REASON = "TOPIC_NOT_FOUND"
 
 _log = structlog.get_logger("reput.gateway")
 
@@ -114,9 +116,13 @@ class Commitlog:
 def failure_of(rpc_error: Any) -> AppendFailedError:
     """What the commitlog said, as it said it; or what gRPC said, which means that nothing was sent only where it says so."""
     status = status_of(rpc_error)
-    if status is not None:
+    is_exhausted = rpc_error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    if status is not None and (error_info(status) is not None or not is_exhausted):
         return _failure(status)
     error = from_rpc_error(rpc_error, "commitlog")
+    if isinstance(error, ResourceBusyError):
+        # gRPC or a proxy says so, maybe of a call that it had handed on; as RESOURCE_BUSY it would be a commitlog's word.
+        error = ServiceUnavailableError(error.message, **{"service": "commitlog", **error.metadata})
     if rpc_error.code() is grpc.StatusCode.UNAVAILABLE and (rpc_error.details() or "").startswith(NOT_SENT_DETAILS):
         error.metadata[NOT_SENT] = "true"
     return AppendFailedError(to_status(error))
@@ -128,6 +134,19 @@ def was_not_written(status: Any) -> bool:
     return info is not None and (info.reason in NOT_HERE_REASONS or info.metadata.get(NOT_SENT) == "true")
 
 
+def was_refused(status: Any) -> bool:
+    """Whether surely nothing was written, and the request itself is the reason: all of it is checked before any is written."""
+    info = error_info(status)
+    return info is not None and (
+        status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0] or info.reason == TOPIC_NOT_FOUND_REASON
+    )
+
+
+def may_be_written(status: Any) -> bool:
+    """Whether nobody knows what was written."""
+    return not (was_not_written(status) or was_refused(status))
+
+
 def broken() -> Any:
     """The status for callers whose receipts cannot be told."""
     return to_status(StoreError("the append's receipts cannot be told; the gateway's log has the cause"))
@@ -135,10 +154,8 @@ def broken() -> Any:
 
 def _failure(status: Any) -> AppendFailedError:
     info = error_info(status)
-    # Ours, and of its kind: the whole request was checked before any of it was written.
-    is_refused = info is not None and status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
     index = info.metadata.get("index", "") if info is not None else ""
-    return AppendFailedError(status, is_refused=is_refused, index=int(index) if index.isdecimal() else None)
+    return AppendFailedError(status, is_refused=was_refused(status), index=int(index) if index.isdecimal() else None)
 
 
 def _expired() -> Any:

@@ -1,6 +1,6 @@
 """Appends on their way to the shards' commitlogs, as the bytes that came: their messages are the same on the wire.
 
-With one shard nothing is looked at but what may travel together (append_coalescer.py). With several, append_spread.py decides
+With one shard nothing is looked at but what may travel together (coalescer.py). With several, spread.py decides
 what goes where. What a commitlog refuses arrives unchanged, trailers included.
 """
 
@@ -103,8 +103,9 @@ class AppendForwarder:
     def append_messages(self, request: bytes, caller: Answerable) -> None:
         """One request, one response; returns at once."""
         deadline_seconds = time.monotonic() + remaining_seconds(caller, APPEND_SECONDS_DEFAULT)
-        if self._only is not None:
-            self._only.send(request, deadline_seconds, caller)
+        only = self._only  # once: a shard may join meanwhile
+        if only is not None:
+            only.send(request, deadline_seconds, caller)
         else:
             self._spread.append(request, deadline_seconds, caller)
 
@@ -117,7 +118,8 @@ class AppendForwarder:
         the other.
         """
         gate = AnswerGate(requests)
-        call = self._spread_stream(gate, context) if self._only is None else self._one_stream(gate, context, self._only)
+        only = self._only  # once: a shard may join meanwhile
+        call = self._spread_stream(gate, context) if only is None else self._one_stream(gate, context, only)
 
         def end() -> None:
             gate.close()

@@ -1,10 +1,11 @@
 """Append requests over several shards: whole to one of them where that is possible, otherwise in parts.
 
 A request that goes to one shard travels as the bytes that came. One whose messages go to several is checked by all of these
-shards first (`check_only`), so that a bad message writes none of it; then all parts are written at the same time.
+shards first (`check_only`), so that a bad message writes none of it; then all parts are written at the same time. When one
+fails then, the answer names the messages that are written, and those of which nobody knows it.
 
 Another shard is tried only for a request that any shard may take, and only when surely nothing was written: there was no
-connection to send on, or the commitlog said so (append_commitlog.py). Whatever leaves that open is the caller's to decide.
+connection to send on, or the commitlog said so (commitlog.py). Whatever leaves that open is the caller's to decide.
 
     request  m0 m1 m2 m3          parts  a: m0 m3   b: m1 m2          answer  r0 r1 r2 r3
 """
@@ -16,7 +17,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from gateway.appends.commitlog import Commitlog, broken, was_not_written
+from gateway.appends.commitlog import NOT_SENT, Commitlog, broken, may_be_written, was_not_written
 from gateway.appends.routes import AppendRoutes, Part
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -29,6 +30,7 @@ from store.errors import ServiceUnavailableError, StoreError
 ATTEMPT_COUNT_MAX = 3
 INDEX = "index"
 WRITTEN_INDEXES = "writtenIndexes"
+UNKNOWN_INDEXES = "unknownIndexes"
 
 # Sends the bytes of a request to a shard by name until a moment of the monotonic clock, and has the caller answered.
 Send = Callable[[str, bytes, float, Answerable], None]
@@ -173,7 +175,7 @@ class SplitAppend:
                 deduplicate=self._request.deduplicate,
                 check_only=check_only,
             )
-            waiting = _PartCaller(number, self._caller, self._ended, then)
+            waiting = PartCaller(number, self._caller, self._ended, then, is_write=not check_only)
             self._send(part.broker_name, request.SerializeToString(), self._deadline_seconds, waiting)
 
     def _ended(self, number: int, answer: bytes | None, status: Any, then: Callable[[], None]) -> None:
@@ -188,15 +190,15 @@ class SplitAppend:
 
     def _checked(self) -> None:
         if self._failures:
-            self.written.set()
-            self._caller.fail(self._first_failure())
+            self._caller.fail(self._failure(is_write=False))
+            self.written.set()  # last: a stream that ends with this failure sends nothing behind it
             return
         self._send_all(self._finished, check_only=False)
         self.written.set()
 
     def _finished(self) -> None:
         if self._failures:
-            self._caller.fail(self._first_failure())
+            self._caller.fail(self._failure(is_write=True))
             return
         results: list[bytes] = [b""] * len(self._request.messages)
         for number, part in enumerate(self._parts):
@@ -208,34 +210,45 @@ class SplitAppend:
                 results[index] = receipt
         self._caller.answer(b"".join(results))
 
-    def _first_failure(self) -> Any:
-        """The failure to show: the one of the first message that has one, by its index in the whole request."""
-        number = min(self._failures, key=lambda number: self._parts[number].indexes)
+    def _failure(self, *, is_write: bool) -> Any:
+        """The failure to show: the one of the first message that has one, by its index in the whole request.
+
+        First come those that leave open what was written: beside them it matters to nobody what the others refuse.
+        """
+        unknown = [number for number, status in self._failures.items() if is_write and may_be_written(status)]
+        number = min(unknown or self._failures, key=lambda number: self._parts[number].indexes)
         status = self._failures[number]
         info = error_info(status)
-        if info is None:
-            return status
         part = self._parts[number]
-        error = from_status(status)
-        error.metadata = dict(info.metadata)
+        error: StoreError
+        if info is not None:
+            error = from_status(status)
+            error.metadata = dict(info.metadata)
+            index = info.metadata.get(INDEX, "")
+            if index.isdecimal() and int(index) < len(part.indexes):
+                error.metadata[INDEX] = str(part.indexes[int(index)])
+        elif is_write:  # a stranger's, which knows nothing of the other parts
+            error = ServiceUnavailableError(status.message)
+        else:
+            return status
         error.metadata["brokerName"] = part.broker_name
-        index = info.metadata.get(INDEX, "")
-        if index.isdecimal() and int(index) < len(part.indexes):
-            error.metadata[INDEX] = str(part.indexes[int(index)])
-        written = sorted(
-            index for other in self._answers if self._answers[other] for index in self._parts[other].indexes
-        )
-        if written:
-            if was_not_written(status):
-                # Of the whole request that is not true: who sends it again elsewhere would store these twice.
-                error = ServiceUnavailableError(error.message, **error.metadata)
-                error.metadata.pop("notSent", None)
-            error.metadata[WRITTEN_INDEXES] = ",".join(map(str, written))
+        written = [number for number, answer in self._answers.items() if is_write and answer]
+        if written and was_not_written(status):
+            # Of the whole request that is not true: who sends it again elsewhere would store these twice.
+            error = ServiceUnavailableError(error.message, **error.metadata)
+            error.metadata.pop(NOT_SENT, None)
+        for name, numbers in ((WRITTEN_INDEXES, written), (UNKNOWN_INDEXES, unknown)):
+            if numbers:
+                error.metadata[name] = ",".join(map(str, sorted(i for n in numbers for i in self._parts[n].indexes)))
         return to_status(error)
 
 
-class _PartCaller:
-    """Waits for one part."""
+class PartCaller:
+    """Waits for one part.
+
+    Attributes:
+        is_write: whether the part is to be written, not only checked.
+    """
 
     def __init__(
         self,
@@ -243,7 +256,10 @@ class _PartCaller:
         caller: Answerable,
         ended: Callable[[int, bytes | None, Any, Callable[[], None]], None],
         then: Callable[[], None],
+        *,
+        is_write: bool,
     ) -> None:
+        self.is_write = is_write
         self._number = number
         self._ended = ended
         self._then = then

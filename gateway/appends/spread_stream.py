@@ -5,6 +5,9 @@ came; different shards write at the same time.
 
     requests   1:a  2:b  3:a  4:b          under way  a: 1, then 3          answers  1  2  3  4
                                                       b: 2, then 4
+
+Behind a request of which nobody knows whether it is written, nothing more is sent: the stream ends with it, and who sends
+it again, and what came behind it, has them in their order.
 """
 
 import threading
@@ -16,8 +19,9 @@ from typing import Any
 import grpc
 
 from gateway.appends.commitlog import was_not_written
-from gateway.appends.spread import AppendSpread
+from gateway.appends.spread import AppendSpread, PartCaller
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.append_refusals import refusal_counter
 from services.clients.appends import AppendStatusError
 from services.status import error_info, to_status
 from services.unary_call import Answerable
@@ -25,6 +29,8 @@ from store.errors import ServiceUnavailableError
 
 # What says that a call ended without a commitlog's word: whether the messages were written is not known.
 UNKNOWN_REASONS = frozenset({"SERVICE_UNAVAILABLE", "DEADLINE_EXCEEDED", "STORE_ERROR"})
+
+_count_refusal = refusal_counter("GatewayService/AppendMessageStream")
 
 
 class SpreadStream:
@@ -45,12 +51,13 @@ class SpreadStream:
         self._queues: dict[str, deque[Callable[[], None]]] = {}  # of shards that have one of this stream under way
         self._is_all_taken = False
         self._is_cancelled = False
+        self._is_broken = False  # by a request with which the stream ends
 
     def take_all(self, requests: Iterator[bytes]) -> None:
         """Send all requests, each as soon as the order allows it."""
         try:
             for request in requests:
-                entry = _Entry(self._changed, lambda: not self._is_cancelled)
+                entry = _Entry(self._changed, lambda: not self._is_cancelled, self._break)
                 with self._changed:
                     self._entries.append(entry)
                 deadline_seconds = time.monotonic() + self._seconds_max
@@ -88,14 +95,16 @@ class SpreadStream:
 
     def _send(self, broker_name: str, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
         """See Send: when the shard has answered what this stream sent it before."""
+        # A part that failed, with another part written or maybe so, is an end, whatever the failure says of the part.
+        is_part = isinstance(caller, PartCaller) and caller.is_write
 
         def go() -> None:
-            if self._is_cancelled:
+            if self._is_cancelled or self._is_broken:
                 ended.fail(to_status(ServiceUnavailableError("the stream is over: this was not sent")))
             else:
                 self._spread.send(broker_name, request, deadline_seconds, ended)
 
-        ended = _InOrder(caller, lambda: self._next_of(broker_name))
+        ended = _InOrder(caller, lambda: self._next_of(broker_name), self._break if is_part else lambda: None)
         with self._changed:
             waiting = self._queues.get(broker_name)
             if waiting is not None:
@@ -103,6 +112,9 @@ class SpreadStream:
                 return
             self._queues[broker_name] = deque()
         go()
+
+    def _break(self) -> None:
+        self._is_broken = True
 
     def _next_of(self, broker_name: str) -> None:
         with self._changed:
@@ -117,8 +129,11 @@ class SpreadStream:
 class _Entry:
     """A request of the stream, and its answer."""
 
-    def __init__(self, changed: threading.Condition, is_wanted: Callable[[], bool]) -> None:
+    def __init__(
+        self, changed: threading.Condition, is_wanted: Callable[[], bool], ends_all: Callable[[], None]
+    ) -> None:
         self._changed = changed
+        self._ends_all = ends_all
         self._answer: bytes | None = None
         self._status: Any = None
         self.is_ended = False
@@ -134,15 +149,17 @@ class _Entry:
 
     def fail(self, status: Any) -> None:
         """See Answerable."""
+        if ends_stream(status):
+            self._ends_all()
         self._end(None, status)
 
     def response(self) -> bytes:
         """What the stream answers; AppendStatusError when that is its end."""
         if self._answer is not None:
             return self._answer
-        info = error_info(self._status)
-        if info is None or (info.reason in UNKNOWN_REASONS and not was_not_written(self._status)):
+        if ends_stream(self._status):
             raise AppendStatusError(self._status)
+        _count_refusal(self._status.code)
         return pb.AppendMessageStreamResponse(error=self._status).SerializeToString()
 
     def _end(self, answer: bytes | None, status: Any) -> None:
@@ -152,11 +169,12 @@ class _Entry:
 
 
 class _InOrder:
-    """Stands before a caller and lets the next one of his shard go."""
+    """Stands before a caller and lets the next one of his shard go, once he was told."""
 
-    def __init__(self, caller: Answerable, ended: Callable[[], None]) -> None:
+    def __init__(self, caller: Answerable, ended: Callable[[], None], failed: Callable[[], None]) -> None:
         self._caller = caller
         self._ended = ended
+        self._failed = failed
         self.is_active = caller.is_active
         self.time_remaining = caller.time_remaining
 
@@ -167,8 +185,15 @@ class _InOrder:
 
     def fail(self, status: Any) -> None:
         """See Answerable."""
+        self._failed()
         self._caller.fail(status)
         self._ended()
+
+
+def ends_stream(status: Any) -> bool:
+    """Whether a stream ends with this failure: nobody knows whether the messages were written."""
+    info = error_info(status)
+    return info is None or (info.reason in UNKNOWN_REASONS and not was_not_written(status))
 
 
 def time_left_until(context: grpc.ServicerContext, seconds_max: float) -> float | None:

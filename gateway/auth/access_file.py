@@ -15,8 +15,10 @@ lets nobody in. The file is looked at again now and then, and taken whole or not
 log, and what held before goes on holding.
 """
 
+import threading
 import tomllib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -27,6 +29,8 @@ from gateway.auth.access import Access, Role
 from store.errors import InvalidSettingError
 
 LOOK_SECONDS = 1.0
+# Rights put together for a JWT, as many as JWTs are kept (jwt_tokens.py).
+ACCESS_COUNT_MAX = 4_096
 # A file larger than this is a mistake: 10,000 clients of 400 bytes.
 FILE_BYTES_MAX = 4 * 1024 * 1024
 KEY_HASH_PATTERN = r"^[0-9a-f]{64}$"
@@ -63,6 +67,7 @@ class Clients:
 
     Attributes:
         by_key_hash, by_subject, by_group, by_certificate: rights by what shows who it is.
+        by_claims: rights by a JWT's subject and groups; None when nobody is known by them.
     """
 
     def __init__(self, clients: list[_Client]) -> None:
@@ -70,6 +75,8 @@ class Clients:
         self.by_subject: dict[str, Access] = {}
         self.by_group: dict[str, Access] = {}
         self.by_certificate: dict[str, Access] = {}
+        # With this version of the file, so that it goes with it.
+        self.by_claims = lru_cache(ACCESS_COUNT_MAX)(self._by_claims)
         for client in clients:
             access = Access(client.name, {role: getattr(client, role.value) for role in Role})
             for shown, texts in (
@@ -85,6 +92,17 @@ class Clients:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise ValueError(f"two clients are called {twice!r}")
+
+    def _by_claims(self, subject: str, groups: tuple[str, ...]) -> Access | None:
+        """The rights of a JWT's subject and all its groups together; None: the file knows none of them."""
+        access = self.by_subject.get(subject)
+        for group in groups:
+            of_group = self.by_group.get(group)
+            if of_group is not None:
+                access = of_group if access is None else access.and_also(of_group)
+        if access is None or access.name == subject:
+            return access
+        return Access(f"{access.name} ({subject})", access.patterns)
 
 
 def parse_clients(data: bytes) -> Clients:
@@ -116,6 +134,7 @@ class WatchedFile(Generic[Parsed]):
         self._parse = parse
         self._clock = clock
         self._look_seconds = clock() + LOOK_SECONDS
+        self._looking = threading.Lock()
         try:
             self._stamp = self._look()
             self._parsed = self._read()
@@ -127,18 +146,29 @@ class WatchedFile(Generic[Parsed]):
     def current(self) -> Parsed:
         """As of the last look that made sense."""
         now = self._clock()
-        if now < self._look_seconds:
-            return self._parsed
-        self._look_seconds = now + LOOK_SECONDS
+        # One looks at a time: of two, the slower could bring back what the other has replaced.
+        if now >= self._look_seconds and self._looking.acquire(blocking=False):
+            try:
+                self._look_seconds = now + LOOK_SECONDS
+                self._look_again()
+            finally:
+                self._looking.release()
+        return self._parsed
+
+    def _look_again(self) -> None:
         try:
             stamp = self._look()
-            if stamp != self._stamp:
-                self._stamp = stamp
+            if stamp == self._stamp:
+                return
+            try:
                 self._parsed = self._read()
-                _log.info("auth.reloaded", name=self._setting, path=str(self._path))
+            except ValueError:
+                self._stamp = stamp  # no sense will come of looking again; a file that cannot be read may be there soon
+                raise
+            self._stamp = stamp
+            _log.info("auth.reloaded", name=self._setting, path=str(self._path))
         except (OSError, ValueError) as error:
             _log.error("auth.reload_failed", name=self._setting, path=str(self._path), error=str(error))
-        return self._parsed
 
     def _look(self) -> tuple[int, int, int]:
         look = self._path.stat()

@@ -13,6 +13,7 @@ on, which nobody stores, and what is said of it is replaced by the refusal. Who 
 expired JWT, a key taken out of the file) is refused so, too.
 """
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -34,7 +35,9 @@ from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError
 
 REFLECTION_PREFIX = "/grpc.reflection."
 REFLECTION_RULE = Rule(ANY)
-OK = "OK"
+UNKNOWN = "UNKNOWN"
+# The call ended before the answer: its client does not know either whether the messages are stored.
+UNANSWERED = "UNANSWERED"
 NOBODY = ""
 EMPTY_REQUEST = b""
 
@@ -50,6 +53,14 @@ class GatewayGuard:
     def __init__(self, sign_in: SignIn, audit: Audit) -> None:
         self._sign_in = sign_in
         self._audit = audit
+
+    def access_by(self, credential: str, peer: str, method: str) -> Access:
+        """The rights of whoever shows this in another way than with a call; UnauthenticatedError, which is noted."""
+        try:
+            return self._sign_in.access_by(credential)
+        except UnauthenticatedError as error:
+            self._audit.denied(NOBODY, peer, method, "", code_of(error).name)
+            raise
 
     def guard(self, method: str, handler: Any) -> Any:
         """See CallGuard."""
@@ -105,7 +116,7 @@ class _Gate:
             for topic in counted:
                 if not sight.holds(topic):
                     raise sight.refusal(f"topic {topic!r}", topic=topic, index=topics.index(topic))
-            return _Append(self._audit, sight.access.name, self.method, counted)
+            return _Append(self._audit, sight.access.name, self.method, counted, self._rule.outcome)
 
         append: _Append = self.noting(context, enter)
         return append
@@ -150,11 +161,18 @@ class _Gate:
 class _Append:
     """An append that was let in; the audit log is told how it ends."""
 
-    def __init__(self, audit: Audit, client: str, method: str, topics: Counter[str]) -> None:
+    def __init__(
+        self, audit: Audit, client: str, method: str, topics: Counter[str], outcome: Callable[[bytes], str]
+    ) -> None:
         self._audit = audit
         self._client = client
         self._method = method
         self._topics = topics
+        self._outcome = outcome
+
+    def answered(self, answer: bytes) -> None:
+        """It ended as its answer says."""
+        self.ended(self._outcome(answer))
 
     def ended(self, outcome: str) -> None:
         """It ended so."""
@@ -173,11 +191,11 @@ class _HeardCall:
 
     def answer(self, response: bytes) -> None:
         self._call.answer(response)
-        self._append.ended(OK)
+        self._append.answered(response)
 
     def fail(self, status: Any) -> None:
         self._call.fail(status)
-        self._append.ended(_CODE_NAMES.get(status.code, "UNKNOWN"))
+        self._append.ended(_CODE_NAMES.get(status.code, UNKNOWN))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._call, name)
@@ -216,7 +234,12 @@ def _session(gate: _Gate, inner: Callable[..., Any]) -> Callable[..., Any]:
 
 def _answered_later(gate: _Gate, inner: AnsweredLater) -> AnsweredLater:
     def offer(request: bytes, call: Any) -> None:
-        inner.offer(request, _HeardCall(call, gate.let_in_bytes(call.context, request)))
+        append = gate.let_in_bytes(call.context, request)
+        try:
+            inner.offer(request, _HeardCall(call, append))
+        except Exception as error:
+            append.ended(code_of(error).name if isinstance(error, StoreError) else UNKNOWN)
+            raise
 
     return AnsweredLater(offer)
 
@@ -251,6 +274,8 @@ class _StreamChecks:
         self._context = context
         self._unanswered: deque[_Append | StoreError] = deque()
         gate.let_in(context, None)
+        if not context.add_callback(self.end):
+            self.end()
 
     def request(self, request: bytes) -> bytes:
         """What is to go on for a request."""
@@ -263,11 +288,22 @@ class _StreamChecks:
 
     def answer(self, answer: bytes) -> bytes:
         """What is to be told for the answer to the oldest request."""
-        asked = self._unanswered.popleft()
+        try:
+            asked = self._unanswered.popleft()
+        except IndexError:  # the call has ended, and with it the requests
+            return answer
         if isinstance(asked, _Append):
-            asked.ended(OK)
+            asked.answered(answer)
             return answer
         return pb.AppendMessageStreamResponse(error=to_status(asked)).SerializeToString()
+
+    def end(self) -> None:
+        """The call has ended: no answer is told any more."""
+        while self._unanswered:
+            with contextlib.suppress(IndexError):  # an answer took it
+                asked = self._unanswered.popleft()
+                if isinstance(asked, _Append):
+                    asked.ended(UNANSWERED)
 
 
 class _CheckedPump:

@@ -11,21 +11,18 @@ no log.
 
 import hmac
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any
 
 from gateway.auth.access import Access
 from gateway.auth.access_file import Clients, WatchedFile
 from gateway.auth.api_keys import KEY_PREFIX, hash_key
-from gateway.auth.jwt_tokens import Claims, JwtTokens
+from gateway.auth.jwt_tokens import JwtTokens
 from services.call_guard import peer_identities
 from store.errors import UnauthenticatedError
 
 AUTHORIZATION = "authorization"
 API_KEY = "x-api-key"
 BEARER = "bearer "
-# Rights put together for a JWT, as many as JWTs are kept (jwt_tokens.py).
-ACCESS_COUNT_MAX = 4_096
 HOW = "give an API key or a JWT as `authorization: Bearer ...` (docs/security.md)"
 
 
@@ -71,7 +68,11 @@ class SignIn:
             raise UnauthenticatedError("the API key is not known here, or not any more")
         if self._tokens is None:
             raise UnauthenticatedError(f"this gateway takes no JWTs, and it is no API key of its: {HOW}")
-        return _of_claims(clients, self._tokens.check(credential))
+        claims = self._tokens.check(credential)
+        access = clients.by_claims(claims.subject, claims.groups)
+        if access is None:
+            raise UnauthenticatedError("the JWT is sound, and the access file knows neither its subject nor its groups")
+        return access
 
 
 def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
@@ -93,20 +94,3 @@ def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
             raise UnauthenticatedError(f"one API key or JWT is wanted, not {'two' if found else 'none'}: {HOW}")
         found = text
     return found
-
-
-@lru_cache(ACCESS_COUNT_MAX)
-def _of_claims(clients: Clients, claims: Claims) -> Access:
-    """The rights of its subject and all its groups together."""
-    access = clients.by_subject.get(claims.subject)
-    for group in claims.groups:
-        of_group = clients.by_group.get(group)
-        if of_group is not None:
-            access = of_group if access is None else access.and_also(of_group)
-    if access is None:
-        raise UnauthenticatedError("the JWT is sound, and the access file knows neither its subject nor its groups")
-    return access if access.name == claims.subject else _named(access, claims.subject)
-
-
-def _named(access: Access, subject: str) -> Access:
-    return Access(f"{access.name} ({subject})", access.patterns)

@@ -4,7 +4,6 @@ Each page is asked for by GET and changes nothing. The two forms that are posted
 change a cookie of the same browser, and only when they come from the console's own pages.
 """
 
-import asyncio
 import functools
 import time
 from collections.abc import Callable, Mapping
@@ -17,9 +16,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from gateway.console.bounded import bounded
 from gateway.console.calls import PAGE_SECONDS, CallContext, Calls
 from gateway.console.desk import BrowserGoneError, Desk
 from gateway.console.exchange import (
+    here_of,
     json_response,
     own_path,
     read_form,
@@ -29,8 +30,8 @@ from gateway.console.exchange import (
     wants_json,
 )
 from gateway.console.failure import Failure, failure_of
-from gateway.console.guard import Asgi, Guard, Scope
-from gateway.console.live import STREAM_SECONDS_MAX, LiveTails
+from gateway.console.guard import Guard
+from gateway.console.live import LiveTails
 from gateway.console.openapi import openapi
 from gateway.console.pages.download import download
 from gateway.console.pages.explain import explain_page
@@ -52,9 +53,6 @@ from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
 
 LANGUAGE_COOKIE, THEME_COOKIE = "reput_language", "reput_theme"
 COOKIE_SECONDS = 365 * 86_400
-# A page's own time and some for the browser to take it.
-ANSWER_SECONDS_MAX = PAGE_SECONDS + 15.0
-TAIL_SECONDS_MAX = STREAM_SECONDS_MAX + 15.0
 
 _log = structlog.get_logger("reput.console")
 
@@ -122,7 +120,7 @@ class ConsoleApp:
         ]
         starlette = Starlette(routes=routes)
         starlette.router.redirect_slashes = False
-        self.application = source.guard.around(_bounded(starlette))
+        self.application = source.guard.around(bounded(starlette))
 
     def close(self) -> None:
         """End what goes on for ever."""
@@ -187,15 +185,12 @@ class ConsoleApp:
         failure: Failure | None = None,
     ) -> Response:
         theme = request.cookies.get(THEME_COOKIE, "")
-        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        here = here_of(request)
         frame = {
             "section": section,
             "theme": theme if theme in THEMES else "auto",
             "here": here,
-            "json_href": request.url.path
-            + "?"
-            + (f"{request.url.query}&" if request.url.query else "")
-            + "format=json",
+            "json_href": f"{here}{'&' if '?' in here else '?'}format=json",
             "signed_in_as": "1" if self._source.gate.is_on and self._token(request) else "",
         }
         content = self._renderer.render(template, values, self._words(request), frame)
@@ -214,21 +209,29 @@ class ConsoleApp:
         return RedirectResponse(sign_in_href(request), 303)
 
     async def _download(self, request: Request) -> Response:
+        return await self._file(request, "find", lambda calls: download(calls, self._question(request)))
+
+    async def _report(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return await self._file(request, "reports", lambda calls: report_file(self._source.reports, calls, name))
+
+    async def _file(self, request: Request, section: str, make: Callable[[Calls], Response]) -> Response:
+        """What is no page of ours, asked for and guarded as one."""
         refusal = await self._refused(request)
         if refusal is not None:
             return refusal
         context = self._context(request)
 
-        def make() -> Response:
+        def made() -> Response:
             try:
-                return download(self._calls(request, context), self._question(request))
+                return make(self._calls(request, context))
             except StoreError as error:
-                return self._failed(request, "find", error)
+                return self._failed(request, section, error)
 
         try:
-            return await self._desk.work(make, context)
+            return await self._desk.work(made, context)
         except ResourceBusyError as error:
-            return self._failed(request, "find", error)
+            return self._failed(request, section, error)
 
     async def _tail(self, request: Request) -> Response:
         refusal = await self._refused(request)
@@ -243,15 +246,6 @@ class ConsoleApp:
             )
         except StoreError as error:
             return self._failed(request, "topics", error)
-
-    async def _report(self, request: Request) -> Response:
-        refusal = await self._refused(request)
-        if refusal is not None:
-            return refusal
-        try:
-            return report_file(self._source.reports, request.path_params["name"])
-        except StoreError as error:
-            return self._failed(request, "reports", error)
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -286,11 +280,11 @@ class ConsoleApp:
         problem = ""
         if request.method == "POST":
             token = (await read_form(request)).get("token", "").strip()
-            context = CallContext()
+            context = self._context(request)
             try:
+                await self._desk.work(functools.partial(gate.name_of, token, context.peer()), context)
                 if not is_token(token):
-                    raise InvalidArgumentError("That is neither an API key nor a JWT.", field="token")
-                await self._desk.work(functools.partial(gate.name_of, token), context)
+                    raise InvalidArgumentError("That is too long for a browser to keep.", field="token")
                 response = RedirectResponse(target, 303)
                 set_cookie(request, response, COOKIE, token, None)
                 return response
@@ -312,7 +306,7 @@ class ConsoleApp:
 
     def _calls(self, request: Request, context: CallContext) -> Calls:
         gate = self._source.gate
-        sees_store = not gate.is_on or gate.sees_store(self._token(request))
+        sees_store = not gate.is_on or gate.sees_store(self._token(request), context.peer())
         return Calls(self._source.answers, context, sees_store=sees_store)
 
     def _question(self, request: Request) -> Question:
@@ -331,17 +325,3 @@ class ConsoleApp:
             return token.strip()
         kept = request.cookies.get(COOKIE, "")
         return kept if is_token(kept) else ""
-
-
-def _bounded(application: Asgi) -> Asgi:
-    """The application, with an end to each answer: a browser that takes nothing keeps no connection for ever."""
-
-    async def bounded(scope: Scope, receive: Any, send: Any) -> None:
-        is_tail = scope["path"].startswith("/topics/") and scope["path"].endswith("/tail")
-        try:
-            async with asyncio.timeout(TAIL_SECONDS_MAX if is_tail else ANSWER_SECONDS_MAX):
-                await application(scope, receive, send)
-        except TimeoutError:
-            _log.info("console.not_taken", path=scope["path"])  # the web server closes the connection
-
-    return bounded

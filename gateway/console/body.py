@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gateway.console.encoding import charset_of, decode_begin, detect_encoding
 from gateway.console.protobuf_raw import NotProtobufError, describe_fields
 from store.format.sys_flag import CompressionType, compression_type, is_compressed
 
@@ -21,30 +22,18 @@ INFLATED_BYTES_MAX = 16 << 20
 TEXT_CHARACTERS_MAX = 24_000
 HEX_BYTES_MAX = 4_096
 HEX_ROW_BYTES = 16
-# Parsing and indenting grow with the body; larger ones are shown as text.
-JSON_BYTES_MAX = 1 << 20
+# Taking apart fields in fields looks at the same bytes once a depth.
+PROTOBUF_BYTES_MAX = 1 << 20
 PREVIEW_CHARACTERS_MAX = 96
-_PREVIEW_BYTES_MAX = 4 * PREVIEW_CHARACTERS_MAX
-_CONTROL_ALLOWED = frozenset("\t\n\r\x1b")  # ESC may stand in a coloured log line
-_MAGICS = (
-    (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "Zstandard"),
-    (b"\x04\x22\x4d\x18", "LZ4"),
-    (b"\xac\xed\x00\x05", "Java serialization"),
-    (b"Obj\x01", "Avro container"),
-    (b"PAR1", "Parquet"),
-    (b"PK\x03\x04", "ZIP"),
-    (b"\x89PNG", "PNG"),
-    (b"\xff\xd8\xff", "JPEG"),
-    (b"%PDF-", "PDF"),
-)
-_BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+# No character has more bytes; a row looks at no more, and inflates no more.
+PREVIEW_BYTES_MAX = 4 * PREVIEW_CHARACTERS_MAX
 _COMPRESSION_NAMES = {
     CompressionType.ZLIB_UNMARKED: "zlib",
     CompressionType.ZLIB: "zlib",
     CompressionType.LZ4: "lz4",
     CompressionType.ZSTD: "zstd",
 }
+_ZLIB = (CompressionType.ZLIB_UNMARKED, CompressionType.ZLIB)
 
 
 class View(StrEnum):
@@ -81,7 +70,7 @@ class Body:
     @classmethod
     def of(cls, stored: bytes, sys_flag: int) -> "Body":
         """Inflate what can be, and look at it."""
-        content, compression, problem = _inflate(stored, sys_flag)
+        content, compression, problem = inflate(stored, sys_flag)
         encoding, charset, is_json = detect_encoding(content)
         return cls(content, len(stored), compression, problem, encoding, charset, is_json)
 
@@ -92,7 +81,8 @@ class Body:
             return View.JSON
         if self.charset or not self.content:
             return View.TEXT
-        return View.PROTOBUF if self.encoding.startswith("protobuf") else View.HEX
+        is_shown = self.encoding.startswith("protobuf") and len(self.content) <= PROTOBUF_BYTES_MAX
+        return View.PROTOBUF if is_shown else View.HEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +117,9 @@ def show(body: Body, view: View, begin: int = 0) -> ShownBody:
         part = content[begin : begin + HEX_BYTES_MAX]
         return ShownBody(view, "\n".join(hex_rows(part, begin)), len(part), len(content))
     if view is View.PROTOBUF:
+        if len(content) > PROTOBUF_BYTES_MAX:
+            problem = f"Only bodies of up to {PROTOBUF_BYTES_MAX} bytes are taken apart here."
+            return ShownBody(view, "", 0, len(content), problem)
         try:
             lines = describe_fields(content)
         except NotProtobufError as error:
@@ -141,11 +134,13 @@ def show(body: Body, view: View, begin: int = 0) -> ShownBody:
     return ShownBody(view, text, min(shown_size_bytes, len(content)), len(content))
 
 
-def preview(body: Body) -> str:
+def preview(stored: bytes, sys_flag: int) -> str:
     """The beginning on one line, empty when it is no text."""
-    if not body.charset:
+    begin, size_bytes = _inflate_begin(stored, sys_flag)
+    charset = charset_of(begin, size_bytes)
+    if not charset:
         return ""
-    text = body.content[:_PREVIEW_BYTES_MAX].decode(body.charset, errors="ignore")
+    text = decode_begin(begin, charset, is_whole=False)
     line = " ".join(text.split())
     return line if len(line) <= PREVIEW_CHARACTERS_MAX else line[: PREVIEW_CHARACTERS_MAX - 1] + "…"
 
@@ -159,71 +154,8 @@ def hex_rows(content: bytes, begin: int) -> Iterator[str]:
         yield f"{begin + at:08x}  {left:<23}  {right:<23}  {characters}"
 
 
-def detect_encoding(content: bytes) -> tuple[str, str, bool]:
-    """What the bytes are, the charset to read them by (empty: no text), and whether they are JSON."""
-    if not content:
-        return "empty", "utf-8", False
-    for mark, charset in _BYTE_ORDER_MARKS:
-        if content.startswith(mark) and _is_text(content, charset):
-            return _named_text(content, charset)
-    if _is_text(content, "utf-8"):
-        return _named_text(content, "utf-8")
-    for magic, name in _MAGICS:
-        if content.startswith(magic):
-            return f"binary ({name})", "", False
-    if _is_protobuf(content):
-        return "protobuf (guessed from its bytes)", "", False
-    # GB18030 maps nearly every pair of bytes: only a text that is mostly of its common part counts.
-    if _is_text(content, "gb18030") and _is_mostly_chinese(content.decode("gb18030")):
-        return _named_text(content, "gb18030")
-    return "binary", "", False
-
-
-def _named_text(content: bytes, charset: str) -> tuple[str, str, bool]:
-    name = {"utf-8-sig": "UTF-8 with BOM", "utf-16": "UTF-16", "utf-8": "UTF-8", "gb18030": "GB18030 (guessed)"}[
-        charset
-    ]
-    if charset == "utf-8" and content.isascii():
-        name = "ASCII"
-    if len(content) <= JSON_BYTES_MAX:
-        text = content.decode(charset)
-        if text.lstrip()[:1] in ("{", "["):
-            try:
-                json.loads(text)
-            except (ValueError, RecursionError):
-                pass
-            else:
-                return f"JSON, {name}", charset, True
-    return f"text, {name}", charset, False
-
-
-def _is_text(content: bytes, charset: str) -> bool:
-    try:
-        text = content.decode(charset)
-    except UnicodeDecodeError:
-        return False
-    return not any(
-        (character < " " and character not in _CONTROL_ALLOWED) or character == "\x7f" for character in set(text)
-    )
-
-
-def _is_mostly_chinese(text: str) -> bool:
-    wide = [character for character in text if ord(character) > 0x7F]
-    common = [
-        character for character in wide if 0x4E00 <= ord(character) <= 0x9FFF or 0x3000 <= ord(character) <= 0x303F
-    ]
-    return len(common) > 0.9 * len(wide)
-
-
-def _is_protobuf(content: bytes) -> bool:
-    try:
-        next(iter(describe_fields(content)))
-    except (NotProtobufError, StopIteration):
-        return False
-    return True
-
-
-def _inflate(stored: bytes, sys_flag: int) -> tuple[bytes, str, str]:
+def inflate(stored: bytes, sys_flag: int) -> tuple[bytes, str, str]:
+    """What was sent, how it is compressed, and why it comes as stored; see Body."""
     if not is_compressed(sys_flag):
         return stored, "none", ""
     kind = compression_type(sys_flag)
@@ -240,16 +172,36 @@ def _inflate(stored: bytes, sys_flag: int) -> tuple[bytes, str, str]:
     return content, name, ""
 
 
+def _inflate_begin(stored: bytes, sys_flag: int) -> tuple[bytes, int]:
+    """The first PREVIEW_BYTES_MAX bytes of what was sent, and how many there are, at most."""
+    if is_compressed(sys_flag) and compression_type(sys_flag) in _ZLIB:
+        try:
+            inflater = zlib.decompressobj()
+            begin = inflater.decompress(stored, PREVIEW_BYTES_MAX)
+            return begin, len(begin) if inflater.eof else INFLATED_BYTES_MAX
+        except zlib.error:
+            pass  # as `inflate`: as stored
+    return stored[:PREVIEW_BYTES_MAX], len(stored)
+
+
 def _show_json(body: Body) -> ShownBody:
     size_bytes = len(body.content)
     if not body.is_json:
         return ShownBody(View.JSON, "", 0, size_bytes, "The body is no JSON object or array.")
-    # Numbers stay as they were written: a long id must not come out rounded.
-    parsed = json.loads(body.content.decode(body.charset), parse_float=_Number, parse_int=_Number)
+    text = body.content.decode(body.charset, "backslashreplace")
     try:
-        text, is_cut = _cut("".join(_indented(parsed)))
+        # Numbers stay as they were written: a long id must not come out rounded.
+        parsed = json.loads(text, parse_float=_Number, parse_int=_Number)
     except RecursionError:
         return ShownBody(View.JSON, "", 0, size_bytes, "The body is nested too deeply to be indented.")
+    parts: list[str] = []
+    character_count = 0
+    for part in _indented(parsed):
+        parts.append(part)
+        character_count += len(part)
+        if character_count > TEXT_CHARACTERS_MAX:
+            break
+    text, is_cut = _cut("".join(parts))
     return ShownBody(View.JSON, text, 0 if is_cut else size_bytes, size_bytes)
 
 
@@ -259,22 +211,35 @@ class _Number(str):
     __slots__ = ()
 
 
-def _indented(value: object, depth: int = 0) -> Iterator[str]:
-    pad, closing = "  " * (depth + 1), "  " * depth
-    if isinstance(value, _Number):
-        yield str(value)
-    elif isinstance(value, dict) and value:
-        for number, (name, member) in enumerate(value.items()):
-            yield f"{',' if number else '{'}\n{pad}{json.dumps(name, ensure_ascii=False)}: "
-            yield from _indented(member, depth + 1)
-        yield f"\n{closing}}}"
-    elif isinstance(value, list) and value:
-        for number, member in enumerate(value):
-            yield f"{',' if number else '['}\n{pad}"
-            yield from _indented(member, depth + 1)
-        yield f"\n{closing}]"
-    else:
-        yield json.dumps(value, ensure_ascii=False)
+def _indented(value: object) -> Iterator[str]:
+    """Parts of the text; without recursion, so that a part costs the same at any depth."""
+    open_values: list[tuple[Iterator[tuple[str, object]], str]] = []  # members to come, and what closes
+    begin = ""
+    while True:
+        if isinstance(value, dict) and value:
+            named = ((f"{json.dumps(name, ensure_ascii=False)}: ", member) for name, member in value.items())
+            yield begin + "{"
+            open_values.append((named, "}"))
+            separator = ""
+        elif isinstance(value, list) and value:
+            yield begin + "["
+            open_values.append(((("", member) for member in value), "]"))
+            separator = ""
+        else:
+            yield begin + (str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False))
+            separator = ","
+        while True:
+            if not open_values:
+                return
+            members, closing = open_values[-1]
+            following = next(members, None)
+            if following is not None:
+                break
+            open_values.pop()
+            yield f"\n{'  ' * len(open_values)}{closing}"
+            separator = ","
+        name, value = following
+        begin = f"{separator}\n{'  ' * len(open_values)}{name}"
 
 
 def _cut(text: str) -> tuple[str, bool]:

@@ -43,10 +43,10 @@ class Desk:
             raise ResourceBusyError(
                 f"{self._count} pages are being made or wait, the most that the console takes: try again."
             )
-        self._count += 1
-        making = self._threads.submit(make)
-        making.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
         loop = asyncio.get_running_loop()
+        making = self._threads.submit(make)
+        self._count += 1
+        making.add_done_callback(lambda _: loop.call_soon_threadsafe(self._leave))
         made = asyncio.wrap_future(making)
         if gone is None:
             return await made

@@ -76,8 +76,11 @@ class ConsoleDoor:
         self._wake_reader.close()
 
     def _run(self) -> None:
-        select.select([self._listener, self._wake_reader], [], [])
         try:
+            knock = select.poll()  # not `select`, which knows no descriptor above 1023
+            knock.register(self._listener, select.POLLIN)
+            knock.register(self._wake_reader, select.POLLIN)
+            knock.poll()
             if self._is_closed:
                 return
             server = self._load()

@@ -49,10 +49,15 @@ def own_path(target: str) -> str:
     return target if is_own and target.isascii() else "/"
 
 
+def here_of(request: Request) -> str:
+    """What was asked for, as it was written; `/` when that would lead elsewhere, as `//name` does."""
+    path, query = request.scope["raw_path"].decode("latin-1"), request.scope["query_string"].decode("latin-1")
+    return own_path(f"{path}?{query}" if query else path)
+
+
 def sign_in_href(request: Request) -> str:
     """The page that asks who it is, and comes back here."""
-    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return f"/sign-in?next={quote(here, safe='')}"
+    return f"/sign-in?next={quote(here_of(request), safe='')}"
 
 
 def wants_json(request: Request) -> bool:

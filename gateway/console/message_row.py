@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gateway.console.body import Body, preview
+from gateway.console.body import preview
 from services.convert import timestamp_to_millis
 
 # A row must leave room for fifty of its kind on a page of 100 KiB; the message's own page has all of it.
@@ -50,7 +50,6 @@ class MessageRow:
 
 def message_row(message: Any, matched_by: str = "") -> MessageRow:
     """The row of a `StoredMessage`."""
-    body = Body.of(message.body, message.sys_flag) if not message.body_omitted else None
     return MessageRow(
         href=message_href(message.offset_msg_id, message.broker_name),
         topic=message.topic,
@@ -65,8 +64,8 @@ def message_row(message: Any, matched_by: str = "") -> MessageRow:
         tags=message.tags,
         keys=tuple(message.keys[:SHOWN_KEY_COUNT]),
         more_key_count=max(0, len(message.keys) - SHOWN_KEY_COUNT),
-        preview="" if body is None else preview(body),
-        body_size_bytes=-1 if body is None else len(message.body),
+        preview="" if message.body_omitted else preview(message.body, message.sys_flag),
+        body_size_bytes=-1 if message.body_omitted else len(message.body),
         is_archived=message.source == 2,
         matched_by=matched_by,
     )

@@ -80,16 +80,12 @@ def _loader(
         if sign_in is not None:
             from gateway.console.signed_in import GuardedAnswers, SignInGate
 
-            answers, gate = GuardedAnswers(servicer, server.call_guard, SERVICE_PREFIX), SignInGate(sign_in)
+            guard: Any = server.call_guard  # the gateway's, as there is a sign_in
+            answers, gate = GuardedAnswers(servicer, guard, SERVICE_PREFIX), SignInGate(guard)
         source = ConsoleSource(answers, gate, Guard(settings.console_host_names), Reports(settings.console_reports))
         app = ConsoleApp(source)
         files = settings.server_tls_files
-        return ConsoleServer(
-            app.application,
-            app.close,
-            None if files is None else files.certificate,
-            None if files is None else files.key,
-        )
+        return ConsoleServer(app.application, app.close, files)
 
     return load
 

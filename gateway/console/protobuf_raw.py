@@ -39,6 +39,35 @@ def describe_fields(content: bytes) -> Iterator[str]:
     return iter(lines)
 
 
+def begins_like_fields(begin: bytes, size_bytes: int) -> bool:
+    """Whether these can be the first bytes of a message of `size_bytes`; only its own fields are looked at, not nested ones."""
+    view = memoryview(begin)
+    at = 0
+    groups: list[int] = []
+    while at < len(begin):
+        try:
+            tag, at = _varint(view, at)
+            number, wire_type = tag >> 3, tag & 7
+            if not 1 <= number <= _FIELD_NUMBER_MAX or wire_type > 5:
+                return False
+            if wire_type == 0:
+                at = _varint(view, at)[1]
+            elif wire_type == 2:
+                size, at = _varint(view, at)
+                at += size
+            elif wire_type == 3:
+                groups.append(number)
+            elif wire_type == 4:
+                if not groups or groups.pop() != number:
+                    return False
+            else:
+                at += 8 if wire_type == 1 else 4
+        except NotProtobufError:
+            # A number that the end of what we have cuts; one that is too long has more bytes left.
+            return len(begin) < size_bytes and len(begin) - at < _VARINT_BYTES_MAX
+    return at < size_bytes or (at == size_bytes and not groups)
+
+
 def _read(content: memoryview, depth: int, lines: list[str]) -> None:
     if depth > DEPTH_MAX:
         raise NotProtobufError(f"nested more than {DEPTH_MAX} deep")

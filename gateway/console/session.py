@@ -1,8 +1,8 @@
 """Who sits at the browser. Off: nobody needs to say. On: a token, kept by the browser until it is closed.
 
 The token (an API key or a JWT) is in a cookie that no script can read and no other site can make the browser send
-(HttpOnly, SameSite=Strict; Secure over TLS). Each page is asked for with it, so that it ends when the gateway says so;
-the console itself remembers nobody.
+(HttpOnly, SameSite=Strict; Secure where the console itself has TLS). Each page is asked for with it, so that it ends
+when the gateway says so; the console itself remembers nobody.
 """
 
 from typing import Protocol
@@ -18,10 +18,10 @@ class Gate(Protocol):
 
     is_on: bool
 
-    def name_of(self, token: str) -> str:
-        """Whose token it is, to be shown; UnauthenticatedError when it is nobody's."""
+    def name_of(self, token: str, peer: str) -> str:
+        """Whose token it is that the browser at `peer` shows; UnauthenticatedError when it is nobody's."""
 
-    def sees_store(self, token: str) -> bool:
+    def sees_store(self, token: str, peer: str) -> bool:
         """Whether its owner may ask for the state of the services; UnauthenticatedError."""
 
 
@@ -30,11 +30,11 @@ class OpenGate:
 
     is_on = False
 
-    def name_of(self, token: str) -> str:
+    def name_of(self, token: str, peer: str) -> str:
         """Nobody's."""
         return ""
 
-    def sees_store(self, token: str) -> bool:
+    def sees_store(self, token: str, peer: str) -> bool:
         """Everybody."""
         return True
 

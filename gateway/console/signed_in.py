@@ -6,8 +6,12 @@ from typing import Any
 import grpc
 
 from gateway.auth.access import ADMIN
-from gateway.auth.sign_in import SignIn
+from gateway.auth.guard import GatewayGuard
 from services.call_guard import CallGuard
+
+# What the audit log calls a page that was not asked for any call yet; no path, which may name a message.
+PAGE_METHOD = "console"
+SIGN_IN_METHOD = "console/sign-in"
 
 
 class GuardedAnswers:
@@ -34,21 +38,21 @@ class GuardedAnswers:
 
 
 class SignInGate:
-    """Who may come in, as for gRPC.
+    """Who may come in, as for gRPC; the audit log has who may not.
 
     Args:
-        sign_in: finds rights.
+        guard: the gateway's.
     """
 
     is_on = True
 
-    def __init__(self, sign_in: SignIn) -> None:
-        self._sign_in = sign_in
+    def __init__(self, guard: GatewayGuard) -> None:
+        self._guard = guard
 
-    def name_of(self, token: str) -> str:
+    def name_of(self, token: str, peer: str) -> str:
         """See Gate."""
-        return self._sign_in.access_by(token).name
+        return self._guard.access_by(token, peer, SIGN_IN_METHOD).name
 
-    def sees_store(self, token: str) -> bool:
+    def sees_store(self, token: str, peer: str) -> bool:
         """See Gate."""
-        return self._sign_in.access_by(token).has(ADMIN)
+        return self._guard.access_by(token, peer, PAGE_METHOD).has(ADMIN)

@@ -5,38 +5,80 @@ It runs in one thread of its own; nothing that can happen there takes a thread o
     connections     128, a further one is closed at once
     request head    10 s and 16 KiB
     keep-alive      15 s of silence
-    answers         30 s, a live tail 15 min (app.py); a browser that takes nothing loses its connection
+    answers         30 s, a live tail 15 min (bounded.py)
+    taking them     64 KiB in 15 s, else the connection is cut; also one that is closed and has answers left
 """
 
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from services.tls_files import TlsFiles
 
 CONNECTION_COUNT_MAX = 128
 HEAD_SECONDS_MAX = 10.0
 HEAD_BYTES_MAX = 16 * 1024
 KEEP_ALIVE_SECONDS = 15
 STOP_SECONDS_MAX = 1
+# A closed connection lives on until its answer is taken, and holds all of it: asyncio sets no end to that.
+TAKING_SECONDS = 15.0
+TAKING_BYTES_MIN = 64 * 1024
+
+
+class _CountingTransport:
+    """A transport that knows how much of what it was given the browser has taken.
+
+    Args:
+        transport: asyncio's.
+    """
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._written_bytes = 0
+        # Under TLS what waits is in the transport below, of which asyncio tells nothing in public.
+        has_tls = transport.get_extra_info("ssl_object") is not None
+        self._below = transport._ssl_protocol._transport if has_tls else None
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        self._written_bytes += len(data)
+        self._transport.write(data)
+
+    def untaken_bytes(self) -> int:
+        """Bytes that wait for the browser."""
+        waiting: int = self._transport.get_write_buffer_size()
+        return waiting if self._below is None else waiting + self._below.get_write_buffer_size()
+
+    def taken_bytes(self) -> int:
+        """Bytes that have gone, over TLS to some thousandths."""
+        return self._written_bytes - self.untaken_bytes()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class BoundedProtocol(H11Protocol):
     """HTTP/1.1 for a bounded number of connections, each with a bounded time to say what it wants."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _taking_timer: asyncio.TimerHandle | None = None
+    _taken_bytes: int | None = None  # at the last look; None: nothing waited
 
     def connection_made(self, transport: Any) -> None:
         """Uvicorn's, with a count."""
-        super().connection_made(transport)
+        self._counting = _CountingTransport(transport)
+        super().connection_made(self._counting)  # type: ignore[arg-type]  # as good as one
         if len(self.connections) > CONNECTION_COUNT_MAX:
             transport.abort()
             return
         self._await_head()
+        self._taking_timer = self.loop.call_later(TAKING_SECONDS, self._look_at_taking)
 
     def data_received(self, data: bytes) -> None:
         """Uvicorn's, with a clock while a head is incomplete."""
@@ -49,6 +91,8 @@ class BoundedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Uvicorn's."""
         self._stop_timer()
+        if self._taking_timer is not None:
+            self._taking_timer.cancel()
         super().connection_lost(exc)
 
     def _is_between_requests(self) -> bool:
@@ -62,6 +106,16 @@ class BoundedProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _look_at_taking(self) -> None:
+        """Cut a connection whose answers wait now as they did at the last look, and hardly any of them has gone."""
+        taken_bytes = self._counting.taken_bytes() if self._counting.untaken_bytes() else None
+        before_bytes = self._taken_bytes
+        if taken_bytes is not None and before_bytes is not None and taken_bytes - before_bytes < TAKING_BYTES_MIN:
+            self.transport.abort()
+            return
+        self._taken_bytes = taken_bytes
+        self._taking_timer = self.loop.call_later(TAKING_SECONDS, self._look_at_taking)
 
     def _give_up(self) -> None:
         self._head_timer = None
@@ -82,16 +136,14 @@ class ConsoleServer:
     Args:
         application: ASGI.
         closing: is called when the end begins, to end what would go on for ever.
-        certificate: PEM chain to show; None: plain HTTP.
-        key: PEM file of its private key.
+        tls: what to show, and whose certificates browsers must show; None: plain HTTP.
     """
 
     def __init__(
         self,
         application: Any,
         closing: Callable[[], object],
-        certificate: Path | None = None,
-        key: Path | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._closing = closing
@@ -108,8 +160,12 @@ class ConsoleServer:
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=STOP_SECONDS_MAX,
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
-                ssl_certfile=certificate,
-                ssl_keyfile=key,
+                # Whoever is asked about in the audit log is who has connected, not who a header says.
+                proxy_headers=False,
+                ssl_certfile=None if tls is None else tls.certificate,
+                ssl_keyfile=None if tls is None else tls.key,
+                ssl_ca_certs=None if tls is None or tls.ca is None else str(tls.ca),
+                ssl_cert_reqs=ssl.CERT_NONE if tls is None or tls.ca is None else ssl.CERT_REQUIRED,
             )
         )
 

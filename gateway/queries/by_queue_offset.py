@@ -1,14 +1,16 @@
 """Query by queue offset: messages of one queue in order, from a position on."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.completeness import Completeness, ShardOutcome, judge
 from gateway.deadline import Deadline
 from gateway.dropped import was_dropped
 from gateway.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
 from gateway.page import Page, PageEntry
-from gateway.ports import FoundRecord, QueueStretch, Shard, Unit
+from gateway.ports import BuildProgress, FoundRecord, QueueStretch, Shard, Unit
 from gateway.shards import Shards, has_unwritten_queue
+from gateway.unbuilt_queues import ask_once_more
 from store.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
@@ -43,8 +45,8 @@ def query_by_queue_offset(
 ) -> QueueAnswer:
     """Up to `max_messages_asked` messages; out of range is empty and goes on at the nearer end of the range.
 
-    It is TRUNCATED when the page was full by bytes first, PARTIAL when it ends where the queue is still being built, or
-    when the archive cannot give all that the log has dropped.
+    It is TRUNCATED when the page was full by bytes first, PARTIAL when it ends where the queue is still being built, which
+    may be before its first message, or when the archive cannot give all that the log has dropped.
 
     Raises:
         InvalidArgumentError: by field.
@@ -56,12 +58,16 @@ def query_by_queue_offset(
     check_not_negative(queue_offset, "queue_offset")
     count_max = page_size(max_messages_asked, "max_messages")
     shard = shards.named(broker_name)
+    units = partial(shard.queues.units, topic, queue_id, queue_offset, count_max, deadline)
     try:
-        stretch = shard.queues.units(topic, queue_id, queue_offset, count_max, deadline)
+        stretch = units()
     except (TopicNotFoundError, QueueNotFoundError):
-        has_unwritten_queue(shard, topic, queue_id, deadline)
-        outcome = ShardOutcome(shard.broker_name)
-        return QueueAnswer((), 0, 0, 0, Completeness.COMPLETE, outcome)
+        asked = ask_once_more(shard.queues, units, deadline)
+        if isinstance(asked, BuildProgress):
+            has_unwritten_queue(shard, topic, queue_id, deadline)
+            outcome = ShardOutcome(shard.broker_name, None, asked, not asked.is_behind)
+            return QueueAnswer((), 0, 0, 0, judge([outcome], more=False), outcome)
+        stretch = asked
     page = Page(count_max)
     next_queue_offset = _read_units(shard, topic, queue_id, stretch, page, deadline=deadline)
     if next_queue_offset is None:

@@ -14,7 +14,7 @@ from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_
 from gateway.deadline import Deadline
 from gateway.limits import check_not_empty, check_topic, page_size
 from gateway.page import Page, PageEntry
-from gateway.ports import FoundRecord, Shard
+from gateway.ports import BuildProgress, FoundRecord, Shard
 from gateway.queries.matches import KeyQuestion, MatchStream, newest_of
 from gateway.shards import Shards, require_topic
 from gateway.time_window import TimeWindow
@@ -89,11 +89,11 @@ def find_message(
         raise_first_error(outcomes_before)
     for stream in (stream for search in searches for stream in search.streams):
         stream.deadline = deadline
-    entries = _merge(searches, page, text)
+    entries, is_cut = _merge(searches, page, text)
     outcomes = tuple(search.outcome() for search in searches)
     if topic and not entries and all(outcome.complete for outcome in outcomes):
         require_topic(shards, topic, deadline)
-    more = any(search.has_more for search in searches)
+    more = is_cut or any(search.has_more for search in searches)
     return FindAnswer(
         tuple(entries),
         judge(outcomes, more=more),
@@ -117,6 +117,7 @@ class _ShardSearch:
         self._page = page
         self._deadline = deadline
         self._was_cut = False
+        self._unknown_since: BuildProgress | None = None
 
     @property
     def has_more(self) -> bool:
@@ -127,9 +128,8 @@ class _ShardSearch:
         """Look everywhere for the newest match."""
         self.by_id = self._read_by_id()
         if not self._topic:
-            names = set(self.shard.topics.queue_counts(self._deadline))
-            names |= {queue.topic for queue in self.shard.queues.list_queues(None, self._deadline)}
-            self.topics = sorted(names)[:TOPIC_COUNT_MAX]
+            names = self._topic_names()
+            self.topics = names[:TOPIC_COUNT_MAX]
             self._was_cut = len(names) > TOPIC_COUNT_MAX
         for number, topic in enumerate(self.topics):
             if number and self._deadline.is_near():
@@ -149,8 +149,21 @@ class _ShardSearch:
             return ShardOutcome(self.shard.broker_name, self.error, complete=False)
         outcomes = [stream.outcome() for stream in self.streams]
         error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-        progress = outcomes[-1].progress if outcomes else None
-        return ShardOutcome(self.shard.broker_name, error, progress, all(outcome.complete for outcome in outcomes))
+        progress = outcomes[-1].progress if outcomes else self._unknown_since
+        complete = self._unknown_since is None and all(outcome.complete for outcome in outcomes)
+        return ShardOutcome(self.shard.broker_name, error, progress, complete)
+
+    def _topic_names(self) -> list[str]:
+        """The topics that the shard knows; also notes when there may be others."""
+        names = set(self.shard.topics.queue_counts(self._deadline))
+        built = None if names else self.shard.queues.progress(0, 0.0, self._deadline)
+        names |= {queue.topic for queue in self.shard.queues.list_queues(None, self._deadline)}
+        if built is not None and not built.is_behind and not names:
+            built = self.shard.keys.progress(0, 0.0, self._deadline)
+        # Where no topic is configured, only queues tell of topics, and they do once they are built.
+        if built is not None and built.is_behind:
+            self._unknown_since = built
+        return sorted(names)
 
     def _is_named(self, record: FoundRecord) -> bool:
         return record.unique_key == self._text or self._text in record.keys
@@ -165,14 +178,22 @@ class _ShardSearch:
         return record if is_it and self._window.holds(record.store_time_millis) else None
 
 
-def _merge(searches: Sequence[_ShardSearch], page: Page, text: str) -> list[tuple[PageEntry, MatchedBy]]:
-    """Fill the page; a message that has the text as its id and as its key is there once."""
+def _merge(searches: Sequence[_ShardSearch], page: Page, text: str) -> tuple[list[tuple[PageEntry, MatchedBy]], bool]:
+    """Fill the page, and whether it had no room for a message by its id.
+
+    A message that has the text as its id and as its key is there once.
+    """
     matched: list[MatchedBy] = []
     taken: set[tuple[str, int]] = set()
+    is_cut = False
     for search in searches:
-        if search.by_id is not None and page.add(search.shard.broker_name, search.by_id):
-            matched.append(MatchedBy.OFFSET_MSG_ID)
-            taken.add((search.shard.broker_name, search.by_id.commit_log_offset))
+        if search.by_id is None:
+            continue
+        if not page.add(search.shard.broker_name, search.by_id):
+            is_cut = True
+            continue
+        matched.append(MatchedBy.OFFSET_MSG_ID)
+        taken.add((search.shard.broker_name, search.by_id.commit_log_offset))
     streams = [stream for search in searches for stream in search.streams]
     while page.missing_count > 0:
         newest = newest_of(streams)
@@ -188,4 +209,4 @@ def _merge(searches: Sequence[_ShardSearch], page: Page, text: str) -> list[tupl
             newest.advance()
         else:
             newest.settle()
-    return list(zip(page.entries, matched, strict=True))
+    return list(zip(page.entries, matched, strict=True)), is_cut

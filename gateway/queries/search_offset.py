@@ -1,10 +1,13 @@
 """Search offset: the position of a queue for a store time."""
 
+from functools import partial
+
 from gateway.completeness import ShardOutcome
 from gateway.deadline import Deadline
 from gateway.limits import check_not_negative, check_topic
-from gateway.ports import Boundary, FoundOffset
+from gateway.ports import Boundary, BuildProgress, FoundOffset
 from gateway.shards import Shards, has_unwritten_queue
+from gateway.unbuilt_queues import ask_once_more
 from store.errors import QueueNotFoundError, TopicNotFoundError
 
 
@@ -27,11 +30,15 @@ def search_offset(
     check_topic(topic)
     check_not_negative(queue_id, "queue_id")
     shard = shards.named(broker_name)
+    search = partial(shard.queues.search_offset, topic, queue_id, time_millis, boundary, deadline)
     try:
-        return shard.queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
+        return search()
     except (TopicNotFoundError, QueueNotFoundError):
-        has_unwritten_queue(shard, topic, queue_id, deadline)
-        return FoundOffset(0, 0, 0)
+        found = ask_once_more(shard.queues, search, deadline)
+        if isinstance(found, BuildProgress):
+            has_unwritten_queue(shard, topic, queue_id, deadline)
+            return FoundOffset(0, 0, 0, found)
+        return found
 
 
 def outcome_of(broker_name: str, found: FoundOffset, boundary: Boundary) -> ShardOutcome:

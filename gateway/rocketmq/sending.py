@@ -1,7 +1,8 @@
-"""SendMessage: the messages become one append request and go the way of every other (append_forwarder.py)."""
+"""SendMessage: the messages become one append request and go the way of every other (appends/forwarder.py)."""
 
 from collections.abc import Sequence
 
+import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
@@ -10,9 +11,15 @@ from gateway.appends.forwarder import AppendForwarder
 from gateway.rocketmq.messages import full_name, to_new_message
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.append_refusals import refusal_counter
 from services.status import from_status
 from services.unary_call import Answerable
 from store.errors import InvalidArgumentError, StoreError
+
+# What RocketMQ's contract refuses beyond ours is the caller's fault, whatever its code there.
+REFUSED_CODE: int = grpc.StatusCode.INVALID_ARGUMENT.value[0]
+
+_count_refusal = refusal_counter("v2.MessagingService/SendMessage")
 
 
 class Sending:
@@ -31,6 +38,7 @@ class Sending:
             messages = _parse(request)
             append = _append_request(messages)
         except RefusedError as error:
+            _count_refusal(REFUSED_CODE)
             caller.answer(v2.SendMessageResponse(status=status_of(error)).SerializeToString())
             return
         message_ids = [message.system_properties.message_id for message in messages]
@@ -72,5 +80,6 @@ class _Sender:
         self._caller.answer(v2.SendMessageResponse(status=ok(), entries=entries).SerializeToString())
 
     def fail(self, status: status_pb2.Status) -> None:
+        _count_refusal(status.code)
         error: StoreError = from_status(status)
         self._caller.answer(v2.SendMessageResponse(status=status_of(error)).SerializeToString())

@@ -18,6 +18,7 @@ from gateway.search.question import ScannedRange, SearchAnswer, SearchQuestion
 from gateway.search.shard_scan import CallerGoneError, ShardFailedError, ShardScan
 from gateway.shards import Shards
 from store.errors import (
+    BrokerNotFoundError,
     DeadlineExceededError,
     OffsetOutOfRangeError,
     RecordNotFoundError,
@@ -78,6 +79,9 @@ class Scan:
         scans: list[ShardScan] = []
         skipped = cursor.skipped if cursor is not None else frozenset[str]()
         outcomes = [_skipped_earlier(name) for name in sorted(skipped)]
+        if cursor is not None and cursor.broker_name not in {shard.broker_name for shard in shards}:
+            outcomes.append(_unknown(cursor.broker_name))
+            skipped |= {cursor.broker_name}
         failed: list[ShardOutcome] = []
         for shard in _in_order(shards, self._question.broker_name, cursor):
             scan = ShardScan(shard, threads, self._cancellation, deadline)
@@ -115,7 +119,7 @@ class Scan:
 
     def _scan_shard(self, scan: ShardScan, begun: Cursor | None) -> None:
         question = self._question
-        for queue in scan.queues(question.topic):
+        for queue in scan.queues(question):
             if question.queue_id not in (None, queue.queue_id):
                 continue
             self.knows_topic = True
@@ -279,6 +283,13 @@ def _in_order(shards: Shards, broker_name: str, cursor: Cursor | None) -> list[S
     """The shards that a page asks, by name: also gateways that list them otherwise go on with each other's tokens."""
     asked = [shards.named(broker_name)] if broker_name else sorted(shards, key=lambda shard: shard.broker_name)
     return [shard for shard in asked if cursor is None or shard.broker_name >= cursor.broker_name]
+
+
+def _unknown(broker_name: str) -> ShardOutcome:
+    error = BrokerNotFoundError(
+        f"The page before ended in the shard {broker_name!r}, which this gateway does not know.", brokerName=broker_name
+    )
+    return ShardOutcome(broker_name, error, complete=False)
 
 
 def _skipped_earlier(broker_name: str) -> ShardOutcome:

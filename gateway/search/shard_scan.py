@@ -16,7 +16,7 @@ from gateway.fan_out import FanOut
 from gateway.limits import PAGE_BYTES_MAX
 from gateway.ports import Boundary, BuildProgress, FoundRecord, QueueRange, Shard, Unit
 from gateway.search.cancellation import Cancellation
-from gateway.search.question import OffsetWindow
+from gateway.search.question import OffsetWindow, SearchQuestion
 from gateway.time_window import TimeWindow
 from store.errors import StoreError
 
@@ -73,11 +73,15 @@ class ShardScan:
         """Matches may be missing; the first reason is kept."""
         self.outcome = replace(self.outcome, error=self.outcome.error or problem, complete=False)
 
-    def queues(self, topic: str) -> list[QueueRange]:
-        """The topic's queues by number."""
+    def queues(self, question: SearchQuestion) -> list[QueueRange]:
+        """The topic's queues by number. One that is not built yet is not among them: that is noted where it may matter."""
+        topic = question.topic
         if self.shard.archive is not None:
             self._note_problem(self._ask(partial(self.shard.archive.problem, topic)))
+        # Before the queues, so that what is built between the two calls is not missed.
+        progress = self._ask(partial(self.shard.queues.progress, 0, 0.0))
         queues = self._ask(partial(self.shard.queues.list_queues, topic))
+        self._note_progress(progress, behind=progress.is_behind and not _is_built(question, queues, progress))
         return sorted(queues, key=lambda queue: queue.queue_id)
 
     def window(self, queue: QueueRange, offsets: OffsetWindow, times: TimeWindow) -> tuple[int, int]:
@@ -162,3 +166,17 @@ class ShardScan:
             return asked.result()
         except StoreError as error:
             raise ShardFailedError(error) from error
+
+
+def _is_built(question: SearchQuestion, queues: Sequence[QueueRange], progress: BuildProgress) -> bool:
+    """Whether all that the question is about is built, however far behind the builder is: queues are built in order."""
+    end_millis, built_millis, end_offset = (
+        question.times.end_millis,
+        progress.built_up_to_millis,
+        question.offsets.end_offset,
+    )
+    if end_millis is not None and built_millis is not None and end_millis < built_millis:
+        return True
+    return end_offset is not None and any(
+        queue.queue_id == question.queue_id and queue.max_offset >= end_offset for queue in queues
+    )

@@ -47,7 +47,9 @@ class ShardDirectory(Generic[Open]):
         fan_out: how several are asked at once.
         retire: takes the `close` of what a moved shard leaves behind, to be called once its calls have ended.
         guard: puts something before a shard when there are several.
-        changed: called with all that is open, in order, at each change and before `now` tells of it.
+        changed: called with all that is open, in order, at each change and before `now` tells of it. When it raises, nothing
+            has changed, and the next `keep` calls it again.
+        known: called at each change once `now` tells of it.
     """
 
     def __init__(
@@ -58,15 +60,18 @@ class ShardDirectory(Generic[Open]):
         retire: Callable[[Callable[[], None]], object],
         guard: Callable[[Shard], Shard] = lambda shard: shard,
         changed: Callable[[Sequence[Open]], object] = lambda _: None,
+        known: Callable[[], object] = lambda: None,
     ) -> None:
         self._open_shard = open_shard
         self._fan_out = fan_out
         self._retire = retire
         self._guard = guard
         self._changed = changed
+        self._known = known
         self._guarded: dict[str, Shard] = {}
         self._lock = threading.Lock()
         self._open: dict[str, Open] = {}
+        self._opened: dict[ShardTargets, Open] = {}  # by a `keep` that failed: for the next one
         self._now: Shards | None = None
 
     def now(self) -> Shards:
@@ -75,28 +80,36 @@ class ShardDirectory(Generic[Open]):
         return self._now
 
     def keep(self, targets: Iterable[ShardTargets]) -> None:
-        """Open those that are new, and anew those that have other addresses now; the others stay as they are."""
+        """Open those that are new, and anew those that have other addresses now; the others stay as they are.
+
+        All of it or nothing: what this raises leaves everything as it was, and the same targets can be given again.
+        """
         with self._lock:
-            opened = dict(self._open)
-            left: list[Open] = []
+            before = self._open
+            opened = dict(before)
+            guarded = dict(self._guarded)
             for wanted in targets:
-                known = opened.get(wanted.broker_name)
-                if known is not None and known.targets == wanted:
+                name = wanted.broker_name
+                if name in before and before[name].targets == wanted:
                     continue
-                opened[wanted.broker_name] = one = self._open_shard(wanted)
-                self._guarded[wanted.broker_name] = self._guard(one.shard)
-                if known is None:
-                    _log.info("shard.joined", broker_name=wanted.broker_name, commitlog=wanted.commitlog)
-                else:
-                    left.append(known)
-                    _log.info("shard.moved", broker_name=wanted.broker_name, commitlog=wanted.commitlog)
-            if opened == self._open:
+                if wanted not in self._opened:
+                    self._opened[wanted] = self._open_shard(wanted)
+                opened[name] = self._opened[wanted]
+                guarded[name] = self._guard(opened[name].shard)
+            if opened == before:
                 return
-            self._open = opened
             self._changed(list(opened.values()))
             asked = [one.shard for one in opened.values()]
             if len(asked) > 1:
-                asked = [self._guarded[name] for name in opened]
-            self._now = Shards(asked, self._fan_out)
+                asked = [guarded[name] for name in opened]
+            self._now, self._open, self._guarded = Shards(asked, self._fan_out), opened, guarded
+            stay = {id(one) for one in opened.values()}
+            left = [one for one in (*before.values(), *self._opened.values()) if id(one) not in stay]
+            self._opened = {}
+        for name, one in opened.items():
+            if one is not before.get(name):
+                event = "shard.moved" if name in before else "shard.joined"
+                _log.info(event, broker_name=name, commitlog=one.targets.commitlog)
         for one in left:
             self._retire(one.close)
+        self._known()

@@ -1,6 +1,6 @@
 """Finding shards while the gateway runs: a file that changes, or ordinals behind the last known one.
 
-Neither takes a shard away (shard_directory.py says why). A file that cannot be read, or says nothing that makes sense, is
+Neither takes a shard away (directory.py says why). A file that cannot be read, or says nothing that makes sense, is
 told in the log and changes nothing: what was known before goes on being asked.
 
     ordinals      0 1 2 | 3 4 5 6          count = 3: asked at each look are 3, 4, 5 and 6
@@ -38,6 +38,9 @@ class ShardSource(Protocol):
     def look(self) -> Sequence[ShardTargets]:
         """All that are told now, or only the new ones; InvalidSettingError when nothing can be told."""
 
+    def kept(self, found: Sequence[ShardTargets]) -> None:
+        """What `look` told is known now; until then it is to be told again."""
+
 
 class ShardFile:
     """A file of shards, as a ConfigMap puts it there.
@@ -59,6 +62,9 @@ class ShardFile:
                 name="shards_file",
                 source=str(self._path),
             ) from error
+
+    def kept(self, found: Sequence[ShardTargets]) -> None:
+        """See ShardSource; the file is told whole at each look."""
 
 
 class ShardOrdinals:
@@ -84,8 +90,11 @@ class ShardOrdinals:
         end = min(self._count + ORDINAL_AHEAD_COUNT, self._count_max)
         ahead = [self._template.of_ordinal(ordinal) for ordinal in range(self._count, end)]
         found_count = max((number + 1 for number, targets in enumerate(ahead) if self._answers(targets)), default=0)
-        self._count += found_count
         return ahead[:found_count]
+
+    def kept(self, found: Sequence[ShardTargets]) -> None:
+        """See ShardSource."""
+        self._count += len(found)
 
 
 class Discovery:
@@ -122,10 +131,12 @@ class Discovery:
 
     def look(self, source: ShardSource, directory: ShardDirectory[Any]) -> None:
         """One look."""
-        while self._retired and self._retired[0][0] <= self._clock():
-            self._retired.popleft()[1]()
         try:
-            directory.keep(source.look())
+            while self._retired and self._retired[0][0] <= self._clock():
+                self._retired.popleft()[1]()
+            found = source.look()
+            directory.keep(found)
+            source.kept(found)
             self._problem = ""
         except StoreError as error:
             if self._problem != error.message:  # once, not at each look

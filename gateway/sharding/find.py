@@ -61,12 +61,14 @@ def find_shards(
     forwarder = AppendForwarder(alone_count=settings.worker_count, routes=routes)
     discovery = Discovery(settings.shards_poll_seconds)
 
+    def known() -> None:
+        watch.wake()
+
     def changed(opened: Sequence[RemoteShard]) -> None:
         forwarder.keep(
             [AppendTarget(one.targets.broker_name, one.commitlog.channel, one.commitlog.target) for one in opened],
             discovery.retire,
         )
-        watch.wake()
 
     directory: ShardDirectory[RemoteShard] = ShardDirectory(
         open_shard,
@@ -74,6 +76,7 @@ def find_shards(
         retire=discovery.retire,
         guard=partial(guarded, thread_count=settings.worker_count),
         changed=changed,
+        known=known,
     )
     watch = RouteWatch(directory, routes)
     source = _source(settings, server.tls)

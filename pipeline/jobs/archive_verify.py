@@ -4,17 +4,23 @@
     index           CRC-32 of front and blocks; as many records as the manifest
     Parquet         page checksums, rows as the manifest counts them, and each row's record: CRCs, place, size
     all together    each record of the index stands in one row, and one ends where the next begins, up to the manifest's end
+    log file        records, tail and zeros come to the SHA-256 of the file that was archived, as a restore would make it
 
-What is found names the file; nothing is written.
+What is found names the file; nothing is written but an unnamed temporary file, one log file large at most: rows come by
+queue, a log file goes by offset.
 """
 
 import functools
+import hashlib
+import tempfile
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.jobs.progress import Progress, run_here, run_on_spark, silent
 from pipeline.jobs.report import JobReport
+from store.archive import layout
 from store.archive.archive_reader import ArchiveReader
 from store.archive.manifest import Segment, check_archive, read_segment, segment_offsets
 from store.archive.parquet_files import FRAME_COLUMNS, ParquetFiles
@@ -83,19 +89,30 @@ def verify_segment(fs: FileSystem, archive: Path, segment: Segment) -> Iterator[
             what = f"it has {fs.stat_size(archive / path)} bytes, the manifest says {size_bytes}"
             yield {"kind": "file_size", "file": str(archive / path), "what": what}
     for file in segment.files:
-        path = archive / file.path
-        if file.crc32 >= 0 and fs.exists(path) and file_crc32(fs, path) != file.crc32:
+        parquet_file = archive / file.path
+        if file.crc32 >= 0 and fs.exists(parquet_file) and file_crc32(fs, parquet_file) != file.crc32:
             what = f"the CRC-32 of the whole file is another than the manifest's, {file.crc32}"
-            yield {"kind": "file_changed", "file": str(path), "what": what}
+            yield {"kind": "file_changed", "file": str(parquet_file), "what": what}
+    with tempfile.TemporaryFile(prefix="reput-verify-", buffering=0) as log_file:
+        yield from _contents(fs, archive, segment, log_file)
+
+
+def _contents(fs: FileSystem, archive: Path, segment: Segment, log_file: FileIO) -> Iterator[Finding]:
+    """What is wrong with the segment's bytes; `log_file` becomes the log file that they make."""
+    tail: bytes | None = None
+    tail_file = str(archive / (segment.tail_path or layout.segment_file("", segment.broker_name, segment.first_offset)))
     try:
-        read_tail(fs, archive, segment)
+        tail = read_tail(fs, archive, segment)
     except StoreError as error:
-        yield _finding("tail_damaged", str(archive / segment.tail_path), error)
+        yield _finding("tail_damaged", tail_file, error)
+    if tail is not None and len(tail) != segment.tail_size_bytes:
+        what = f"the tail has {len(tail)} bytes, the manifest says {segment.tail_size_bytes}"
+        yield {"kind": "tail_damaged", "file": tail_file, "what": what}
     places: list[tuple[int, int]] = []
     is_whole = True
     parquet = ParquetFiles(fs)
     for number in range(len(segment.files)):
-        for found in _rows(parquet, archive, segment, number, places):
+        for found in _rows(fs, parquet, archive, segment, number, places, log_file):
             is_whole = False
             yield found
     index = str(archive / segment.keys_path)
@@ -121,12 +138,27 @@ def verify_segment(fs: FileSystem, archive: Path, segment: Segment) -> Iterator[
     if at != segment.records_end_offset:
         what = f"its records end at commit-log offset {at}, the manifest says {segment.records_end_offset}"
         yield {"kind": "records_missing", "file": index, "what": what}
+    elif tail is not None:
+        fs.pwrite(log_file.fileno(), tail, segment.records_end_offset - segment.first_offset)
+        log_file.truncate(segment.file_end_offset - segment.first_offset)  # zeros up to there
+        log_file.seek(0)
+        digest = hashlib.file_digest(log_file, "sha256").hexdigest()
+        if digest != segment.log_sha256:
+            # Records that are right and in their places leave the tail.
+            what = f"with the tail, its records make a log file of the SHA-256 {digest}, not {segment.log_sha256}"
+            yield {"kind": "log_differs", "file": tail_file, "what": what}
 
 
 def _rows(
-    parquet: ParquetFiles, archive: Path, segment: Segment, number: int, places: list[tuple[int, int]]
+    fs: FileSystem,
+    parquet: ParquetFiles,
+    archive: Path,
+    segment: Segment,
+    number: int,
+    places: list[tuple[int, int]],
+    log_file: FileIO,
 ) -> Iterator[Finding]:
-    """What is wrong with a Parquet file; place and size of its records are added to `places`."""
+    """What is wrong with a Parquet file; its records are written to `log_file`, place and size are added to `places`."""
     file = segment.files[number]
     path = archive / file.path
     row_count = damaged_count = 0
@@ -137,6 +169,8 @@ def _rows(
             for offset, topic, head, body, tail in zip(*columns, strict=True):
                 frame = head + body + tail
                 places.append((offset, len(frame)))
+                if segment.first_offset <= offset <= segment.file_end_offset - len(frame):
+                    fs.pwrite(log_file.fileno(), frame, offset - segment.first_offset)
                 try:
                     record = decode_record(frame, commit_log_offset=offset)
                     if topic != record.topic.encode("utf-8", "replace").decode() or topic != file.topic:

@@ -6,7 +6,9 @@ told beside the answer (`problem`), so that the rest can still be had and nobody
 
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,13 +18,16 @@ from store.archive import layout
 from store.archive.manifest import Segment, check_archive, read_segment, segment_offsets
 from store.archive.parquet_files import ParquetFiles
 from store.archive.segment_reader import ArchivedUnit, SegmentReader
-from store.errors import OffsetOutOfRangeError, StoreCorruptedError, StoreError
+from store.errors import OffsetOutOfRangeError, ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.index_layout import index_key, key_hash
 from store.format.record import Record
 
 # Coarser than the times that file systems keep: within it two changes may have one.
 SETTLED_NANOS = 2_000_000_000
+# Each is a descriptor and the front of an index in memory. A log of 128 GiB in files of 1 GiB stays open whole, and of a
+# process's usual 1,024 descriptors most are left.
+OPEN_SEGMENT_COUNT_MAX = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +92,10 @@ class ArchiveReader:
         self._parquet = parquet or ParquetFiles(self._fs)
         self._lock = Lock()
         self._clock_nanos = clock_nanos
-        self._stamp: tuple[int, int, int] | None = (
-            None  # of the folder when its manifests were read, once it has settled
-        )
+        # Of the folder when its manifests were read, once it has settled.
+        self._stamp: tuple[int, int, int] | None = None
         self._manifests: dict[int, tuple[object, Segment | StoreError]] = {}
-        self._readers: dict[tuple[int, int], SegmentReader] = {}
+        self._readers: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
 
     def segments(self) -> list[Segment]:
         """The manifests, by offset; StoreCorruptedError when one is damaged, UnsupportedStoreError without an archive."""
@@ -127,11 +131,13 @@ class ArchiveReader:
             RecordNotFoundError: no record starts there.
             StoreCorruptedError, RecordCorruptedError: it cannot be read; metadata has `file`.
             UnsupportedStoreError: the directory is no archive.
+            ServiceUnavailableError: the file system does not let it be read; metadata has `file`.
         """
         manifests = self._load()
         for manifest in manifests:
             if isinstance(manifest, Segment) and manifest.first_offset <= commit_log_offset < manifest.end_offset:
-                return self._reader(manifest).record(commit_log_offset)
+                with self._reading():
+                    return self._reader(manifest).record(commit_log_offset)
         problem = self.problem()
         if problem is not None:
             raise problem
@@ -180,10 +186,11 @@ class ArchiveReader:
             if all(file.topic != topic for file in segment.files):
                 continue
             try:
-                for offset in self._reader(segment).offsets_of_key(hash_, below_offset):
-                    if len(found) == count:
-                        return KeyHits(tuple(found), True, problem)
-                    found.append(offset)
+                with self._reading():
+                    for offset in self._reader(segment).offsets_of_key(hash_, below_offset):
+                        if len(found) == count:
+                            return KeyHits(tuple(found), True, problem)
+                        found.append(offset)
             except StoreError as error:
                 problem = problem or error
         return KeyHits(tuple(found), False, problem)
@@ -200,7 +207,8 @@ class ArchiveReader:
                 if isinstance(reader, StoreError):
                     problem = problem or reader
                 else:
-                    found.extend(reader.units(topic, queue_id, queue_offset, count - len(found)))
+                    with self._reading():
+                        found.extend(reader.units(topic, queue_id, queue_offset, count - len(found)))
         except StoreError as error:
             problem = problem or error
         return QueueHits(tuple(found), problem)
@@ -223,12 +231,13 @@ class ArchiveReader:
                     problem = problem or reader
                     continue
                 try:
-                    span = reader.time_span(topic, queue_id)
-                    if span is None:
-                        continue
-                    spans.append(span)
-                    is_here = span[0] <= time_millis if is_upper else found is None and span[1] >= time_millis
-                    found = reader.at_time(topic, queue_id, time_millis, is_upper=is_upper) if is_here else found
+                    with self._reading():
+                        span = reader.time_span(topic, queue_id)
+                        if span is None:
+                            continue
+                        spans.append(span)
+                        is_here = span[0] <= time_millis if is_upper else found is None and span[1] >= time_millis
+                        found = reader.at_time(topic, queue_id, time_millis, is_upper=is_upper) if is_here else found
                 except StoreError as error:
                     problem = problem or error
         except StoreError as error:
@@ -245,10 +254,11 @@ class ArchiveReader:
         for reader in self._readers_with(topic):
             if isinstance(reader, StoreError):
                 raise reader
-            for name, queue_id, first, last in reader.queues():
-                if topic in (None, name):
-                    known = ranges.get((name, queue_id), (first, last + 1))
-                    ranges[name, queue_id] = (min(known[0], first), max(known[1], last + 1))
+            with self._reading():
+                for name, queue_id, first, last in reader.queues():
+                    if topic in (None, name):
+                        known = ranges.get((name, queue_id), (first, last + 1))
+                        ranges[name, queue_id] = (min(known[0], first), max(known[1], last + 1))
         return ranges
 
     def reader(self, segment: Segment) -> SegmentReader:
@@ -269,13 +279,40 @@ class ArchiveReader:
         key = (segment.first_offset, segment.records_end_offset)
         with self._lock:
             reader = self._readers.get(key)
-        if reader is None:
+            if reader is not None:
+                self._readers.move_to_end(key)
+                return reader
+        with self._reading():
             reader = SegmentReader(self._fs, self.root, segment, self._parquet)
-            with self._lock:
-                self._readers[key] = reader
+        with self._lock:
+            self._readers[key] = reader
+            self._readers.move_to_end(key)
+            while len(self._readers) > OPEN_SEGMENT_COUNT_MAX:
+                self._readers.popitem(last=False)  # its file closes with its last user
         return reader
 
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Makes the file system's refusals ServiceUnavailableErrors: the archive is there again when its disk is."""
+        try:
+            yield
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> ServiceUnavailableError:
+        path = error.filename or self.root
+        return ServiceUnavailableError(
+            f"The archive {self.root} cannot be read ({path}: {error.strerror or error}): see to the file system that it is "
+            "on, and whether this process may read it.",
+            service="archive",
+            file=path,
+        )
+
     def _load(self) -> list[Segment | StoreError]:
+        with self._reading():
+            return self._load_manifests()
+
+    def _load_manifests(self) -> list[Segment | StoreError]:
         """What is published, by offset; a manifest is read again only when it is another file."""
         directory = layout.segments_dir(str(self.root), self.broker_name)
         listed_at_nanos = self._clock_nanos()
@@ -297,6 +334,8 @@ class ArchiveReader:
                     manifests[offset] = file_stamp, read_segment(self._fs, self.root, self.broker_name, offset)
             except StoreCorruptedError as error:
                 manifests[offset] = None, error
+            except OSError as error:
+                manifests[offset] = None, self._unreadable(error)
         if manifests != known:
             kept = {
                 (manifest.first_offset, manifest.records_end_offset)
@@ -306,7 +345,7 @@ class ArchiveReader:
             with self._lock:
                 self._manifests = manifests
                 self._stamp = None
-                self._readers = {key: reader for key, reader in self._readers.items() if key in kept}
+                self._readers = OrderedDict((key, reader) for key, reader in self._readers.items() if key in kept)
         # A folder that has just changed may change again without its time telling; a damaged manifest may come back.
         is_settled = stamp is not None and listed_at_nanos - stamp[1] > SETTLED_NANOS
         if is_settled and all(isinstance(manifest, Segment) for _, manifest in manifests.values()):

@@ -1,7 +1,9 @@
 """`reput export` and `reput import` without any service: what goes out comes back, byte for byte."""
 
+import io
 import json
 import pathlib
+import sys
 from collections import Counter
 from collections.abc import Callable
 
@@ -256,3 +258,16 @@ def test_a_line_without_its_time_is_no_message_of_a_store(line: dict[str, object
     (tmp_path / "lines.jsonl").write_text(json.dumps(line))
 
     assert reput("import", tmp_path / "lines.jsonl", "--store", tmp_path / "out") == 2
+
+
+def test_a_terminal_of_another_encoding_got_json_that_is_none(
+    broker_store: pathlib.Path, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    assert reput("export", "--store", broker_store, "--out", tmp_path / "out") == 0
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="iso-8859-1"))
+    assert reput("export", "--store", broker_store) == 0
+
+    lines = pipe.getvalue()
+    assert not lines.isascii()
+    assert lines == (tmp_path / "out").read_bytes()

@@ -251,6 +251,8 @@ def test_nothing_is_served_before_recovery(tmp_path: Path) -> None:
         append(log, new_message())
     with pytest.raises(StoreRecoveringError):
         log.get(0)
+    with pytest.raises(StoreRecoveringError):
+        log.require_ready()
     assert "recovering" == log.state
     log.close()
     assert not (tmp_path / "s").exists()

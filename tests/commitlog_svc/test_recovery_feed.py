@@ -230,6 +230,8 @@ def test_a_log_that_recovers_is_followed_by_those_who_ask_for_it(
         status = service.GetStatus(pb.GetStatusRequest(), None)
         assert (status.state, status.recovery.is_followable) == ("recovering", True)
         with pytest.raises(StoreRecoveringError):
+            service.ListTopics(pb.ListTopicsRequest(), None)
+        with pytest.raises(StoreRecoveringError):
             log.follow(-1, 0, columns=True)
         with pytest.raises(StoreRecoveringError):
             log.follow(feed.flushed_offset + 1, 0, columns=True, while_recovering=True)

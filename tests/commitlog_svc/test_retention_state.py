@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from commitlog_svc.retention_state import (
     RetentionState,
     add_event,
     events_that_happened,
+    merge_events,
     read_retention_state,
     write_retention_state,
 )
@@ -51,11 +53,47 @@ def test_others_stay_two(other: RetentionEvent) -> None:
     assert (event(0, 100), other) == add_event((event(0, 100),), other)
 
 
-def test_a_builder_lost_from_where_it_was_first() -> None:
+def holes(events: tuple[RetentionEvent, ...]) -> Counter[str]:
+    """What each builder lost, in bytes, as the metrics count it: byte by byte."""
+    return Counter(
+        builder
+        for e in events
+        for builder, next_offset in e.lost_builder_next_offsets.items()
+        for offset in range(e.begin_offset, e.end_offset)
+        if offset >= next_offset
+    )
+
+
+def test_what_a_builder_lost_is_the_sum_of_both() -> None:
     first = event(0, 100, DISK_CLEAN_FORCIBLY, index=40)
     second = event(100, 200, DISK_CLEAN_FORCIBLY, at=NOW + 1, index=150)
 
-    assert {"index": 40} == add_event((first,), second)[0].lost_builder_next_offsets
+    merged = add_event((first,), second)
+
+    assert 1 == len(merged)
+    assert {"index": 60 + 50} == holes(merged)
+
+
+def test_what_was_whole_is_no_hole_when_it_is_merged_with_one() -> None:
+    """Nothing new is lost by merging: the counter that pages must not rise."""
+    assert {"index": 60} == holes((merge_events(event(0, 100, index=40), event(100, 300)),))
+    assert {"index": 10} == holes((merge_events(event(0, 200), event(200, 300, index=290)),))
+
+
+def test_merging_keeps_every_builder_s_sum() -> None:
+    rng = random.Random(4711)
+    events: tuple[RetentionEvent, ...] = ()
+    expected: Counter[str] = Counter()
+    begin = 0
+    for i in range(3 * EVENT_COUNT_MAX):
+        end = begin + rng.randrange(1, 60)
+        builders = rng.sample(("index", "consumequeue"), rng.randrange(3))
+        lost = {builder: rng.randrange(max(0, begin - 50), end + 5) for builder in builders}
+        new = event(begin, end, rng.choice(REASONS), NOW + i * rng.choice((1, 2 * MERGE_MILLIS)), **lost)
+        expected += holes((new,))
+        events = add_event(events, new)
+        assert expected == holes(events)
+        begin = end
 
 
 def test_the_oldest_are_merged_rather_than_forgotten() -> None:

@@ -127,6 +127,7 @@ def test_the_default_values_fit_their_schema_which_knows_each_of_them() -> None:
         ("shards", 257),
         ("shards", "3"),
         ("shard", 3),
+        ("allowFewerShards", "yes"),
         ("image__tag", "latest"),
         ("image__digest", "sha256:12"),
         ("commitlog__storage__size", "50 GB"),

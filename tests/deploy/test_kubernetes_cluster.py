@@ -5,6 +5,7 @@ Nodes are kwok's: no container runs, every pod that is scheduled is Ready at onc
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,45 @@ def test_parts_for_other_people_s_kinds_are_rendered_whole() -> None:
     assert all(json.loads(text)["panels"] for dashboard in dashboards for text in dashboard["data"].values())
 
 
+def test_rules_and_panels_find_the_jobs_that_the_monitor_makes() -> None:
+    """What a job is called is said in one file and asked for in others; a rule that finds no job is silent for ever."""
+    documents = [document for document in yaml.safe_load_all(template(*WITH_OTHER_KINDS)) if document is not None]
+    (monitor,) = [document for document in documents if document["kind"] == "ServiceMonitor"]
+    selected = monitor["spec"]["selector"]["matchLabels"].items()
+    services = [
+        document
+        for document in documents
+        if document["kind"] == "Service" and selected <= document["metadata"]["labels"].items()
+    ]
+    jobs = {_job(service, monitor["spec"]) for service in services}
+    asked = [
+        text
+        for document in documents
+        if document["kind"] in ("PrometheusRule", "ConfigMap")
+        for text in re.findall(r'job(=~?)\\*"([^"\\]+)', json.dumps(document).replace("\\\\", ""))
+    ]
+    assert len(asked) >= 4
+    for operator, wanted in asked:
+        for job in jobs:
+            assert re.fullmatch(wanted if operator == "=~" else re.escape(wanted), job), (job, wanted)
+    assert jobs == {f"reput-{component}" for component in COMPONENTS}
+
+
+def _job(service: Document, monitor: Document) -> str:
+    """The job of a Service's targets, as Prometheus and its operator define it."""
+    labels = service["metadata"]["labels"]
+    target = {f"__meta_kubernetes_service_label_{re.sub('[^a-zA-Z0-9_]', '_', name)}": labels[name] for name in labels}
+    target["job"] = labels.get(monitor.get("jobLabel", ""), _name(service))
+    (endpoint,) = monitor["endpoints"]
+    for rule in endpoint.get("relabelings", []):
+        text = ";".join(target.get(label, "") for label in rule["sourceLabels"])
+        found = re.fullmatch(rule.get("regex", "(.*)"), text)
+        if found is not None:
+            target[rule["targetLabel"]] = found.expand(rule.get("replacement", "$1").replace("$", "\\"))
+    job: str = target["job"]
+    return job
+
+
 def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: ControlPlane) -> None:
     namespace = cluster.make_namespace("by-helm")
     here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", "--set", "priorityClass.name=by-helm")
@@ -253,6 +293,27 @@ def test_more_shards_leave_those_that_are_there_alone(cluster: ControlPlane) -> 
     bound = {_name(claim): claim["spec"]["volumeName"] for claim in cluster.get("pvc", namespace=namespace)}
     assert volumes.items() <= bound.items()
     assert len(bound) == 3 * len(STORES)
+
+
+def test_an_upgrade_that_forgets_the_shards_is_refused_and_takes_nothing(cluster: ControlPlane) -> None:
+    namespace = cluster.make_namespace("shrinking")
+    upgrade = ("upgrade", "reput", str(CHART), "-n", namespace)
+    own = ("--set", "priorityClass.create=false")
+    cluster.helm("install", *upgrade[1:], *own, "--set", "shards=3")
+
+    def replicas() -> list[int]:
+        return [load["spec"]["replicas"] for load in cluster.get("statefulset", namespace=namespace)]
+
+    refused = cluster.run("helm", *upgrade, *own, "--set", "image.tag=0.1.1")
+    assert refused.returncode != 0
+    assert "has 3 replicas and shards is 1" in refused.stderr
+    assert "allowFewerShards" in refused.stderr
+    assert replicas() == [3, 3, 3]
+
+    cluster.helm(*upgrade, "--reset-then-reuse-values", "--set", "image.tag=0.1.1")
+    assert replicas() == [3, 3, 3]
+    cluster.helm(*upgrade, "--reset-then-reuse-values", "--set", "shards=2,allowFewerShards=true")
+    assert replicas() == [2, 2, 2]
 
 
 def test_a_second_pod_of_a_kind_may_not_be_evicted(cluster: ControlPlane) -> None:

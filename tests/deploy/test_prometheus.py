@@ -78,6 +78,7 @@ def quick(rules: str) -> str:
     rules = re.sub(r"\bfor: \w+", "for: 0s", rules)
     rules = rules.replace("reput_builder_lag_seconds > 60", "reput_builder_lag_seconds > 2")
     rules = rules.replace("[15m]", "[60s]").replace("[1d]", "[60s]")
+    rules = rules.replace("offset 10m", "offset 4s")
     return re.sub(r"\[\d+m\]", "[4s]", rules)
 
 

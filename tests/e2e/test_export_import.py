@@ -123,9 +123,10 @@ def test_what_a_gateway_exports_is_what_the_store_holds_and_can_be_imported_agai
         lines.append(json.dumps({**json.loads(lines[0]), "topic": "SCHEDULE_TOPIC_XXXX"}))
         bad.write_text("\n".join(lines))
         assert reput("import", bad, "--deduplicate", address=address) == 2
-        assert "256 messages were appended" in reput.err
-        assert "lines 257 to 261" in reput.err
-        assert "belongs to the broker" in reput.err
+        assert "line 261: topic SCHEDULE_TOPIC_XXXX belongs to the broker" in reput.err
+        bad.write_text(json.dumps({**json.loads(lines[0]), "queue_id": 99}))
+        assert reput("import", bad, "--deduplicate", address=address) == 2
+        assert "line 1: topic Out0 has the queues 0 to " in reput.err
         stack.wait_until_built(60)
         assert reput("export", "--out", tmp_path / "imported.jsonl", address=address) == 0, reput.err
     assert list(map(kept, rows_of(tmp_path / "imported.jsonl"))) == list(map(kept, offline))

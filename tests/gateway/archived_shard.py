@@ -15,6 +15,7 @@ from tests.support.archives import BROKER, Archived, archived, message, write_lo
 
 TOPIC, OLD_TOPIC = "orders", "of-old"
 DROPPED_FILE_COUNT = 3
+BARRED = ("archive", "folder", "manifest", "index", "index, opened")
 DAMAGES = ("no archive", "no manifest", "bad manifest", "bad index", "bad Parquet")
 
 
@@ -78,6 +79,26 @@ def break_archive(archive: Path, root: Path, damage: str) -> None:
     else:
         for file in segment["files"]:
             (root / file["path"]).write_bytes(b"PAR1" + bytes(100))
+
+
+def bar_archive(archive: Path, root: Path, part: str) -> None:
+    """A copy of the archive, a part of which the file system does not let anybody read: also not whoever may all."""
+    shutil.copytree(archive, root)
+    segments = root / "segments" / BROKER
+    manifest = min(segments.iterdir())
+    keys = root / json.loads(manifest.read_text())["segment"]["keys_path"]
+    if part == "archive":
+        barred = root / "archive.json"
+    else:
+        barred = {"folder": segments, "manifest": manifest, "index": keys, "index, opened": keys}[part]
+    if barred.is_dir():
+        shutil.rmtree(barred)
+    else:
+        barred.unlink()
+    if part == "index, opened":
+        barred.mkdir()  # is opened, and refuses to be read
+    else:
+        barred.symlink_to(barred)
 
 
 def archive_of_first_file(made: Archived, root: Path) -> Path:

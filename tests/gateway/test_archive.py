@@ -20,14 +20,16 @@ from gateway.queries.list_topics import list_topics
 from gateway.shards import Shards
 from gateway.time_window import TimeWindow
 from pipeline.jobs import archive as archive_job
-from store.errors import RecordNotFoundError, StoreCorruptedError, UnsupportedStoreError
+from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreCorruptedError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
 from tests.gateway.archived_shard import (
+    BARRED,
     DAMAGES,
     TOPIC,
     ShortenedShard,
     archive_of_first_file,
     archived_orders,
+    bar_archive,
     break_archive,
     shard_of,
 )
@@ -193,6 +195,37 @@ def test_a_broken_archive_is_told_and_never_an_empty_answer(
     assert by_place.outcome.error is not None
     if damage in ("no archive", "bad manifest"):
         assert Completeness.PARTIAL is list_topics(shards, tokens, 0, "", deadline).completeness
+
+
+@pytest.mark.parametrize("part", BARRED)
+def test_an_archive_that_cannot_be_read_failed_whole_queries(
+    made: Archived, fan_out: FanOut, tokens: PageTokens, deadline: Deadline, tmp_path: Path, part: str
+):
+    """As one whose disk has gone (ESTALE), or whose rights are too narrow (EACCES)."""
+    root = tmp_path / "archive"
+    bar_archive(made.archive, root, part)
+    shards = Shards([shard_of(made, archive=root)], fan_out)
+    oldest = made.records[0]
+    live = shards.named("").records._log.first_offset  # type: ignore[attr-defined]
+
+    (answer,) = pages(shards, tokens, deadline, "all", 1000)
+    by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", max_messages_asked=1, deadline=deadline)
+    listed = list_topics(shards, tokens, 0, "", deadline)
+
+    kept = {offset for offset in made.keyed(TOPIC, "all") if offset >= live}
+    assert kept <= {entry.record.commit_log_offset for entry in answer.entries}
+    for outcome in (answer.outcomes[0], by_place.outcome, listed.outcomes[0]):
+        assert not outcome.complete
+        assert isinstance(outcome.error, ServiceUnavailableError)
+        assert outcome.error.metadata["service"] == "archive"
+        assert str(root) in outcome.error.message
+    assert {Completeness.PARTIAL} == {answer.completeness, by_place.completeness, listed.completeness}
+    with pytest.raises(ServiceUnavailableError):
+        query_by_offset_msg_id(
+            shards, encode_offset_msg_id(oldest.store_host, oldest.commit_log_offset), "", "", deadline
+        )
+    row = next(row for row in shards.named("").services.statuses(deadline) if row.service == "archive")
+    assert row.error is not None or row.problem or part.startswith("index")
 
 
 def test_a_status_row_says_what_the_archive_holds(made: Archived, shards: Shards, deadline: Deadline):

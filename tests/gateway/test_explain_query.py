@@ -17,8 +17,10 @@ from store.errors import (
     InvalidArgumentError,
     InvalidPageTokenError,
     OffsetOutOfRangeError,
+    PermissionDeniedError,
     RecordCorruptedError,
     ServiceUnavailableError,
+    UnauthenticatedError,
 )
 from store.format.index_layout import index_key, key_hash
 from store.format.message_id import encode_offset_msg_id
@@ -260,3 +262,12 @@ def test_times_are_those_of_the_clock(records, fan_out, monkeypatch):
     assert micros["index.search"] == 250_000 * shard.lookups[0].round_count
     assert micros["log.read"] == 0
     assert shard.elapsed_micros == explained.elapsed_micros == micros["index.search"]
+
+
+@pytest.mark.parametrize("refusal", [PermissionDeniedError, UnauthenticatedError])
+def test_a_refusal_is_a_refusal_and_no_explanation(fan_out, records, refusal):
+    memory = ExplainedShard(records, failures={"get": refusal("not for you")})
+    offset_msg_id = encode_offset_msg_id(records[0].store_host, records[0].commit_log_offset)
+
+    with pytest.raises(refusal):
+        explain(servicer_of(fan_out, broker_a=memory), by_id=pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id))

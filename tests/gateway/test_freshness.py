@@ -1,11 +1,13 @@
 """Read your write: who brings a token waits for the shard's builder, within the deadline, and is told what is late."""
 
+import threading
 from dataclasses import dataclass
 
 import pytest
 
 from gateway.completeness import Completeness, ShardOutcome
 from gateway.deadline import Deadline
+from gateway.fan_out import FanOut
 from gateway.freshness import TOKEN_COUNT_MAX, FreshnessGate, Part, wanted_offsets
 from gateway.ports import BuildProgress
 from gateway.shards import Shards
@@ -208,3 +210,35 @@ def test_too_many_waiters_are_refused_and_places_come_free_again(wait, memory, r
     wait(token_of(records[5]), seconds=1.0, gate=gate)
     wait(token_of(records[5]), seconds=1.0, gate=gate)
     assert len(refusals) == 1
+
+
+def test_queries_that_wait_took_the_threads_of_those_that_do_not(records):
+    """Three wait for two shards each; the shards' own two threads are free all the while."""
+    asked, go_on = threading.Semaphore(0), threading.Event()
+
+    def on_wait(past_offset, wait_seconds):
+        asked.release()
+        assert go_on.wait(60)
+
+    memories = [MemoryShard(records, built_offset=1 << 50, on_wait=on_wait) for _ in range(2)]
+    names = ("broker-a", "broker-b")
+    fan_out, gate = FanOut(2), FreshnessGate(waiting_count_max=3)
+    shards = Shards([memory.shard(name) for memory, name in zip(memories, names, strict=True)], fan_out)
+    tokens = [token_of(records[5], name) for name in names]
+    waiting = [
+        threading.Thread(target=gate.wait, args=(shards, tokens, Part.QUEUES, Deadline.after(60))) for _ in range(3)
+    ]
+    try:
+        for thread in waiting:
+            thread.start()
+        for _ in range(6):
+            assert asked.acquire(timeout=60)
+        assert fan_out.start(lambda: "free").result(60) == "free"
+    finally:
+        go_on.set()
+        for thread in waiting:
+            thread.join(60)
+        gate.close()
+        fan_out.close()
+    with pytest.raises(RuntimeError):
+        gate.wait(shards, tokens, Part.QUEUES, Deadline.after(60))

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.page_token import PageTokens
+from services.server import RECEIVE_BYTES_MAX
 from store.errors import InvalidPageTokenError
 
 QUERY = {"topic": "orders", "key": "订单", "begin": None, "end": 5}
@@ -56,3 +57,13 @@ def test_a_token_with_any_character_changed_added_or_missing_is_refused():
 def test_what_is_no_token_is_refused(wrong):
     with pytest.raises(InvalidPageTokenError):
         PageTokens("secret").open(wrong, "Q", QUERY)
+
+
+def test_a_token_over_a_thousand_shards_with_long_names_was_refused_by_its_own_gateway():
+    tokens = PageTokens("secret")
+    cursors = {f"{number:040d}.{'n' * 63}": (1 << 62) + number for number in range(1_000)}
+    token = tokens.seal("Q", QUERY, cursors)
+
+    assert len(token) > 64 * 1024
+    assert tokens.open(token, "Q", QUERY) == cursors
+    assert len(token) < RECEIVE_BYTES_MAX // 8, "a request with it is still one"

@@ -180,8 +180,12 @@ def test_every_query_with_a_token_is_whole_or_partial_as_its_builder_is(records,
     topic = {"topic": "b_order", "freshness_tokens": tokens}
     time = Timestamp(seconds=1)
     memory = ProtoShard(records, built_offset=built)
-    if not is_built:
-        memory.failures["progress"] = ServiceUnavailableError("not to be waited for")
+
+    def on_wait(past_offset: int, wait_seconds: float) -> None:
+        if wait_seconds and not is_built:
+            raise ServiceUnavailableError("not to be waited for")
+
+    memory.on_wait = on_wait
     with serving(memory, "127.0.0.1:1") as gateway:
         for ask, request in (
             (gateway.QueryMessageByKey, pb.QueryMessageByKeyRequest(key="nosuch", **topic)),

@@ -2,11 +2,17 @@
 
 import threading
 
+import grpc
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from apache.rocketmq.v2 import rocketmq_pb2
+from reput.gateway.v1 import gateway_service_pb2
+from services.interceptors import StatusInterceptor, short_name
+from services.lanes import Lanes
 from services.meters import SERIES_COUNT_MAX, Counter, Histogram, Meters
 from services.metrics import MeterCollector
+from services.open_work import OpenWork
 
 
 def shown(meters: Meters) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -78,6 +84,25 @@ def test_more_labels_than_the_bound_are_counted_together():
     assert len(labels) == SERIES_COUNT_MAX
     assert sum(counter.read() for counter in labels.values()) == SERIES_COUNT_MAX * 3
     assert labels["other", "other"].read() > 1
+
+
+def test_every_method_of_a_gateway_has_room_for_every_code():
+    """A code that came late must not hide in `other`: an alert asks for DATA_LOSS by its name."""
+    meters = Meters()
+    StatusInterceptor(OpenWork(), Lanes(4), meters)
+    (ended,) = [family for family in meters.counters if family.name == "rpc_ended"]
+    methods = [
+        short_name(f"/{service.full_name}/{method.name}")
+        for module in (gateway_service_pb2, rocketmq_pb2)
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    ]
+    wanted = {(method, code.name) for method in methods for code in grpc.StatusCode}
+    assert len(wanted) > SERIES_COUNT_MAX
+    for labels in wanted:
+        ended.of(*labels).add()
+
+    assert {labels: counter.read() for labels, counter in ended.items()} == dict.fromkeys(wanted, 1)
 
 
 def test_a_gauge_that_fails_or_is_not_known_is_left_out_and_the_others_stay():

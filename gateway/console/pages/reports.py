@@ -16,8 +16,7 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; s
 
 def reports_page(reports: Reports, calls: Calls, question: Question) -> Page:
     """All reports, the newest of each job first to be seen."""
-    # Reports are of the whole store: they are for whoever may see its state.
-    calls.ask("GetStatus", pb.GetStatusRequest())
+    _check_sees_store(calls)
     found = reports.newest_first()
     latest: dict[str, str] = {}
     for report in found:
@@ -33,9 +32,15 @@ def reports_page(reports: Reports, calls: Calls, question: Question) -> Page:
     return Page("reports.html", values, answer)
 
 
-def report_file(reports: Reports, name: str) -> Response:
+def report_file(reports: Reports, calls: Calls, name: str) -> Response:
     """A page of analytics."""
+    _check_sees_store(calls)
     return Response(reports.page(name), 200, {"Content-Security-Policy": REPORT_POLICY}, "text/html")
+
+
+def _check_sees_store(calls: Calls) -> None:
+    """Reports are of the whole store: they are for whoever may see its state."""
+    calls.ask("GetStatus", pb.GetStatusRequest())
 
 
 def _to_json(report: dict[str, object]) -> dict[str, object]:

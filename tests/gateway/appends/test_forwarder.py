@@ -1,6 +1,7 @@
 """Appends of many callers through a gateway to a commitlog, over sockets: what each of them sees."""
 
 import contextlib
+import queue
 import threading
 from collections.abc import Iterator
 
@@ -20,7 +21,7 @@ from services.append_wire import SMALL_REQUEST_BYTES_MAX
 from services.server import ServiceServer
 from services.settings import ServiceSettings
 from services.status import from_rpc_error
-from store.errors import InvalidArgumentError, InvalidMessageError, ServiceUnavailableError
+from store.errors import InvalidArgumentError, InvalidMessageError, ServiceUnavailableError, TopicNotFoundError
 from tests.services.loopback import commit_log_server
 from tests.services.ways import way  # noqa: F401
 
@@ -30,7 +31,7 @@ WAIT_SECONDS_MAX = 30
 
 
 class Commitlog:
-    """Answers with the bodies as unique keys, refuses the body `bad` with its index, and can be held."""
+    """Answers with the bodies as unique keys, refuses the body `bad` or the topic `unknown` by index, and can be held."""
 
     def __init__(self):
         self.requests = []
@@ -52,6 +53,8 @@ class Commitlog:
         for index, message in enumerate(request.messages):
             if message.body == b"bad":
                 raise InvalidMessageError(f"message {index} is bad", field="body", index=index)
+            if message.topic == "unknown":
+                raise TopicNotFoundError(f"there is no topic {message.topic}", topic=message.topic, index=index)
         results = [message_pb2.AppendResult(unique_key=message.body.decode()) for message in request.messages]
         return commitlog_pb.AppendMessagesResponse(results=results)
 
@@ -168,6 +171,25 @@ def test_callers_who_come_together_each_get_their_own_receipts_and_refusals(comm
     wait_for_calls(server, 0)
 
 
+def test_an_unknown_topic_fails_its_own_request_and_nobody_elses(commitlog, served):
+    server, gateway = served
+    held = commitlog.hold(gateway)
+    unknown = pb.AppendMessagesRequest(
+        messages=[message_pb2.NewMessage(topic=topic, body=b"lost") for topic in ("t", "unknown")]
+    )
+    requests = [request_of(b"0", b"1"), unknown, request_of(b"2"), unknown, request_of(b"3")]
+    calls = [gateway.AppendMessages.future(request, timeout=WAIT_SECONDS_MAX) for request in requests]
+    wait_for_calls(server, len(calls) + SENDER_COUNT)
+    commitlog.release.set()
+
+    assert [keys_of(call) for call in (*held, *calls[::2])] == [["held"]] * SENDER_COUNT + [["0", "1"], ["2"], ["3"]]
+    for call in calls[1::2]:
+        error = error_of(call)
+        assert type(error) is TopicNotFoundError
+        assert error.metadata == {"topic": "unknown", "index": "1"}
+    assert len(commitlog.requests) > len(calls), "they were together, and were found out"
+
+
 def test_a_request_that_is_no_message_fails_alone(commitlog, served):
     """Its outer bytes are in order, its inner ones are not: a commitlog cannot say which one it was."""
     server, gateway = served
@@ -251,3 +273,54 @@ def test_requests_take_turns_among_the_shards():
         [b"0", b"2"],
         [b"1", b"3"],
     ]
+
+
+def test_a_shard_that_joins_in_the_middle_of_an_append_does_not_break_it(commitlog):
+    class Joined(AppendForwarder):
+        """A second shard joins whenever somebody has looked whether there is only one."""
+
+        @property
+        def _only(self):
+            only, self.only = self.only, None
+            return only
+
+        @_only.setter
+        def _only(self, only):
+            self.only = only
+
+    class Context:
+        def time_remaining(self):
+            return None
+
+        def add_callback(self, callback):
+            return True
+
+    class Caller:
+        def __init__(self):
+            self.answers = queue.SimpleQueue()
+            self.answer = self.answers.put
+            self.fail = self.answers.put
+
+        def is_active(self):
+            return True
+
+        def time_remaining(self):
+            return None
+
+    def append_stream(requests, context):
+        yield from (commitlog.append(request, context) for request in requests)
+
+    with (
+        commit_log_server(append_messages=commitlog.append, append_message_stream=append_stream) as log,
+        grpc.insecure_channel(log.address) as channel,
+    ):
+        forwarder = Joined([channel])
+        only, request = forwarder.only, request_of(b"1").SerializeToString()
+        caller = Caller()
+        forwarder.append_messages(request, caller)
+        answers = [caller.answers.get(timeout=WAIT_SECONDS_MAX)]
+        forwarder.only = only
+        answers += forwarder.append_message_stream(iter([request]), Context())
+        forwarder.close()
+
+    assert [pb.AppendMessagesResponse.FromString(answer).results[0].unique_key for answer in answers] == ["1", "1"]

@@ -1,150 +1,32 @@
 """Append requests over several shards: each message written once, receipts in order, nothing tried twice that may be there."""
 
-import random
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+from google.rpc import status_pb2
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gateway.appends.commitlog import Commitlog, failure_of, was_not_written
-from gateway.appends.routes import REST_SECONDS, SHARDING_KEY, AppendRoutes
-from gateway.appends.spread import AppendSpread
-from gateway.appends.spread_stream import SpreadStream
-from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
-from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1 import message_pb2
+from gateway.appends.routes import REST_SECONDS, SHARDING_KEY
 from services.channel import open_channel
-from services.clients.appends import AppendStatusError
-from services.status import error_info, from_status, to_status
+from services.status import DETAILS_KEY, error_info, from_status, to_status
 from store import errors
+from tests.gateway.appends.memory_logs import (
+    NAMES,
+    REFUSED,
+    UNKNOWN_OUTCOMES,
+    WAIT_SECONDS_MAX,
+    Caller,
+    Log,
+    append,
+    keyed_to_each,
+    message,
+    requests,
+    spread_over,
+    written,
+)
 from tests.support.ports import free_port
-
-NAMES = ("a", "b", "c")
-WAIT_SECONDS_MAX = 30
-REFUSED = b"refused"
-
-
-class Log:
-    """A commitlog in memory: bodies in the order in which they were written; one body is refused by its index."""
-
-    def __init__(self, name, pool, jitter=None):
-        self.name = name
-        self.bodies = []
-        self.checked_count = 0
-        self.fail_with = None
-        self.fails_writes_with = None
-        self._pool = pool
-        self._jitter = jitter
-        self._lock = threading.Lock()
-
-    def send(self, request, deadline_seconds, caller):
-        self._pool.submit(self._append, request, caller)
-
-    def _append(self, request, caller):
-        if self._jitter is not None:
-            time.sleep(self._jitter())
-        parsed = commitlog_pb.AppendMessagesRequest.FromString(request)
-        failure = self.fail_with or (None if parsed.check_only else self.fails_writes_with)
-        refused = next((i for i, one in enumerate(parsed.messages) if one.body == REFUSED), None)
-        if failure is None and refused is not None:
-            failure = errors.InvalidMessageError("a bad one", field="body", index=refused)
-        if failure is not None:
-            caller.fail(to_status(failure))
-            return
-        if parsed.check_only:
-            self.checked_count += 1
-            caller.answer(b"")
-            return
-        with self._lock:
-            begin = len(self.bodies)
-            self.bodies += [one.body for one in parsed.messages]
-        results = [
-            message_pb2.AppendResult(unique_key=one.body.decode(), queue_offset=begin + i, broker_name=self.name)
-            for i, one in enumerate(parsed.messages)
-        ]
-        caller.answer(commitlog_pb.AppendMessagesResponse(results=results).SerializeToString())
-
-
-class Caller:
-    def __init__(self):
-        self.ends = []
-        self._ended = threading.Event()
-
-    def answer(self, response):
-        self.ends.append(pb.AppendMessagesResponse.FromString(response).results)
-        self._ended.set()
-
-    def fail(self, status):
-        self.ends.append(from_status(status))
-        self._ended.set()
-
-    def is_active(self):
-        return True
-
-    def time_remaining(self):
-        return None
-
-    def end(self):
-        assert self._ended.wait(WAIT_SECONDS_MAX)
-        (end,) = self.ends
-        return end
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
-
-
-@pytest.fixture
-def logs(pool):
-    return {name: Log(name, pool) for name in NAMES}
-
-
-@pytest.fixture
-def spread(logs):
-    return spread_over(logs)
-
-
-def spread_over(logs):
-    spread = AppendSpread(AppendRoutes(lambda: 0.0))
-    spread.keep(logs)
-    return spread
-
-
-def message(body, key=None):
-    properties = {SHARDING_KEY: key} if key is not None else {}
-    return message_pb2.NewMessage(topic="orders", body=body, properties=properties)
-
-
-def append(spread, messages, **fields):
-    caller = Caller()
-    request = pb.AppendMessagesRequest(messages=messages, **fields)
-    spread.append(request.SerializeToString(), time.monotonic() + WAIT_SECONDS_MAX, caller)
-    return caller.end()
-
-
-def written(logs):
-    return sorted(body for log in logs.values() for body in log.bodies)
-
-
-def keyed_to_each(count=1):
-    """Messages whose keys lead to every shard."""
-    routes = AppendRoutes()
-    routes.keep(NAMES)
-    found = {}
-    for number in range(1_000):
-        one = message(b"m%d" % number, f"k{number}")
-        (part,) = routes.parts(pb.AppendMessagesRequest(messages=[one]))
-        found.setdefault(part.broker_name, []).append(one)
-    return {name: ones[:count] for name, ones in found.items()}
-
-
-requests = st.lists(st.lists(st.none() | st.sampled_from("klmnop"), min_size=1, max_size=6), min_size=1, max_size=8)
 
 
 @settings(max_examples=30, deadline=None)
@@ -161,34 +43,6 @@ def test_each_message_is_written_once_and_its_receipt_stands_in_its_place(pool, 
             assert logs[result.broker_name].bodies[result.queue_offset] == result.unique_key.encode()
         sent += bodies
     assert written(logs) == sorted(sent)
-
-
-@settings(max_examples=20, deadline=None)
-@given(requests, st.integers(0, 1 << 16))
-def test_a_stream_answers_in_order_and_keeps_the_order_of_each_key(pool, batches, seed):
-    chance = random.Random(seed)
-    logs = {name: Log(name, pool, jitter=lambda: chance.random() / 300) for name in NAMES}
-    stream = SpreadStream(spread_over(logs), WAIT_SECONDS_MAX, None)
-    bodies_by_key, encoded, expected = {}, [], []
-    for number, keys in enumerate(batches):
-        bodies = [b"%d-%d" % (number, place) for place in range(len(keys))]
-        for body, key in zip(bodies, keys, strict=True):
-            if key is not None:
-                bodies_by_key.setdefault(key, []).append(body)
-        ones = [message(body, key) for body, key in zip(bodies, keys, strict=True)]
-        encoded.append(pb.AppendMessageStreamRequest(messages=ones).SerializeToString())
-        expected.append(bodies)
-    taking = threading.Thread(target=stream.take_all, args=(iter(encoded),))
-    taking.start()
-
-    answers = [pb.AppendMessageStreamResponse.FromString(answer) for answer in stream]
-    taking.join()
-
-    assert [[result.unique_key.encode() for result in answer.results] for answer in answers] == expected
-    assert written(logs) == sorted(body for bodies in expected for body in bodies)
-    for bodies in bodies_by_key.values():
-        (home,) = [log for log in logs.values() if bodies[0] in log.bodies]
-        assert [body for body in home.bodies if body in bodies] == bodies
 
 
 def test_a_bad_message_in_a_request_for_several_shards_writes_none_and_is_named_by_its_place(logs, spread):
@@ -212,6 +66,49 @@ def test_a_shard_that_fails_after_the_check_fails_the_request_and_says_what_is_w
     assert isinstance(error, errors.ServiceUnavailableError), "not DISK_FULL, which would mean that nothing is written"
     assert error.metadata["writtenIndexes"] == "0,2,3"
     assert error.metadata["brokerName"] == "b"
+    assert "unknownIndexes" not in error.metadata
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN_OUTCOMES, ids=lambda error: error.reason())
+@pytest.mark.parametrize("is_one_written", [False, True])
+def test_two_failures_of_which_one_leaves_open_what_is_written_never_say_that_nothing_is(
+    logs, spread, unknown, is_one_written
+):
+    to = keyed_to_each(2)
+    logs["a"].fails_writes_with = errors.DiskFullError("no room")
+    logs["b"].fails_writes_with = unknown
+    messages = [to["a"][0], to["b"][0], to["a"][1], to["b"][1], *(to["c"][:1] if is_one_written else [])]
+
+    error = append(spread, messages)
+
+    assert type(error) is type(unknown)
+    assert not was_not_written(to_status(error))
+    assert (error.message, error.metadata["brokerName"]) == (unknown.message, "b")
+    assert error.metadata["unknownIndexes"] == "1,3"
+    assert error.metadata.get("writtenIndexes") == ("4" if is_one_written else None)
+
+
+def test_a_strangers_failure_after_the_check_leaves_open_what_is_written(logs, spread):
+    """A proxy's word, without our details."""
+    to = keyed_to_each()
+    stranger = status_pb2.Status(code=grpc.StatusCode.RESOURCE_EXHAUSTED.value[0], message="slow down")
+    logs["b"].fails_writes_with = stranger
+
+    error = append(spread, [*to["a"], *to["b"]])
+
+    assert isinstance(error, errors.ServiceUnavailableError)
+    assert (error.metadata["writtenIndexes"], error.metadata["unknownIndexes"]) == ("0", "1")
+
+
+def test_two_failures_that_wrote_nothing_still_say_so(logs, spread):
+    to = keyed_to_each()
+    logs["a"].fails_writes_with = errors.DiskFullError("no room")
+    logs["b"].fails_writes_with = errors.InvalidMessageError("too large for a file", index=0)
+
+    error = append(spread, [*to["a"], *to["b"]])
+
+    assert isinstance(error, errors.DiskFullError)
+    assert not {"writtenIndexes", "unknownIndexes"} & error.metadata.keys()
 
 
 @pytest.mark.parametrize(
@@ -266,49 +163,6 @@ def test_what_has_its_place_is_tried_nowhere_else(logs, spread, fields):
     assert written(logs) == []
 
 
-def test_a_stream_goes_on_behind_a_refusal_and_ends_where_nobody_knows_what_was_written(logs, spread):
-    def run(*bodies):
-        stream = SpreadStream(spread, WAIT_SECONDS_MAX, None)
-        encoded = [pb.AppendMessageStreamRequest(messages=[message(body)]).SerializeToString() for body in bodies]
-        threading.Thread(target=stream.take_all, args=(iter(encoded),)).start()
-        return [pb.AppendMessageStreamResponse.FromString(answer) for answer in stream]
-
-    refused, taken = run(REFUSED, b"1")
-    assert isinstance(from_status(refused.error), errors.InvalidMessageError)
-    assert [result.unique_key for result in taken.results] == ["1"]
-    for log in logs.values():
-        log.fail_with = errors.ServiceUnavailableError("the connection broke")
-    with pytest.raises(AppendStatusError):
-        run(b"2", b"3")
-
-
-def test_a_cancelled_stream_sends_nothing_more(pool):
-    """Also not what waits behind a request that is under way."""
-    started, release = threading.Event(), threading.Event()
-
-    class Held(Log):
-        def _append(self, request, caller):
-            started.set()
-            assert release.wait(WAIT_SECONDS_MAX)
-            super()._append(request, caller)
-
-    log = Held("a", pool)
-    stream = SpreadStream(spread_over({"a": log}), WAIT_SECONDS_MAX, None)
-    encoded = [pb.AppendMessageStreamRequest(messages=[message(b"%d" % n)]).SerializeToString() for n in range(3)]
-    taking = threading.Thread(target=stream.take_all, args=(iter(encoded),))
-    taking.start()
-    taking.join()
-    assert started.wait(WAIT_SECONDS_MAX)
-    stream.cancel()
-    assert list(stream) == []
-    release.set()
-    pool.submit(lambda: None).result()
-    while stream._queues:  # until the one that was under way has ended
-        time.sleep(0.001)
-
-    assert log.bodies == [b"0"]
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:{port}", "dns:///no-such-name.invalid:{port}", "unix:{path}/none"])
 def test_grpc_says_when_it_had_no_connection_to_send_on(address, tmp_path):
     """The wording is gRPC's: when it changes, nothing is tried elsewhere any more, and this fails."""
@@ -324,21 +178,49 @@ def test_grpc_says_when_it_had_no_connection_to_send_on(address, tmp_path):
     assert was_not_written(to_status(error))
 
 
+class Broken(grpc.RpcError):
+    def __init__(self, code, details, trailers=()):
+        super().__init__()
+        self._code, self._details, self._trailers = code, details, trailers
+
+    def code(self):
+        return self._code
+
+    def details(self):
+        return self._details
+
+    def trailing_metadata(self):
+        return self._trailers
+
+
 def test_a_connection_that_breaks_may_have_sent():
-    class Broken(grpc.RpcError):
-        def code(self):
-            return grpc.StatusCode.UNAVAILABLE
-
-        def details(self):
-            return "Socket closed"
-
-        def trailing_metadata(self):
-            return ()
-
-    status = failure_of(Broken()).status
+    status = failure_of(Broken(grpc.StatusCode.UNAVAILABLE, "Socket closed")).status
 
     assert not was_not_written(status)
     assert "notSent" not in error_info(status).metadata
+
+
+@pytest.mark.parametrize("has_details", [False, True])
+def test_resources_that_grpc_or_a_proxy_found_exhausted_may_have_written(has_details):
+    """Only a commitlog's own word says that it wrote nothing."""
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    details = status_pb2.Status(code=code.value[0], message="Bandwidth exhausted").SerializeToString()
+    status = failure_of(Broken(code, "Bandwidth exhausted", ((DETAILS_KEY, details),) if has_details else ())).status
+
+    assert not was_not_written(status)
+    error = from_status(status)
+    assert type(error) is errors.ServiceUnavailableError
+    assert "Bandwidth exhausted" in error.message
+    assert error.metadata["service"] == "commitlog"
+
+
+def test_resources_that_a_commitlog_found_exhausted_are_its_word():
+    told = to_status(errors.DiskFullError("no room"))
+    trailers = ((DETAILS_KEY, told.SerializeToString()),)
+    failure = failure_of(Broken(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room", trailers))
+
+    assert failure.status == told
+    assert was_not_written(failure.status)
 
 
 def test_a_shard_that_rests_is_asked_again_soon():

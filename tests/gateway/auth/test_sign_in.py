@@ -1,10 +1,13 @@
 """Who a caller is: keys, JWTs and certificates, and what is not to be believed."""
 
 import base64
+import gc
 import hashlib
 import hmac
 import json
+import threading
 import time
+import weakref
 
 import jwt
 import pytest
@@ -252,3 +255,85 @@ def test_a_pattern_is_a_name_with_stars_and_nothing_more(pattern, topic, fits):
     assert Access("a", {Role.READ: [pattern]}).allows(READ, topic) is fits
     assert not Access("a", {Role.READ: [pattern]}).allows(WRITE, topic)
     assert Access("a", {Role.ADMIN: [pattern]}).allows(WRITE, topic) is fits
+
+
+def client_text(name):
+    return f'[[clients]]\nname = "{name}"\nread = ["*"]\n'
+
+
+def test_a_file_that_could_not_be_read_once_is_read_again(tmp_path, clock, monkeypatch):
+    """A key that was taken out of it must not stay."""
+    path = tmp_path / "access.toml"
+    path.write_text(ACCESS)
+    watched = WatchedFile("access_file", path, parse_clients, lambda: clock[0])
+    before = watched.current()
+    path.write_text(client_text("nobody"))
+
+    def fail(_path, *_arguments):
+        raise OSError("stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pathlib.Path.open", fail)
+        clock[0] += LOOK_SECONDS
+        assert watched.current() is before
+    clock[0] += LOOK_SECONDS
+
+    assert "jane@example.com" in before.by_subject
+    assert watched.current().by_subject == {}
+
+
+def test_a_file_that_makes_no_sense_is_told_once(tmp_path, clock):
+    path = tmp_path / "access.toml"
+    path.write_text(ACCESS)
+    parsed = []
+
+    def parse(data):
+        parsed.append(data)
+        return parse_clients(data)
+
+    watched = WatchedFile("access_file", path, parse, lambda: clock[0])
+    path.write_text("clients = 5")
+    for _ in range(3):
+        clock[0] += LOOK_SECONDS
+        assert watched.current().by_subject
+
+    assert len(parsed) == 2
+
+
+def test_an_older_version_is_not_installed_after_a_newer_one(tmp_path, clock):
+    path = tmp_path / "access.toml"
+    path.write_text("first")
+    reading, go_on = threading.Event(), threading.Event()
+
+    def parse(data):
+        if data == b"second version":
+            reading.set()
+            assert go_on.wait(20)
+        return data
+
+    watched = WatchedFile("access_file", path, parse, lambda: clock[0])
+    path.write_text("second version")
+    clock[0] += LOOK_SECONDS
+    slow = threading.Thread(target=watched.current)
+    slow.start()
+    assert reading.wait(20)
+    path.write_text("the third version")
+    clock[0] += LOOK_SECONDS
+    watched.current()
+    go_on.set()
+    slow.join()
+    clock[0] += LOOK_SECONDS
+
+    assert watched.current() == b"the third version"
+
+
+def test_rights_of_an_older_file_are_not_kept(sign_in, access_path, clock):
+    """Each version of a large file would stay in memory with the rights of its JWTs."""
+    sign_in.access_of(bearer(signed()))
+    older = weakref.ref(sign_in._clients.current())
+    access_path.write_text(ACCESS + client_text("another"))
+    clock[0] += LOOK_SECONDS
+    assert sign_in.access_of(bearer(signed())).allows(READ, "a-1")
+    gc.collect()
+
+    assert older() is None

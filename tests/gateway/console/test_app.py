@@ -84,16 +84,27 @@ def test_a_bug_in_a_page_is_an_answer_and_not_the_end(shard, fan_out, monkeypatc
     assert "ZeroDivisionError" in answer.text
 
 
+@pytest.mark.parametrize(
+    "path", ["//evil.example/x", "//evil.example/?q=1", "/topics/%25RETRY%25ab", "/topics/%25DLQ%25ab?a=b"]
+)
+def test_links_to_here_lead_here_whatever_the_path_looks_like(path: str, browser: Browser) -> None:
+    page = Tags(browser.get(path).text)
+    as_json = [str(attributes["href"]) for _, attributes in page.tags if "format=json" in str(attributes.get("href"))]
+
+    here = path if not path.startswith("//") else "/"
+    assert as_json == [f"{here}{'&' if '?' in here else '?'}format=json"]
+
+
 class KeyGate:
     is_on = True
 
-    def name_of(self, token: str) -> str:
+    def name_of(self, token: str, peer: str) -> str:
         if token != "the-key":
             raise UnauthenticatedError("the API key is not known here")
         return "someone"
 
-    def sees_store(self, token: str) -> bool:
-        return self.name_of(token) == "someone"
+    def sees_store(self, token: str, peer: str) -> bool:
+        return self.name_of(token, peer) == "someone"
 
 
 @pytest.fixture

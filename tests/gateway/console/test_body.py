@@ -1,13 +1,16 @@
 """Bodies as they are shown: inflated, named, never cut in silence."""
 
 import json
+import tracemalloc
 import zlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.console.body import HEX_BYTES_MAX, TEXT_CHARACTERS_MAX, Body, View, preview, show
+from gateway.console import body as body_module
+from gateway.console import encoding
+from gateway.console.body import HEX_BYTES_MAX, PREVIEW_BYTES_MAX, TEXT_CHARACTERS_MAX, Body, View, preview, show
 from reput.message.v1 import message_pb2
 from store.format.sys_flag import COMPRESSED
 
@@ -107,6 +110,82 @@ def test_a_huge_body_is_cut_in_every_view_and_says_so(view: View) -> None:
 def test_whatever_lies_in_a_body_every_view_has_an_answer(content: bytes, sys_flag: int) -> None:
     body = Body.of(content, sys_flag)
 
-    assert "\n" not in preview(body)
+    assert "\n" not in preview(content, sys_flag)
     for view in View:
         assert show(body, view).size_bytes == len(body.content)
+
+
+@given(st.text(max_size=600), st.booleans())
+def test_a_row_shows_the_same_beginning_as_the_whole_body_has(text: str, is_compressed: bool) -> None:
+    content = text.encode()
+    body = Body.of(content, 0)
+    line = " ".join(content[:PREVIEW_BYTES_MAX].decode("utf-8", "ignore").split()) if body.charset else ""
+
+    shown = preview(zlib.compress(content), ZLIB) if is_compressed else preview(content, 0)
+
+    assert body.charset == "" or shown == (line if len(line) <= 96 else line[:95] + "…")
+
+
+def test_a_row_inflates_and_looks_at_no_more_than_it_shows() -> None:
+    stored = zlib.compress("订单 ".encode() * (1 << 21))
+    tracemalloc.start()
+    try:
+        shown = preview(stored, ZLIB)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert shown.startswith("订单 订单")
+    assert peak_bytes < 1 << 18
+
+
+def test_guesses_look_at_the_beginning_of_a_huge_body_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    for name in ("begins_like_fields", "_is_mostly_chinese"):
+        guess = getattr(encoding, name)
+
+        def noting(begin, *rest, guess=guess):
+            looked_at.append(len(begin))
+            return guess(begin, *rest)
+
+        monkeypatch.setattr(encoding, name, noting)
+
+    chinese = Body.of("订单已创建".encode("gb18030") * 500_000, 0)
+    fields = Body.of(message_pb2.NewMessage(topic="t", body=b"\xff\x00" * 3_000_000).SerializeToString(), 0)
+
+    assert chinese.encoding == "text, GB18030 (guessed)"
+    assert fields.encoding.startswith("protobuf")
+    assert looked_at
+    assert max(looked_at) <= encoding.GUESS_BYTES_MAX
+    assert all(show(fields, view).size_bytes > 0 for view in View)
+
+
+def test_indenting_stops_where_the_view_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    indented = body_module._indented
+
+    def noting(value):
+        for part in indented(value):
+            made.append(len(part))
+            yield part
+
+    monkeypatch.setattr(body_module, "_indented", noting)
+    wide = Body.of(b"[" + b"1," * 100_000 + b"1]", 0)
+    deep = Body.of(b"[" * 300 + b"1," * 100_000 + b"1" + b"]" * 300, 0)
+
+    for body in (wide, deep):
+        made.clear()
+        shown = show(body, View.JSON)
+        assert (len(shown.text), shown.is_cut) == (TEXT_CHARACTERS_MAX, True)
+        assert sum(made) < 2 * TEXT_CHARACTERS_MAX
+
+
+def test_json_that_is_nested_too_deeply_for_where_it_is_shown_is_no_failure() -> None:
+    body = Body.of(b"[" * 500 + b"]" * 500, 0)
+
+    def show_below(depth: int):
+        return show(body, View.JSON) if not depth else show_below(depth - 1)
+
+    shown = show_below(400)
+
+    assert shown.text or "too deeply" in shown.problem

@@ -1,6 +1,8 @@
 """The door: open from the start, served from the first knock on, shut with the gateway."""
 
 import contextlib
+import fcntl
+import resource
 import socket
 import threading
 import urllib.request
@@ -102,6 +104,34 @@ def test_a_server_that_cannot_be_loaded_is_told_and_the_port_is_shut(failures: l
     assert isinstance(failures[0], ImportError)
 
 
+def test_a_door_whose_descriptors_are_above_1023_opens(
+    app: ConsoleApp, monkeypatch: pytest.MonkeyPatch, failures: list[BaseException]
+) -> None:
+    """`select` cannot wait for those."""
+    limit, limit_max = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, 2_048), max(limit_max, 2_048)))
+
+    def pair() -> tuple[socket.socket, socket.socket]:
+        low = socket_pair()
+        numbers = [fcntl.fcntl(one.fileno(), fcntl.F_DUPFD_CLOEXEC, 1_100) for one in low]
+        for one in low:
+            one.close()
+        return socket.socket(fileno=numbers[0]), socket.socket(fileno=numbers[1])
+
+    socket_pair = socket.socketpair
+    monkeypatch.setattr("gateway.console.door.socket.socketpair", pair)
+    door = ConsoleDoor("127.0.0.1", 0, Loading(app), failures.append)
+    monkeypatch.undo()  # the web server's loop has a pair, too
+    door.open()
+    try:
+        with urllib.request.urlopen(f"http://{door.address}/static/icon.svg", timeout=20) as answer:
+            assert answer.status == 200
+    finally:
+        door.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit_max))
+    assert failures == []
+
+
 def test_a_taken_port_is_an_error(door: ConsoleDoor, loading: Loading) -> None:
     host, _, port = door.address.rpartition(":")
     with pytest.raises(OSError, match="in use"):
@@ -143,7 +173,7 @@ def test_the_second_request_of_a_connection_has_the_same_time(
 
 
 def test_who_does_not_take_its_answer_loses_its_connection(door: ConsoleDoor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.console.app.TAIL_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("gateway.console.bounded.TAIL_SECONDS_MAX", 0.5)
     with connect(door.address) as connection:
         connection.sendall(b"GET /topics/b_log/tail HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"event-stream" in read_all(connection)

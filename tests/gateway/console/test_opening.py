@@ -2,18 +2,26 @@
 
 import os
 import socket
+import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
+from gateway.auth.access_file import WatchedFile, parse_clients
+from gateway.auth.audit import Audit
+from gateway.auth.guard import GatewayGuard
+from gateway.auth.sign_in import SignIn
 from gateway.console.opening import open_console
 from gateway.settings import GatewaySettings
 from services.server import ServiceServer
 from services.settings import DEFAULT, Origins
 from store.errors import InvalidSettingError
+from tests.gateway.auth.conftest import access_text
+from tests.support.certificates import LOOPBACK, Authority
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRON = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'protos'}"}
@@ -27,9 +35,11 @@ def server():
     assert server.serve_until_stopped() == 0
 
 
-def open_with(server: ServiceServer, origin: str = "environment", **values: object) -> None:
+def open_with(
+    server: ServiceServer, origin: str = "environment", sign_in: SignIn | None = None, **values: object
+) -> None:
     settings = GatewaySettings.model_validate(values)
-    open_console(server, settings, Origins({"console_address": origin}), object())
+    open_console(server, settings, Origins({"console_address": origin}), object(), sign_in)
 
 
 def test_its_bound_address_is_in_the_file_before_anything_is_served(server: ServiceServer, tmp_path: Path) -> None:
@@ -72,3 +82,39 @@ def test_a_taken_port_that_was_chosen_is_an_error_and_a_default_one_is_not(
 def test_what_is_no_address_of_this_machine_is_refused(server: ServiceServer, address: str) -> None:
     with pytest.raises(InvalidSettingError):
         open_with(server, console_address=address)
+
+
+def test_with_sign_in_its_refusals_stand_in_the_gateways_audit_log(server: ServiceServer, tmp_path: Path) -> None:
+    access, address = tmp_path / "access.toml", tmp_path / "address"
+    access.write_text(access_text({"reader": {"read": ["*"]}}))
+    sign_in = SignIn(WatchedFile("access_file", access, parse_clients, lambda: 0.0), None, asks_certificates=False)
+    lines: list[str] = []
+    server.guard_calls(GatewayGuard(sign_in, Audit(lambda event, **_fields: lines.append(event), lambda: 0.0)))
+    open_with(server, sign_in=sign_in, console_address="127.0.0.1:0", console_address_file=address)
+    url = f"http://{address.read_text().strip()}/reports/analytics/page?format=json"
+
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(urllib.request.Request(url, headers={"Authorization": "Bearer reput_bogus"}), timeout=20)
+
+    refused.value.close()
+    assert refused.value.code == 401
+    assert lines == ["audit.denied"]
+
+
+def test_the_authority_for_clients_is_the_consoles_too(server: ServiceServer, tmp_path: Path) -> None:
+    pem, address = Authority(tmp_path).issue("gateway", *LOOPBACK), tmp_path / "address"
+    open_with(
+        server,
+        console_address="127.0.0.1:0",
+        console_address_file=address,
+        public_tls_certificate=pem.certificate,
+        public_tls_key=pem.key,
+        client_ca=pem.ca,
+    )
+    url, context = f"https://{address.read_text().strip()}/static/icon.svg", ssl.create_default_context(cafile=pem.ca)
+
+    with pytest.raises((urllib.error.URLError, ssl.SSLError, ConnectionError)):
+        urllib.request.urlopen(url, timeout=20, context=context)
+    context.load_cert_chain(pem.certificate, pem.key)
+    with urllib.request.urlopen(url, timeout=20, context=context) as answer:
+        assert answer.status == 200

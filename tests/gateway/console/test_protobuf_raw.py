@@ -7,7 +7,7 @@ from google.protobuf import descriptor_pb2, struct_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.console.protobuf_raw import NotProtobufError, describe_fields
+from gateway.console.protobuf_raw import NotProtobufError, begins_like_fields, describe_fields
 from reput.message.v1 import message_pb2
 
 
@@ -64,3 +64,22 @@ def test_a_bomb_of_fields_is_bounded() -> None:
     for _ in range(200):
         nested = b"\x0a" + message_pb2.NewMessage(body=nested).SerializeToString()[1:] if nested else b"\x08\x01"
     assert list(describe_fields(nested))
+
+
+@given(st.binary(max_size=60))
+def test_bytes_that_can_be_described_begin_like_fields_and_others_do_not(content: bytes) -> None:
+    try:
+        next(describe_fields(content), None)
+        is_described = True
+    except NotProtobufError:
+        is_described = False
+
+    assert begins_like_fields(content, len(content)) is is_described
+
+
+@given(st.text(max_size=20), st.binary(max_size=40), st.lists(st.text(max_size=9), max_size=5))
+def test_every_beginning_of_a_message_begins_like_fields(topic: str, body: bytes, keys: list[str]) -> None:
+    content = message_pb2.NewMessage(topic=topic, body=body, keys=keys).SerializeToString()
+
+    for size_bytes in range(len(content) + 1):
+        assert begins_like_fields(content[:size_bytes], len(content))

@@ -1,13 +1,16 @@
 """Queries by offsetMsgId go by the offset; the host only decides between shards."""
 
+import threading
 from dataclasses import replace
 
 import pytest
 
+from gateway.deadline import Deadline
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.shards import Shards
 from store.errors import (
     BrokerNotFoundError,
+    DeadlineExceededError,
     InvalidArgumentError,
     InvalidMessageIdError,
     RecordNotFoundError,
@@ -87,3 +90,63 @@ def test_a_shard_that_fails_is_not_taken_for_one_without_the_record(ask, records
 
     with pytest.raises(ServiceUnavailableError):
         ask({"a": MemoryShard(records), "b": failing}, encode_offset_msg_id(Host("127.0.0.1", 10911), 1))
+
+
+@pytest.mark.parametrize("host", [Host("127.0.0.1", 10911), Host("::1", 10911)])
+def test_while_the_owner_is_down_another_shards_record_of_the_same_host_was_taken_for_the_message(ask, records, host):
+    records = [replace(record, store_host=host) for record in records]
+    failing = MemoryShard(records, failures={"get": ServiceUnavailableError("gone", service="commitlog")})
+    shards = {"a": MemoryShard(records), "b": failing}
+    offset_msg_id = encode_offset_msg_id(host, records[7].commit_log_offset)
+
+    with pytest.raises(ServiceUnavailableError, match=r"gone .*shard b.*broker_name") as refused:
+        ask(shards, offset_msg_id)
+    assert refused.value.metadata == {"brokerName": "b", "service": "commitlog"}
+    assert ask(shards, offset_msg_id, broker_name="a").record.payload is records[7]
+    with pytest.raises(ServiceUnavailableError, match=r"^gone$"):
+        ask(shards, offset_msg_id, broker_name="b")
+
+
+def test_a_shard_that_is_down_costs_nothing_where_each_has_an_address_of_its_own(ask, records):
+    records = [replace(record, store_host=Host("10.0.1.1", 10911)) for record in records]
+    failing = MemoryShard(records, failures={"get": ServiceUnavailableError("gone")})
+    offset_msg_id = encode_offset_msg_id(Host("10.0.1.1", 10911), records[7].commit_log_offset)
+
+    assert ask({"a": MemoryShard(records), "b": failing}, offset_msg_id).record.payload is records[7]
+    with pytest.raises(ServiceUnavailableError):
+        ask(
+            {"a": MemoryShard(records), "b": failing},
+            encode_offset_msg_id(Host("10.0.2.1", 10911), records[7].commit_log_offset),
+        )
+
+
+@pytest.mark.parametrize("host", [Host("127.0.0.1", 10911), Host("10.0.2.1", 10911)])
+def test_one_shard_that_hangs_took_all_the_time_of_a_query_by_id(records, fan_out, host):
+    """Each of several has three quarters of it, so that there is time for the answer, or to say which one it was."""
+    now = [100.0]
+    records = [replace(record, store_host=host) for record in records]
+    asked = threading.Event()
+    deadline = Deadline.after(8.0, lambda: now[0])
+
+    class Hanging(MemoryShard):
+        def get(self, commit_log_offset, deadline):
+            assert asked.wait(60)
+            now[0] += deadline.remaining_seconds()
+            deadline.remaining_seconds()
+
+    class Quick(MemoryShard):
+        def get(self, commit_log_offset, deadline):
+            found = super().get(commit_log_offset, deadline)
+            asked.set()
+            return found
+
+    shards = Shards([Hanging(records).shard("a"), Quick(records).shard("b")], fan_out)
+    offset_msg_id = encode_offset_msg_id(host, records[7].commit_log_offset)
+
+    if host.ip == "127.0.0.1":
+        with pytest.raises(DeadlineExceededError) as late:
+            query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline)
+        assert late.value.metadata["brokerName"] == "a"
+    else:
+        assert query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline).record.payload is records[7]
+    assert deadline.remaining_seconds() == 2.0

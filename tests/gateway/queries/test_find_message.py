@@ -112,6 +112,19 @@ def test_what_does_not_fit_is_said(shards, records, deadline) -> None:
     assert answer.completeness is Completeness.TRUNCATED
 
 
+def test_a_match_by_id_that_had_no_room_was_dropped_in_silence(records, fan_out, deadline) -> None:
+    """One id in two shards of one store host; no index knows it."""
+    shards = Shards([MemoryShard(records).shard("a"), MemoryShard(records).shard("b")], fan_out)
+    record = records[7]
+    one = find(shards, offset_msg_id(record), deadline, page_size=1)
+    both = find(shards, offset_msg_id(record), deadline, page_size=2)
+    assert (found(one), one.completeness) == (
+        [(record.commit_log_offset, MatchedBy.OFFSET_MSG_ID)],
+        Completeness.TRUNCATED,
+    )
+    assert (len(both.entries), both.completeness) == (2, Completeness.COMPLETE)
+
+
 def test_more_topics_than_are_looked_through_is_said(shards, deadline, monkeypatch) -> None:
     monkeypatch.setattr(module, "TOPIC_COUNT_MAX", 1)
     answer = find(shards, "no such key", deadline)

@@ -266,6 +266,27 @@ def test_a_dead_shard_makes_every_later_page_partial(logs, fan_out, sandbox):
         searcher.search(ALL, page_size=100, page_token=pages[0].next_page_token)
 
 
+@pytest.mark.parametrize("known", [["broker-a"], ["broker-b"]])
+def test_a_token_of_a_shard_that_this_gateway_does_not_know_was_complete(logs, fan_out, sandbox, known):
+    both = Searcher({name: TaggedShard(log) for name, log in logs.items()}, fan_out, sandbox)
+    missing = "broker-b" if known == ["broker-a"] else "broker-a"
+    alone = sum(record.topic == TOPIC for record in logs["broker-a"])
+    first = both.search(ALL, page_size=alone + 10 if missing == "broker-b" else 10)
+    fewer = Searcher({name: TaggedShard(logs[name]) for name in known}, fan_out, sandbox)
+    pages = [fewer.search(ALL, page_size=100, page_token=first.next_page_token)]
+    while pages[-1].next_page_token:
+        pages.append(fewer.search(ALL, page_size=100, page_token=pages[-1].next_page_token))
+
+    assert len(pages) > 1 or missing == "broker-b"
+    for page in pages:
+        assert page.completeness is Completeness.PARTIAL
+        (unknown,) = [outcome for outcome in page.outcomes if outcome.error is not None]
+        assert (unknown.broker_name, unknown.complete) == (missing, False)
+    assert isinstance(pages[0].outcomes[0].error, BrokerNotFoundError)
+    rest = [(name, log) for name, log in logs.items() if name in known and name > missing]
+    assert found_offsets(pages) == brute_force(dict(rest), ALL, lambda record: True)
+
+
 def test_a_shard_that_dies_in_the_middle_says_how_far_it_was_read(logs, fan_out, sandbox):
     shards = {name: TaggedShard(log) for name, log in logs.items()}
     searcher = Searcher(shards, fan_out, sandbox)

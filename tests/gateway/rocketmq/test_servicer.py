@@ -19,10 +19,11 @@ from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server
 from gateway.shards import Shards
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
+from services.append_refusals import APPEND_REFUSED
 from services.convert import millis_to_timestamp
 from services.server import ServiceServer
 from services.settings import ServiceSettings
-from store.errors import InvalidMessageError, ServiceUnavailableError
+from store.errors import InvalidMessageError, ServiceUnavailableError, StoreRecoveringError
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.test_servicer import ProtoShard
@@ -347,6 +348,25 @@ def test_what_the_commitlog_refuses_has_rocketmqs_code(records: list[Record]) ->
         response = stubs.messaging.SendMessage(v2.SendMessageRequest(messages=[new_message(0)]), timeout=20)
     assert response.status.code == v2.MESSAGE_BODY_EMPTY
     assert not response.entries
+
+
+def test_refusals_are_counted_by_code_because_their_calls_end_with_ok(records: list[Record]) -> None:
+    def append(_request: object, _context: object) -> None:
+        raise StoreRecoveringError("ask again")
+
+    def counted() -> list[int]:
+        method = "v2.MessagingService/SendMessage"
+        return [APPEND_REFUSED.of(method, code).read() for code in ("UNAVAILABLE", "INVALID_ARGUMENT")]
+
+    before = counted()
+    with (
+        commit_log_server(append_messages=append) as commitlog,
+        serving(ProtoShard(records), commitlog_address=commitlog.address) as stubs,
+    ):
+        response = stubs.messaging.SendMessage(v2.SendMessageRequest(messages=[new_message(0)]), timeout=20)
+        assert response.status.code == v2.HA_NOT_AVAILABLE
+        assert stubs.messaging.SendMessage(v2.SendMessageRequest(), timeout=20).status.code == v2.MESSAGE_CORRUPTED
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [1, 1]
 
 
 def test_what_is_refused_here_never_reaches_a_commitlog(stubs: Stubs) -> None:

@@ -2,16 +2,19 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 import pytest
 import structlog
 
+from gateway.appends.route_watch import RouteWatch
 from gateway.deadline import Deadline
 from gateway.ports import Shard
 from gateway.remote import open_shard
+from gateway.settings import GatewaySettings
 from gateway.sharding.directory import ShardDirectory
 from gateway.sharding.discovery import (
     ORDINAL_AHEAD_COUNT,
@@ -19,8 +22,9 @@ from gateway.sharding.discovery import (
     Discovery,
     ShardFile,
     ShardOrdinals,
+    ShardSource,
 )
-from gateway.sharding.find import commitlog_answers
+from gateway.sharding.find import commitlog_answers, find_shards
 from gateway.sharding.targets import ShardTargets, parse_template
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
@@ -52,6 +56,8 @@ class World:
     directory: ShardDirectory[Opened]
     opened: list[Opened] = field(default_factory=list)
     changes: list[list[str]] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+    is_change_refused: bool = False
     discovery: Discovery = field(default_factory=lambda: Discovery(0.001))
 
     def names(self) -> list[str]:
@@ -68,15 +74,17 @@ def world(fan_out, now) -> Iterator[World]:
     discovery = Discovery(0.001, clock=lambda: now[0])
 
     def open_memory_shard(targets: ShardTargets) -> Opened:
+        if not world.is_change_refused and world.failures:
+            raise world.failures.pop()
         world.opened.append(Opened(targets, MemoryShard([]).shard(targets.broker_name)))
         return world.opened[-1]
 
-    directory = ShardDirectory(
-        open_memory_shard,
-        fan_out,
-        retire=discovery.retire,
-        changed=lambda opened: world.changes.append([one.targets.broker_name for one in opened]),
-    )
+    def changed(opened: Sequence[Opened]) -> None:
+        if world.is_change_refused and world.failures:
+            raise world.failures.pop()
+        world.changes.append([one.targets.broker_name for one in opened])
+
+    directory = ShardDirectory(open_memory_shard, fan_out, retire=discovery.retire, changed=changed)
     world = World(directory, discovery=discovery)
     yield world
     discovery.stop()
@@ -153,6 +161,97 @@ def test_ordinals_that_answer_join_with_all_below_them(world):
     assert world.names() == ["broker-0", "broker-1", "broker-2", "broker-3"], "who vanishes stays known"
 
 
+@pytest.mark.parametrize("is_change_refused", [False, True])
+@pytest.mark.parametrize("kind", ["file", "ordinals"])
+def test_a_shard_that_could_not_be_taken_in_is_taken_in_by_the_next_look(world, tmp_path, kind, is_change_refused, now):
+    """Too many open files, say: neither the shard nor the one beside it is lost, and none is opened twice."""
+    names = [f"broker-{number}" for number in range(3)]
+    if kind == "file":
+        path = tmp_path / "shards"
+        path.write_text("\n".join(f"{name}=log-{name[-1]}:1,queue-{name[-1]}:2,index-{name[-1]}:3" for name in names))
+        source: ShardSource = ShardFile(path)
+    else:
+        source = ShardOrdinals(TEMPLATE, 1, 100, lambda targets: targets.broker_name in names)
+    world.directory.keep([TEMPLATE.of_ordinal(0)])
+    snapshot = world.directory.now()
+    world.is_change_refused = is_change_refused
+    world.failures += [OSError("too many open files"), OSError("too many open files")]
+    for _ in range(2):
+        world.discovery.look(source, world.directory)
+        assert world.directory.now() is snapshot
+
+    world.discovery.look(source, world.directory)
+
+    assert world.names() == names
+    assert world.changes[-1] == names
+    assert [one.targets.broker_name for one in world.opened] == names
+    now[0] = RETIRED_SECONDS
+    world.discovery.look(source, world.directory)
+    assert not any(one.is_closed for one in world.opened)
+
+
+def test_what_was_opened_for_a_shard_that_moved_before_it_was_taken_in_is_closed(world, tmp_path, now):
+    path = tmp_path / "shards"
+    source = ShardFile(path)
+    world.is_change_refused = True
+    world.failures.append(OSError("too many open files"))
+    for place in ("here", "there"):
+        path.write_text(f"a={place}:1,a:2,a:3")
+        world.discovery.look(source, world.directory)
+    now[0] = RETIRED_SECONDS
+    world.discovery.look(source, world.directory)
+
+    assert world.names() == ["a"]
+    assert [(one.targets.commitlog, one.is_closed) for one in world.opened] == [("here:1", True), ("there:1", False)]
+
+
+def test_a_close_that_fails_does_not_end_the_looks(world, now):
+    def fail() -> None:
+        raise OSError("no")
+
+    world.discovery.retire(fail)
+    now[0] = RETIRED_SECONDS
+    source = ShardOrdinals(TEMPLATE, 0, 1, lambda targets: True)
+    for _ in range(2):
+        world.discovery.look(source, world.directory)
+
+    assert world.names() == ["broker-0"]
+
+
+def test_who_asks_for_topics_is_woken_when_the_new_shard_can_be_asked(fan_out, tmp_path, monkeypatch):
+    seen: list[list[str]] = []
+
+    class Watch(RouteWatch):
+        def __init__(self, source: Any, routes: Any) -> None:
+            super().__init__(source, routes)
+            self.names = lambda: [shard.broker_name for shard in source.now()]
+
+        def start(self) -> None:
+            pass
+
+        def wake(self) -> None:
+            seen.append(self.names())
+
+    looks: list[tuple[ShardSource, ShardDirectory[Any]]] = []
+    monkeypatch.setattr("gateway.sharding.find.RouteWatch", Watch)
+    monkeypatch.setattr(Discovery, "start", lambda self, *arguments: looks.append(arguments))
+    path = tmp_path / "shards"
+    path.write_text("a=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
+    server = ServiceServer("gateway", ServiceSettings())
+    directory, forwarder = find_shards(server, GatewaySettings(shards_file=path), fan_out, open_shard)
+    try:
+        with path.open("a") as file:
+            file.write("\nb=127.0.0.2:1,127.0.0.2:2,127.0.0.2:3")
+        ((source, _),) = looks
+        directory.keep(source.look())
+    finally:
+        forwarder.close()
+        for one in directory._open.values():
+            one.close()
+
+    assert seen == [["a"], ["a", "b"]]
+
+
 def test_ordinals_are_looked_for_only_so_far_ahead_and_below_the_limit():
     asked: list[str] = []
 
@@ -174,6 +273,9 @@ def test_discovery_looks_by_itself_until_it_is_stopped(world):
         def look(self):
             looks.release()
             return [TEMPLATE.of_ordinal(0)]
+
+        def kept(self, found):
+            pass
 
     world.discovery.start(Source(), world.directory)
 

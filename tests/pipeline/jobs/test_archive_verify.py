@@ -1,5 +1,6 @@
 """`archive --verify`: a whole archive is found whole, and each file that is not what was written is named."""
 
+import dataclasses
 import json
 import shutil
 import zlib
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.jobs import archive as archive_job
 from pipeline.jobs import archive_verify
 from store.archive.archive_reader import ArchiveReader
 from store.archive.manifest import decode_segment, encode_segment
@@ -101,3 +103,37 @@ def test_a_manifest_that_counts_otherwise_is_told(archive: Path) -> None:
     path.write_bytes(encode_segment(decode_segment(json.dumps(document).encode(), path)))
 
     assert "row_count" in {kind for kind, _ in findings(archive)}
+
+
+def with_long_tail(tmp_path: Path) -> tuple[Path, Path]:
+    """An archive whose log ends in bytes that are no record, in a file of their own; the archive and that file."""
+    store = write_log(tmp_path / "store", [message(n) for n in range(5)])
+    path = max((store / "commitlog").iterdir())
+    data = path.read_bytes()
+    path.write_bytes(data.rstrip(b"\0") + bytes(8) + bytes(range(1, 101)) * 3 + bytes(100))
+    archive = tmp_path / "archive"
+    archive_job.run(None, store, archive, broker_name=BROKER, include_active=True)
+    (tail,) = (archive / "tails").rglob("*.bin")
+    assert findings(archive) == []
+    return archive, tail
+
+
+@pytest.mark.parametrize(("size_bytes", "kind"), [(0, "log_differs"), (-1, "tail_damaged")])
+def test_a_tail_file_of_other_bytes_was_called_clean(size_bytes: int, kind: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    archive, tail = with_long_tail(tmp_path)
+    size_bytes += ArchiveReader(archive, BROKER).segments()[-1].tail_size_bytes
+    tail.write_bytes(pa.compress(b"\x55" * size_bytes, codec="zstd", asbytes=True))
+
+    assert (kind, str(tail)) in findings(archive)
+
+
+@pytest.mark.parametrize(("end", "kind"), [("5a", "log_differs"), ("", "tail_damaged")])
+def test_another_tail_in_the_manifest_was_called_clean(end: str, kind: str, made: Archived, archive: Path) -> None:
+    path = min((archive / "segments" / BROKER).iterdir())
+    segment = decode_segment(path.read_bytes(), path)
+    assert segment.tail
+    path.write_bytes(encode_segment(dataclasses.replace(segment, tail=segment.tail[:-2] + end)))
+
+    assert (kind, str(path)) in findings(archive)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from store.archive import archive_reader
 from store.archive.archive_reader import ArchiveReader
 from store.archive.parquet_files import ParquetFiles
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, UnsupportedStoreError
@@ -309,3 +310,18 @@ class ListingFileSystem(CountingFileSystem):
     def listdir(self, path: str | Path) -> list[str]:
         self.list_count += 1
         return super().listdir(path)
+
+
+def test_each_segment_ever_asked_for_stayed_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = write_log(tmp_path / "store", [message(n, keys=f"k{n}", body=b"x" * 3_000) for n in range(200)])
+    made = archived(store, tmp_path / "archive")
+    monkeypatch.setattr(archive_reader, "OPEN_SEGMENT_COUNT_MAX", 3)
+    reader = ArchiveReader(made.archive, BROKER)
+    held = reader.reader(reader.segments()[0])
+    assert len(reader.segments()) > 6
+
+    assert [reader.record(record.commit_log_offset) for record in made.records] == made.records
+
+    open_files = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert sum(name.startswith(str(made.archive / "keys")) for name in open_files) == 3 + 1
+    assert held.record(made.records[0].commit_log_offset) == made.records[0], "what is in use is not closed"
