@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 44, 48
 TICK_COUNT = 4
+SMALLEST = 1e-290  # below it steps of a power of ten cannot be told apart
 STYLE = (
     "text{fill:#24292f;font:12px system-ui,sans-serif}.title{font-size:14px;font-weight:600}"
     ".grid{stroke:#d0d7de}.curve{stroke:#0969da;stroke-width:2;fill:none}.point{fill:#0969da}"
@@ -97,7 +98,7 @@ def _scale(chart: Chart, x: float) -> float:
 
 def _nice(value: float) -> float:
     """The next round number that is not less."""
-    if value <= 0 or not math.isfinite(value):
+    if not SMALLEST <= value < math.inf:  # also what is not a number
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if value <= step * power * (1 + 1e-9))

@@ -35,7 +35,7 @@ def _command_line(pid: int) -> str:
 
 
 @pytest.mark.bench
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_all_rows_run_on_our_side(tmp_path: pathlib.Path) -> None:
     results = _run(tmp_path, "--sides", "ours,echo")
     assert list(results.rows) == list(registry.NUMBERS)
@@ -50,7 +50,7 @@ def test_all_rows_run_on_our_side(tmp_path: pathlib.Path) -> None:
 @pytest.mark.bench
 @pytest.mark.rocketmq
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_batched_appends_run_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
     results = _run(tmp_path, "--sides", "rocketmq", "--rows", "1,2")
     assert results.rows[1].rounds["through the gateway"][THEIRS][0] > 0
@@ -60,7 +60,7 @@ def test_batched_appends_run_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
 @pytest.mark.bench
 @pytest.mark.rocketmq
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_rocketmq_rebuilds_the_same_files(tmp_path: pathlib.Path) -> None:
     results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "8")
     assert any("equal, byte for byte" in note for note in results.rows[8].notes), results.rows[8].notes
@@ -69,7 +69,7 @@ def test_rocketmq_rebuilds_the_same_files(tmp_path: pathlib.Path) -> None:
 @pytest.mark.bench
 @pytest.mark.rocketmq
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_spark_rebuilds_rocketmqs_files_and_both_fill_an_index(tmp_path: pathlib.Path) -> None:
     results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "T5,T6")
     assert any("equal, byte for byte" in note for note in results.rows["T5"].notes), results.rows["T5"].notes

@@ -54,3 +54,10 @@ def test_every_point_lies_inside_the_picture(points: list[tuple[float, float]], 
 )
 def test_numbers_are_short(value: float, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize("smallest", [5e-324, 2.2e-308])
+def test_a_value_that_is_hardly_more_than_nothing_is_drawn(smallest: float) -> None:
+    svg = draw(Chart("any", "x", "y", [(1.0, smallest)], False))
+
+    assert _points(svg)

@@ -28,6 +28,8 @@ from tests.support.ports import free_port
 from tests.support.service import Service
 from tests.support.stack import new_message
 
+pytestmark = pytest.mark.life
+
 TOPIC = "Deployed"
 START_SECONDS_MAX = 60.0
 SMALL_FILES = {

@@ -20,6 +20,8 @@ from tests.e2e.test_shards import NAMES, TOPIC, Shard, ask, failed
 from tests.support.service import Service
 from tests.support.stack import new_message
 
+pytestmark = pytest.mark.life
+
 SHARDING_KEY = "__SHARDINGKEY"
 WAIT_SECONDS_MAX = 60
 POLL_SECONDS = "0.1"
