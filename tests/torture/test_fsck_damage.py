@@ -141,6 +141,8 @@ def test_any_visible_damage_is_found_and_repaired(engine_crc_store: Path, tmp_pa
             candidates = [
                 path for path in paths if path.exists() and path.stat().st_size and part in str(path.relative_to(root))
             ]
+            if not candidates:  # earlier damage has left nothing of that part
+                continue
             path = random_.choice(candidates)
             damage = random_.choices([one for _, one in DAMAGES], [weight for weight, _ in DAMAGES])[0]
             what.append(f"{path.relative_to(root)}: {damage(random_, path)}")
