@@ -35,6 +35,7 @@ class Cluster:
         self._processes = processes
         self._file = root / "shards"
         self.shards: dict[str, Shard] = {}
+        self._tokens: dict[str, str] = {}  # of the newest receipt of each shard
         for name in NAMES[:2]:
             self.add(name)
         settings = {
@@ -56,7 +57,9 @@ class Cluster:
     def append(self, *messages: message_pb2.NewMessage, seconds: float = 30, **fields: object) -> list[str]:
         """The shard of each receipt."""
         request = pb.AppendMessagesRequest(messages=messages, **fields)
-        return [result.broker_name for result in self.gateway.stub.AppendMessages(request, timeout=seconds).results]
+        receipts = self.gateway.stub.AppendMessages(request, timeout=seconds).results
+        self._tokens |= {receipt.broker_name: receipt.freshness_token for receipt in receipts}
+        return [receipt.broker_name for receipt in receipts]
 
     def refusal(self, *messages: message_pb2.NewMessage, **fields: object) -> Exception:
         with pytest.raises(grpc.RpcError) as refused:
@@ -67,11 +70,13 @@ class Cluster:
         return list(self.gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=30).services)
 
     def bodies(self, key: str) -> list[bytes]:
-        """All messages with the key, once every shard has indexed what it has."""
+        """All messages with the key, once every shard has indexed what was appended."""
         while True:
             found, token = [], ""
             while True:
-                request = pb.QueryMessageByKeyRequest(topic=TOPIC, key=key, page_size=500, page_token=token)
+                request = pb.QueryMessageByKeyRequest(
+                    topic=TOPIC, key=key, page_size=500, page_token=token, freshness_tokens=self._tokens.values()
+                )
                 answer = self.gateway.stub.QueryMessageByKey(request, timeout=30)
                 found += [message.body for message in answer.messages]
                 token = answer.next_page_token
