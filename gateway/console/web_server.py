@@ -3,7 +3,7 @@
 It runs in one thread of its own; nothing that can happen there takes a thread or a place from gRPC.
 
     connections     128, a further one is closed at once
-    request head    10 s and 16 KiB
+    request head    10 s and 16 KiB, of what is incomplete: one read may bring up to 256 KiB
     keep-alive      15 s of silence
     answers         30 s, a live tail 15 min (bounded.py)
     taking them     64 KiB in 15 s, else the connection is cut; also one that is closed and has answers left
