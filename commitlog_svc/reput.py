@@ -85,20 +85,23 @@ class LogFollower:
         self._flushes = flushes
         self._offset = start_offset
         self._batch_bytes_max = batch_bytes_max
+        # Who begins at the end has caught up, and may say so now instead of a heartbeat later.
+        self._is_end_news = recovering is None
 
     def __iter__(self) -> Iterator[ReputBatch]:
         return self
 
     def __next__(self) -> ReputBatch:
-        flushes, is_waiting = self._flushes, True
+        flushes = self._flushes
         if self._recovering is not None:
             if self._recovering.is_over:
-                self._recovering, is_waiting = None, False  # that the end is known is news enough
+                self._recovering, self._is_end_news = None, True
             else:
                 flushes = self._recovering
         flushed_offset = flushes.flushed_offset
-        if self._offset >= flushed_offset and is_waiting:
+        if self._offset >= flushed_offset and not self._is_end_news:
             flushed_offset = flushes.wait_beyond(self._offset, HEARTBEAT_SECONDS)
+        self._is_end_news = False
         requests: list[DispatchRequest] = []
         columns = None
         if self._offset < flushed_offset:
@@ -118,7 +121,8 @@ def follow_log(
     read_columns: ReadColumns | None = None,
     recovering: Recovering | None = None,
 ) -> Iterator[ReputBatch]:
-    """Batches from `start_offset` (a record's or blank's start) on; an empty one when nothing came for a second.
+    """Batches from `start_offset` (a record's or blank's start) on; an empty one when nothing came for a second, or at
+    once when the log ends there.
 
     With `read_columns` they are columns, else requests. With `recovering` it goes before `flushes`, until it is over.
 

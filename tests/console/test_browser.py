@@ -2,13 +2,13 @@
 
 import json
 import re
-import signal
 import urllib.request
 from urllib.parse import quote
 
 import pytest
 
 from tests.console.conftest import HIT_COUNT, HOSTILE_BODIES, HOSTILE_KEY, SIZES
+from tests.support.halting import halt, resume
 from tests.support.stack import new_message, running_stack
 
 pytestmark = pytest.mark.browser
@@ -237,19 +237,18 @@ def test_the_store_page_moves(stack, open_page) -> None:
 
 def test_a_shard_that_is_down_and_an_empty_store(tmp_path, open_page, screenshots) -> None:
     with running_stack(tmp_path / "empty") as stack:
+        stack.wait_until_built()
         page = open_page()
         page.goto(url(stack, "/?q=anything"))
         assert "There is no such message." in page.locator("main").inner_text()
         page.goto(url(stack, "/topics"))
         page.screenshot(path=screenshots / "empty-topics.png")
         # Stopped, not killed: a dead child would end the stack.
-        import os
-
         index = stack.children()["index_svc"]
-        os.kill(index, signal.SIGSTOP)
+        halt(index)
         try:
             page.goto(url(stack, "/store"))
             assert "no answer" in page.locator("main").inner_text()
             page.screenshot(path=screenshots / "shard-down-store.png", full_page=True)
         finally:
-            os.kill(index, signal.SIGCONT)
+            resume(index)

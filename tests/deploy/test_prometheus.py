@@ -7,11 +7,9 @@ a bug: promtool's tests have it.)
 
 import contextlib
 import json
-import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import threading
 import time
@@ -24,6 +22,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.format import paths
+from tests.support.halting import halt
 from tests.support.ports import free_port
 from tests.support.prometheus import PROMETHEUS, PROMTOOL, Prometheus
 from tests.support.service import Service
@@ -237,7 +236,7 @@ def test_each_alert_fires_when_its_cause_is_there(
         stream.cancel()
 
     # An index that stands still, then dies with the queues, while messages come.
-    os.kill(shard.processes["index"].pid, signal.SIGSTOP)
+    halt(shard.processes["index"].pid)
     prometheus.wait_for('ALERTS{alertname="ReputQueriesSlow", alertstate="firing"}')
     for name in ("index", "consumequeue"):
         shard.processes[name].kill()

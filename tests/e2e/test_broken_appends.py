@@ -2,11 +2,8 @@
 
 import collections
 import itertools
-import os
 import pathlib
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +13,7 @@ import pytest
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.append_calls import SOCKET_SUFFIX
+from tests.support.halting import halt, resume
 from tests.support.service import Service
 from tests.support.stack import new_message
 
@@ -149,18 +147,6 @@ def test_a_kill_under_unary_calls_fails_those_under_way_and_none_is_appended_twi
     assert len(counts) <= len(answered) + CALLER_COUNT + 1
 
 
-def halt(pid: int) -> None:
-    """Stop a process, and return once each of its threads stands still: the signal itself comes back at once."""
-    os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while any(
-        (task / "stat").read_text().rpartition(")")[2].split()[0] != "T"
-        for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def test_a_commitlog_that_hangs_costs_no_more_than_the_deadline_and_appends_once(shard):
     shard.gateway.AppendMessages(request_of(0), timeout=WAIT_SECONDS_MAX)
     requests: list[pb.AppendMessageStreamRequest] = [stream_request_of(number) for number in (1, 2)]
@@ -181,7 +167,7 @@ def test_a_commitlog_that_hangs_costs_no_more_than_the_deadline_and_appends_once
         with pytest.raises(grpc.RpcError) as of_stream:
             next(answers)
     finally:
-        os.kill(shard.commitlog.pid, signal.SIGCONT)
+        resume(shard.commitlog.pid)
     shard.gateway.AppendMessages(request_of(4), timeout=WAIT_SECONDS_MAX)
     counts = shard.append_count_by_body()
 

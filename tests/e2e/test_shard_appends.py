@@ -17,6 +17,7 @@ from reput.message.v1 import message_pb2
 from services.status import from_rpc_error
 from store.errors import BrokerNotFoundError, InvalidMessageError, ServiceUnavailableError
 from tests.e2e.test_shards import NAMES, TOPIC, Shard, ask, failed
+from tests.support.halting import halt
 from tests.support.service import Service
 from tests.support.stack import new_message
 
@@ -257,7 +258,7 @@ def test_a_shard_that_moves_is_slow_and_is_killed_in_the_middle_of_a_query(clust
             assert failed(answer) == ["shard-b"]
         assert bodies_of(answer)[2] == whole
 
-        os.kill(shard.index.pid, signal.SIGSTOP)  # so that the query waits for it
+        halt(shard.index.pid)  # so that the query waits for it
         pending = cluster.gateway.stub.QueryMessageByKey.future(
             pb.QueryMessageByKeyRequest(topic=TOPIC, key="all"), timeout=WAIT_SECONDS_MAX
         )

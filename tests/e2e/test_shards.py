@@ -1,10 +1,8 @@
 """Three shards of real processes behind one gateway: one dead, one that stands still, one that is being rebuilt."""
 
 import contextlib
-import os
 import pathlib
 import shutil
-import signal
 from collections.abc import Iterator
 
 import grpc
@@ -16,6 +14,7 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from services.status import from_rpc_error
 from store.errors import ServiceUnavailableError
+from tests.support.halting import halt, resume
 from tests.support.service import Service
 from tests.support.stack import new_message
 
@@ -101,19 +100,19 @@ def test_answers_are_whole_partial_by_name_or_unavailable(cluster) -> None:
 
     # One stands still: the others' matches come within the caller's time.
     slow = shards["shard-c"]
-    os.kill(slow.index.pid, signal.SIGSTOP)
+    halt(slow.index.pid)
     try:
         answer = ask(gateway, seconds=4)
         assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
         assert failed(answer) == ["shard-c"]
         assert [message.body for message in answer.messages] == newest_first(sent, "shard-a", "shard-b")
     finally:
-        os.kill(slow.index.pid, signal.SIGCONT)
+        resume(slow.index.pid)
     assert ask(gateway).completeness == message_pb2.COMPLETENESS_COMPLETE
 
     # One is killed in the middle of a query, which it had taken.
     dying = shards["shard-b"]
-    os.kill(dying.index.pid, signal.SIGSTOP)
+    halt(dying.index.pid)
     call = gateway.stub.QueryMessageByKey.future(pb.QueryMessageByKeyRequest(topic=TOPIC, key="all"), timeout=20)
     gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=2)  # by then the call that came before it is under way
     assert not call.done()
@@ -143,7 +142,7 @@ def test_an_index_that_is_being_rebuilt_says_how_far_it_is(cluster) -> None:
     shard.index.kill()
     shutil.rmtree(shard.store / "index")
     shutil.rmtree(shard.store / "reput" / "index")
-    os.kill(shard.log.pid, signal.SIGSTOP)  # so that there is nothing to rebuild from
+    halt(shard.log.pid)  # so that there is nothing to rebuild from
     settings = {**shard.settings, "REPUT_INDEX_ADDRESS": address}
     try:
         with Service("index", shard.store, settings, wait="answering"):
@@ -151,10 +150,10 @@ def test_an_index_that_is_being_rebuilt_says_how_far_it_is(cluster) -> None:
             assert answer.completeness == message_pb2.COMPLETENESS_PARTIAL
             (outcome,) = [each for each in answer.shards if each.broker_name == "shard-b"]
             assert outcome.HasField("error") or outcome.catching_up
-            os.kill(shard.log.pid, signal.SIGCONT)
+            resume(shard.log.pid)
             while (answer := ask(gateway)).completeness == message_pb2.COMPLETENESS_PARTIAL:
                 (outcome,) = [each for each in answer.shards if each.broker_name == "shard-b"]
                 assert outcome.HasField("error") or outcome.catching_up or outcome.indexed_up_to_offset >= 0
             assert [message.body for message in answer.messages] == newest_first(sent, *NAMES)
     finally:
-        os.kill(shard.log.pid, signal.SIGCONT)
+        resume(shard.log.pid)

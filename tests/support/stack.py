@@ -70,7 +70,8 @@ class Stack:
             services = {row.service: row for row in self.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
             if target < 0:
                 target = services["commitlog"].log_end_offset
-            if all(services[name].next_offset >= target for name in ("consumequeue", "index")):
+            builders = [services[name] for name in ("consumequeue", "index")]
+            if all(row.next_offset >= target and not row.catching_up for row in builders):
                 return
             if time.monotonic() > deadline:
                 raise AssertionError(f"not built up to {target} in {seconds} s: {services}")
