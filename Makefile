@@ -15,13 +15,17 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 3
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) -p tests.support.scheduling
+# A test starts hundreds of Pythons: none of them is to compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 # In CI a few that fail are run once more, alone, and named.
 AGAIN := $(if $(CI),|| $(BIN)/python -m tests.support.once_more $$?)
 NO_SKIPS := -p tests.support.no_skips
+# CI runs all of torture's tests with more of each (`make ci`), so that their sample is no news there.
+WITHOUT_TORTURE := $(if $(CI),--ignore tests/torture)
 # What needs more than Python, or long: `make ci` has it. KUBERNETES= leaves out what needs a control plane to be built.
 KUBERNETES ?= kubernetes
-MARKED := bench or browser or containers or life or prometheus or rocketmq or spark
+MARKED := bench or browser or containers or life or long or prometheus or rocketmq or spark
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -33,7 +37,7 @@ run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## S
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
 test: .venv/.setup-dev ## Run the tests; what needs grpcurl skips itself without it, and `make ci` has the longer kinds
-	$(PYTEST) -m "not ($(MARKED) or kubernetes)" $(AGAIN)
+	$(PYTEST) $(WITHOUT_TORTURE) -m "not ($(MARKED) or kubernetes)" $(AGAIN)
 
 torture: export TORTURE_LEVEL = $(if $(FULL),full,change)
 torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
@@ -64,7 +68,7 @@ image: ## Build the image: [TARGET=serve] without Spark, [BUILDER=podman] [PYTHO
 		-t $(if $(filter serve,$(TARGET)),reput-serve,reput):$(VERSION) .
 
 ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, ...) and torture; a skipped one is a failure
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(NO_SKIPS) -m "$(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)" \
+	$(PYTEST) -n 2 $(NO_SKIPS) -m "$(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)" \
 		$(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 	$(MAKE) torture
 

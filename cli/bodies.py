@@ -1,23 +1,17 @@
-"""Message bodies for people: inflated where the stored one is compressed, shown as text, hex or base64, saying which.
-
-RocketMQ's system flag: bit 0 says that the body is compressed; bits 8 to 10 say how: 1 LZ4, 2 Zstandard, 3 zlib;
-0 is zlib too, from producers that knew no other (MessageSysFlag, CompressionType).
-"""
+"""Message bodies for people: inflated where the stored one is compressed, shown as text, hex or base64, saying which."""
 
 import base64
 import dataclasses
 import json
 import pathlib
 import re
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
 from cli.exits import usage_error
+from store.format.body_compression import BodyNotInflatedError, compression_name
+from store.format.body_compression import inflate as inflate_within
 
-COMPRESSED_BIT = 0x1
-COMPRESSION_BITS = 0x700
-COMPRESSION_NAMES = {0x000: "zlib", 0x100: "lz4", 0x200: "zstd", 0x300: "zlib"}
 INFLATED_BYTES_MAX = 64 * 1024 * 1024  # a stored body has at most a few MiB: what inflates to more is an attack
 BODY_FORMATS = ("auto", "text", "hex", "base64")
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # ESC may stand in a coloured log line
@@ -29,7 +23,7 @@ class Body:
 
     Attributes:
         content: the bytes, inflated if they could be.
-        compression: how the stored ones are compressed: none, zlib, lz4, zstd.
+        compression: how the stored ones are compressed: none, zlib, lz4, zstd or unknown.
         note: why it is shown as stored although it is compressed; empty otherwise.
     """
 
@@ -47,20 +41,12 @@ class ShownBody:
 
 
 def inflate(stored: bytes, sys_flag: int) -> Body:
-    """Undo the compression that `sys_flag` declares, as far as the standard library can."""
-    if not sys_flag & COMPRESSED_BIT:
-        return Body(stored, "none")
-    compression = COMPRESSION_NAMES.get(sys_flag & COMPRESSION_BITS, "unknown")
-    if compression != "zlib":
-        return Body(stored, compression, f"{compression}-compressed, shown as stored")
-    inflater = zlib.decompressobj()
+    """Undo the compression that `sys_flag` declares, if it can be."""
+    compression = compression_name(sys_flag)
     try:
-        content = inflater.decompress(stored, INFLATED_BYTES_MAX)
-    except zlib.error as error:
-        return Body(stored, compression, f"does not inflate ({error}), shown as stored")
-    if not inflater.eof:
-        return Body(stored, compression, f"cut short, or inflates to over {INFLATED_BYTES_MAX} bytes; shown as stored")
-    return Body(content, compression)
+        return Body(inflate_within(stored, sys_flag, INFLATED_BYTES_MAX), compression)
+    except BodyNotInflatedError as error:
+        return Body(stored, compression, f"marked as {compression} and not inflated ({error}), shown as stored")
 
 
 def save_bodies(messages: Sequence[Any], directory: pathlib.Path) -> list[pathlib.Path]:

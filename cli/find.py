@@ -1,10 +1,12 @@
 """`reput find`: a text of which nobody knows what it is."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
 from cli import options, query
+from cli.exits import note
 from cli.options import BodyFormat, OutputFormat
 from cli.outcomes import Outcomes
 
@@ -16,7 +18,7 @@ def find(
     begin: Annotated[str | None, typer.Option("--begin", "-b", help="Stored at or after this.")] = None,
     end: Annotated[str | None, typer.Option("--end", "-e", help="Stored at or before this.")] = None,
     max_messages: Annotated[
-        int, typer.Option("--maxNum", "-m", min=1, max=query.PAGE_SIZE_MAX, help="At most so many.")
+        int, typer.Option("--maxNum", "-m", min=1, help="At most so many.")
     ] = query.MESSAGES_DEFAULT,
     after: options.After = None,
     output: options.Output = OutputFormat.TABLE,
@@ -32,21 +34,59 @@ def find(
     from cli.client import gateway
     from reput.gateway.v1 import gateway_service_pb2 as pb
 
-    request = pb.FindMessageRequest(text=text, topic=topic, page_size=max_messages, freshness_tokens=after or [])
+    request = pb.FindMessageRequest(text=text, topic=topic, freshness_tokens=after or [])
     query._set_window(request, begin, end)
+    messages, matched_by = [], []
     with gateway(address) as stub:
-        answer = stub.FindMessage(request, timeout=timeout)
-        messages = [query._with_body(stub, match.message, timeout) for match in answer.matches]
-    matched_by = [pb.MatchedBy.Name(match.matched_by).removeprefix("MATCHED_BY_").lower() for match in answer.matches]
-    outcomes = Outcomes()
-    outcomes.see(answer.shards)
+        pages = _Pages(stub, request, max_messages, timeout)
+        for match in pages:
+            messages.append(query._with_body(stub, match.message, timeout))
+            matched_by.append(pb.MatchedBy.Name(match.matched_by).removeprefix("MATCHED_BY_").lower())
     return query._print_found(
         messages,
-        answer.completeness,
+        pages.completeness,
         output,
         body,
         save,
         details=len(messages) == 1,
         extra={"matched_by": matched_by},
-        outcomes=outcomes,
+        outcomes=pages.outcomes,
     )
+
+
+class _Pages:
+    """The matches of a find, page by page, up to a number.
+
+    Attributes:
+        completeness: of the whole, once iterated.
+        outcomes: how the shards took part.
+    """
+
+    def __init__(self, stub: Any, request: Any, messages_max: int, timeout: float) -> None:
+        self.completeness = query._complete()
+        self.outcomes = Outcomes()
+        self._stub = stub
+        self._request = request
+        self._messages_max = messages_max
+        self._timeout = timeout
+
+    def __iter__(self) -> Iterator[Any]:
+        from reput.message.v1 import message_pb2
+
+        count = 0
+        partial = False
+        while True:
+            self._request.page_size = min(self._messages_max - count, query.PAGE_SIZE_MAX)
+            answer = self._stub.FindMessage(self._request, timeout=self._timeout)
+            self.outcomes.see(answer.shards)
+            partial |= answer.completeness == message_pb2.COMPLETENESS_PARTIAL
+            yield from answer.matches
+            count += len(answer.matches)
+            if count >= self._messages_max or not answer.next_page_token:
+                break
+            self._request.page_token = answer.next_page_token
+            note(f"{count} messages so far")
+        if partial:
+            self.completeness = message_pb2.COMPLETENESS_PARTIAL
+        elif answer.next_page_token:
+            self.completeness = message_pb2.COMPLETENESS_TRUNCATED

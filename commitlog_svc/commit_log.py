@@ -8,61 +8,43 @@ flushes. A fenced log (first failed flush or write) refuses every append from th
 import os
 import threading
 import time
-import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import structlog
 
+from commitlog_svc.append_gate import AppendGate
+from commitlog_svc.append_opening import open_appends
 from commitlog_svc.append_path import AppendPath
 from commitlog_svc.appender import Appender, AppendReceipt
 from commitlog_svc.disk_space import DiskSpace, DiskUsage
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.group_commit import GroupCommit
 from commitlog_svc.housekeeping import Chore, Housekeeper
+from commitlog_svc.log_following import LogFollowing
 from commitlog_svc.log_settings import LogSettings
-from commitlog_svc.lookup import check_start, find_file, read_record
-from commitlog_svc.message_check import MessageChecker, NewMessage
+from commitlog_svc.lookup import find_file, read_record
+from commitlog_svc.message_check import NewMessage
 from commitlog_svc.progress import ProgressTable
-from commitlog_svc.queue_turns import QueueTurns
 from commitlog_svc.recovery import RecoveredLog, RecoveryProgress, recover_log
-from commitlog_svc.reput import BATCH_BYTES_MAX, ReputBatch, follow_log
+from commitlog_svc.reput import ReputBatch
 from commitlog_svc.retention import Retention
 from commitlog_svc.retention_state import RetentionEvent
-from commitlog_svc.safe_point import DurableMark, Snapshot, write_snapshot
+from commitlog_svc.safe_point_writer import SafePointWriter
 from commitlog_svc.store_root import StoreRoot
 from commitlog_svc.timings import NO_TIMINGS, Timings
 from commitlog_svc.topics import TopicTable
-from store.errors import (
-    DiskFullError,
-    FlushFailedError,
-    InvalidArgumentError,
-    OffsetOutOfRangeError,
-    StoreError,
-    StoreReadOnlyError,
-    StoreRecoveringError,
-)
-from store.files.abort import ABORT_NAME
+from store.errors import DiskFullError, OffsetOutOfRangeError, StoreError, StoreRecoveringError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format import paths
 from store.format.host import Host
-from store.format.message_id import UniqueKeyGenerator
-from store.format.record import BLANK_SIZE_BYTES, Record
-
-if TYPE_CHECKING:
-    from commitlog_svc.column_batches import ColumnBatches
-    from commitlog_svc.recovery_feed import RecoveryFeed
-    from commitlog_svc.scanned_request import RequestScanner
-    from store.dispatch_columns import DispatchColumns
+from store.format.record import Record
 
 CHECKPOINT_SECONDS = 1.0
-# What a restart walks after a kill: no more than was appended in so long, nor much more than so many bytes, which is a
+# What a restart walks after a kill: no more than was appended in so long, nor much more than SNAPSHOT_BYTES, which is a
 # fraction of a second also without a kernel. A snapshot is two small flushes and up to 10 ms for thousands of queues.
 SNAPSHOT_SECONDS = 1.0
-SNAPSHOT_BYTES = 32 << 20
 SNAPSHOT_LOOK_SECONDS = 0.25
 RETENTION_SECONDS = 0.05
 MARKER_SECONDS = 1.0  # a log without an abort marker looks so often whether there is room for it
@@ -116,27 +98,22 @@ class CommitLog:
             allocate=True,
             staging=self._own_directory,
         )
+        self._closing = threading.Event()
+        self._safe_points = SafePointWriter(self._fs, self._own_directory, self._files, self.progress, self._closing)
         self._commits = GroupCommit(
-            self._flush_files,
+            self._safe_points.flush,
             settings.flush_interval_millis,
             self._fenced,
             settings.unflushed_bytes_max,
             on_flushed=timings.flushed,
         )
+        self._gate = AppendGate(self.root, self._commits, self._closing)
         self._starts = FrameStarts()
-        self._column_batches: ColumnBatches | None = None
-        self._feed: RecoveryFeed | None = None
+        self._following = LogFollowing(self._files, self._starts, self._commits)
         self._appender: Appender | None = None
         self._append_path: AppendPath | None = None
-        self._mark: DurableMark | None = None
-        self._snapshot_offset = -1
-        self._flushed_store_time_millis = 0
-        self._written_times: deque[tuple[int, int]] = deque()  # ends of appends that are not flushed, with their times
         self._close_lock = threading.Lock()
-        self._closing = threading.Event()
         self._closed = False
-        self._is_marked = True
-        self._disk: DiskSpace | None = None
         self._retention: Retention | None = None
         self._housekeeper: Housekeeper | None = None
 
@@ -160,24 +137,24 @@ class CommitLog:
                 was_aborted=self.root.was_aborted,
                 read_only=self.root.read_only,
                 progress=self.recovery_progress,
-                open_feed=self._open_feed,
+                open_feed=self._following.open_feed,
             )
             self.topics.load(self.recovered.queue_offsets)
             self.progress.load()
             directory = self._files.directory if self._fs.is_dir(self._files.directory) else self.root.directory
-            self._disk = DiskSpace(self._fs, directory, self._settings.disk_limits)
+            disk = self._gate.disk = DiskSpace(self._fs, directory, self._settings.disk_limits)
             if not self.root.read_only:
-                self._retention = self._load_retention(self._disk)
-                self._mark_open()
+                self._retention = self._load_retention(disk)
+                self._gate.mark_open(self._open_mark)
         except BaseException:
-            if self._feed is not None:
-                self._feed.fail()
+            if self._following.feed is not None:
+                self._following.feed.fail()
             self._files.close()
             self.root.release(clean=False)  # the marker stays as it was found
             raise
         self._start()
-        if self._feed is not None:
-            self._feed.end()
+        if self._following.feed is not None:
+            self._following.feed.end()
         return self.recovered
 
     def close(self) -> None:
@@ -199,13 +176,12 @@ class CommitLog:
         try:
             if not self.root.read_only and self._commits.failure is None:
                 self._appender.close()
-                self._write_safe_points()
+                self._safe_points.write()
                 clean = True
         except DiskFullError as error:
             _log.warning("log.not_closed_cleanly", error=error.message)  # the next start walks from the last snapshot
         finally:
-            if self._mark is not None:
-                self._mark.close()
+            self._safe_points.close()
             self._files.close()
             self.root.release(clean=clean)
 
@@ -229,8 +205,8 @@ class CommitLog:
     @property
     def flushed_offset(self) -> int:
         """Everything before it is on the disk."""
-        if self._appender is None and self._feed is not None:
-            return self._feed.flushed_offset
+        if self._appender is None and self._following.feed is not None:
+            return self._following.feed.flushed_offset
         return self._commits.flushed_offset
 
     @property
@@ -276,7 +252,7 @@ class CommitLog:
             return "fenced"
         if self.root.read_only:
             return "read-only"
-        if self._appender.disk_full or not self._is_marked or (self._disk is not None and self._disk.is_full):
+        if self._appender.disk_full or self._gate.is_disk_full:
             return "disk-full"
         return "serving"
 
@@ -292,7 +268,7 @@ class CommitLog:
     @property
     def disk_usage(self) -> DiskUsage | None:
         """The disk under the log, as it was half a second ago at most; None until recovered."""
-        return self._disk.usage if self._disk is not None else None
+        return self._gate.disk.usage if self._gate.disk is not None else None
 
     @property
     def retention_events(self) -> tuple[RetentionEvent, ...]:
@@ -366,7 +342,7 @@ class CommitLog:
     @property
     def is_followable(self) -> bool:
         """Whether `follow` shows a log that is still being recovered."""
-        return self._appender is None and self._feed is not None
+        return self._appender is None and self._following.feed is not None
 
     def follow(
         self, start_offset: int, batch_bytes_max: int, *, columns: bool = False, while_recovering: bool = False
@@ -381,36 +357,15 @@ class CommitLog:
             OffsetOutOfRangeError: the start is outside the flushed log.
             RecordNotFoundError: no record starts there.
         """
-        recovering = self._feed if while_recovering and self._appender is None else None
-        if recovering is None or start_offset > recovering.flushed_offset:
+        feed = self._following.feed
+        of_recovery = while_recovering and self._appender is None and feed is not None
+        if not of_recovery or (feed is not None and start_offset > feed.flushed_offset):
             self._ready()
-        if batch_bytes_max < 0:
-            raise InvalidArgumentError(
-                f"batch_bytes_max is {batch_bytes_max}; 0 or more is possible", field="batch_bytes_max"
-            )
-        start = check_start(self._files, self._starts, start_offset, self.flushed_offset)
-        batch_bytes_max = min(batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX)
-        read_columns = self._read_columns if columns else None
-        return follow_log(self._files, self._commits, start, batch_bytes_max, read_columns, recovering)
+        return self._following.follow(
+            start_offset, batch_bytes_max, self.flushed_offset, columns=columns, of_recovery=of_recovery
+        )
 
     # -- inside
-
-    def _read_columns(self, offset: int, end_offset: int, batch_bytes_max: int) -> "tuple[DispatchColumns, int]":
-        return self._batches().read(offset, end_offset, batch_bytes_max)
-
-    def _batches(self) -> "ColumnBatches":
-        if self._column_batches is None:
-            from commitlog_svc.column_batches import ColumnBatches  # not before there is a record: numpy takes memory
-
-            with self._close_lock:
-                self._column_batches = self._column_batches or ColumnBatches(self._files)
-        return self._column_batches
-
-    def _open_feed(self, begin_offset: int) -> "RecoveryFeed":
-        from commitlog_svc.recovery_feed import RecoveryFeed
-
-        self._feed = RecoveryFeed(self._batches(), begin_offset)
-        return self._feed
 
     def _path(self) -> AppendPath:
         self._ready()
@@ -422,107 +377,34 @@ class CommitLog:
             raise StoreRecoveringError("the commit log is being recovered: try again soon")
         return self._appender
 
-    def _refuse_append(self) -> None:
-        if self.root.read_only:
-            raise StoreReadOnlyError(f"{self.root.directory} is served read-only", directory=self.root.directory)
-        failure = self._commits.failure
-        if failure is not None:
-            error = FlushFailedError(failure.message)
-            error.metadata = dict(failure.metadata)
-            raise error
-        if self._closing.is_set():
-            raise StoreRecoveringError("the commit log is closing: try again soon")
-        if not self._is_marked:
-            raise DiskFullError(
-                f"no space left for the abort marker of {self.root.directory}: free some and try again",
-                file=self.root.directory / ABORT_NAME,
-            )
-        if self._disk is not None:
-            self._disk.refuse_full()
-
-    def _mark_open(self) -> None:
-        """Puts abort marker and durable mark; without room for them the log is served for reading until there is some."""
-        try:
-            self.root.mark_open()
-            if self._mark is None:
-                self._mark = DurableMark(self._fs, self._own_directory)
-                self._mark.begin(self.recovered.end_offset)
-            self._is_marked = True
-        except DiskFullError:
-            self._is_marked = False
-
     def _open_own_directory(self) -> None:
         self._fs.mkdirs(self._own_directory)
         for name in self._fs.listdir(self._own_directory):
             if paths.parse_log_file_name(name) is not None or name.endswith(".tmp"):
                 self._fs.unlink(self._own_directory / name)  # left by a crash while it was being made
 
+    def _open_mark(self) -> None:
+        self._safe_points.open_mark(self.recovered.end_offset)
+
     def _start(self) -> None:
         found = self.recovered
-        self._snapshot_offset = found.end_offset if found.record_count == 0 else -1
-        self._flushed_store_time_millis = found.last_store_time_millis
-        store_host = Host.parse(self._settings.store_host)
-        unique_keys = UniqueKeyGenerator(
-            store_host.ip,
-            os.getpid(),
-            # Tells one life of this process id from the next; nothing ever reads it.
-            class_loader_hash=zlib.crc32(os.urandom(16)) - (1 << 31),
-            clock_millis=self._clock_millis,
-        )
-        turns = QueueTurns()
-        checker = MessageChecker(
-            self.topics,
-            turns,
-            unique_keys,
-            self._clock_millis,
-            store_host=store_host,
-            message_size_bytes_max=self._settings.message_size_bytes_max,
-            properties_crc=self._settings.properties_crc,
-            auto_create_topic=self._settings.auto_create_topic,
-        )
-        appender = Appender(
-            self._files,
-            found.queue_offsets,
-            found.end_offset,
-            found.last_store_time_millis,
-            self._clock_millis,
-            self._refuse_append,
-            self._commits.fail,
-            lambda offset: read_record(self._files, self._starts, offset, appender.end_offset),
-        )
-        appender.last_record = found.last_record
-
-        def make_scanner() -> "RequestScanner":
-            from commitlog_svc.scanned_request import RequestScanner  # not before there are kernels: numpy takes memory
-
-            return RequestScanner(
-                turns,
-                unique_keys,
-                self._clock_millis,
-                appender.give_queue_slots,
-                store_host=store_host,
-                message_size_bytes_max=self._settings.message_size_bytes_max,
-                frame_size_bytes_max=self._files.file_size_bytes - BLANK_SIZE_BYTES,
-                properties_crc=self._settings.properties_crc,
-            )
-
-        self._append_path = AppendPath(
-            appender,
-            checker,
-            make_scanner,
-            self._commits,
-            self.topics,
+        appender, self._append_path = open_appends(
+            found,
+            self._settings,
             self._files,
             self._starts,
-            refuse=self._refuse_append,
-            written_times=self._written_times,
-            is_sync=self._settings.flush_mode == "sync",
-            timings=self._timings,
+            self.topics,
+            self._commits,
+            self._gate,
+            self._safe_points,
+            self._clock_millis,
+            self._timings,
         )
+        self._safe_points.begin(found, appender, self._commits)
         self._commits.start(found.end_offset)
         self._appender = appender
         if not self.root.read_only:
-            self._housekeeper = Housekeeper(self._chores(), self._commits.fail)
+            self._housekeeper = Housekeeper(self._chores(appender), self._commits.fail)
             self._housekeeper.start()
 
     def _load_retention(self, disk: DiskSpace) -> Retention:
@@ -535,72 +417,28 @@ class CommitLog:
             disk,
             self.progress.needed_offsets,
             # The file with the last record before the snapshot stays: a recovery believes the snapshot by that record.
-            lambda: max(self._snapshot_offset, found.walked_from_offset) - 1,
+            lambda: max(self._safe_points.snapshot_offset, found.walked_from_offset) - 1,
             self._clock_millis,
             on_removed=self._starts.forget,
         )
         retention.load(found.end_offset)
         return retention
 
-    def _flush_files(self, begin_offset: int, end_offset: int) -> None:
-        for file in self._files.files:
-            if file.first_offset < end_offset and file.last_offset > begin_offset:
-                file.flush()
-        if self._mark is not None:
-            self._mark.write(end_offset)
-        while self._written_times and self._written_times[0][0] <= end_offset:
-            store_time_millis = self._written_times.popleft()[1]
-            self._flushed_store_time_millis = max(self._flushed_store_time_millis, store_time_millis)
-
     def _fenced(self, error: StoreError) -> None:
         self._on_fenced(error)
 
-    def _chores(self) -> list[Chore]:
+    def _chores(self, appender: Appender) -> list[Chore]:
         assert self._retention is not None
+
+        def make_next_file_ahead() -> None:
+            if appender.wants_next_file():
+                appender.make_next_file_ahead()
+
         return [
-            Chore("next-file", 0.0, self._make_next_file_ahead),
+            Chore("next-file", 0.0, make_next_file_ahead),
             Chore("retention", RETENTION_SECONDS, self._retention.turn),
-            Chore("abort-marker", MARKER_SECONDS, self._mark_open_late),
-            Chore("checkpoint", CHECKPOINT_SECONDS, self._write_checkpoint),
-            Chore("snapshot", SNAPSHOT_SECONDS, self._write_safe_points),
-            Chore("early-snapshot", SNAPSHOT_LOOK_SECONDS, self._write_safe_points_early),
+            Chore("abort-marker", MARKER_SECONDS, lambda: self._gate.mark_open_late(self._open_mark)),
+            Chore("checkpoint", CHECKPOINT_SECONDS, self._safe_points.write_checkpoint),
+            Chore("snapshot", SNAPSHOT_SECONDS, self._safe_points.write),
+            Chore("early-snapshot", SNAPSHOT_LOOK_SECONDS, self._safe_points.write_early),
         ]
-
-    def _mark_open_late(self) -> None:
-        if not self._is_marked:
-            self._mark_open()
-
-    def _make_next_file_ahead(self) -> None:
-        assert self._appender is not None
-        if self._appender.wants_next_file():
-            self._appender.make_next_file_ahead()
-
-    def _write_checkpoint(self) -> None:
-        self.progress.write_checkpoint(self.flushed_offset, self._flushed_store_time_millis)
-
-    def _write_safe_points_early(self) -> None:
-        assert self._appender is not None
-        if self._appender.end_offset - max(self._snapshot_offset, self._files.first_offset) >= SNAPSHOT_BYTES:
-            self._write_safe_points()
-
-    def _write_safe_points(self) -> None:
-        assert self._appender is not None
-        end_offset, last_record, queue_offsets = self._appender.snapshot()
-        if end_offset != self._snapshot_offset and last_record is not None:
-            last_store_time_millis = self._appender.last_store_time_millis
-            last_frame = self._files.read(*last_record)
-            if self._closing.is_set():
-                assert self.flushed_offset >= end_offset
-            else:
-                self._commits.wait_flushed(end_offset)
-            snapshot = Snapshot(
-                end_offset,
-                self._files.first_offset,
-                last_record,
-                zlib.crc32(last_frame),
-                last_store_time_millis,
-                queue_offsets,
-            )
-            write_snapshot(self._fs, self._own_directory, snapshot)
-            self._snapshot_offset = end_offset
-        self.progress.write_checkpoint(self.flushed_offset, self._flushed_store_time_millis)

@@ -1,8 +1,6 @@
 """The ports over gRPC: a shard whose commitlog, consumequeue and index are services."""
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.deadline import Deadline
@@ -14,15 +12,14 @@ from gateway.ports import (
     FoundRecord,
     QueueRange,
     QueueStretch,
-    ServiceStatus,
     Shard,
     Unit,
 )
+from gateway.remote_services import RemoteServices, optional_millis
 from gateway.sharding.remote_key_facts import explanation_of, held_of
 from gateway.sharding.summaries import FilterCache, SummarizedKeys
 from gateway.sharding.targets import ShardTargets
 from gateway.time_window import TimeWindow
-from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
@@ -143,8 +140,8 @@ class RemoteQueues:
             answer.min_offset,
             answer.max_offset,
             _progress(answer),
-            _optional_millis(answer, "first_store_time"),
-            _optional_millis(answer, "last_store_time"),
+            optional_millis(answer, "first_store_time"),
+            optional_millis(answer, "last_store_time"),
         )
 
     @port_call("consumequeue.progress")
@@ -207,67 +204,6 @@ class RemoteKeys:
         return _progress_past(self._client, past_offset, wait_seconds, deadline)
 
 
-class RemoteServices:
-    """StatusReader over the three services."""
-
-    def __init__(self, commitlog: CommitLogClient, consumequeue: ConsumeQueueClient, index: IndexClient) -> None:
-        self._commitlog = commitlog
-        self._consumequeue = consumequeue
-        self._index = index
-
-    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
-        """See the port. All three are asked at once: one that hangs must not hide the others."""
-        asks: tuple[tuple[str, str, Callable[[float], ServiceStatus]], ...] = (
-            ("commitlog", self._commitlog.target, self._commitlog_status),
-            ("consumequeue", self._consumequeue.target, self._consumequeue_status),
-            ("index", self._index.target, self._index_status),
-        )
-        # Half of the caller's time, so that there is an answer about the ones that hang.
-        seconds = deadline.remaining_seconds() / 2
-
-        @port_call("status")
-        def ask(row: tuple[str, str, Callable[[float], ServiceStatus]]) -> ServiceStatus:
-            service, address, call = row
-            try:
-                return call(seconds)
-            except StoreError as error:
-                return ServiceStatus(service, address, error)
-
-        with ThreadPoolExecutor(len(asks)) as pool:
-            contexts = [copy_context() for _ in asks]
-            return list(pool.map(lambda context, row: context.run(ask, row), contexts, asks))
-
-    def _commitlog_status(self, seconds: float) -> ServiceStatus:
-        answer = self._commitlog.get_status(timeout_seconds=seconds)
-        return ServiceStatus(
-            "commitlog",
-            self._commitlog.target,
-            log_first_offset=answer.log_first_offset,
-            log_end_offset=answer.log_end_offset,
-            next_offset=answer.log_flushed_offset,
-            catching_up=answer.state == "recovering",
-            state=answer.state,
-            problem=answer.problem,
-            recovery_begin_offset=answer.recovery.begin_offset,
-            recovery_next_offset=answer.recovery.next_offset,
-            recovery_end_offset=answer.recovery.end_offset,
-            file_count=answer.file_count,
-            file_size_bytes=answer.file_size_bytes,
-            disk_total_bytes=answer.disk.total_bytes,
-            disk_free_bytes=answer.disk.free_bytes,
-            disk_level=answer.disk.level,
-            newest_store_time_millis=_optional_millis(answer, "last_store_time"),
-        )
-
-    def _consumequeue_status(self, seconds: float) -> ServiceStatus:
-        return _builder_status(
-            "consumequeue", self._consumequeue.target, self._consumequeue.get_status(timeout_seconds=seconds)
-        )
-
-    def _index_status(self, seconds: float) -> ServiceStatus:
-        return _builder_status("index", self._index.target, self._index.get_status(timeout_seconds=seconds))
-
-
 def _progress_past(
     client: ConsumeQueueClient | IndexClient, past_offset: int, wait_seconds: float, deadline: Deadline
 ) -> BuildProgress:
@@ -285,29 +221,8 @@ def _progress(answer: _BuiltAnswer) -> BuildProgress:
         answer.next_offset,
         answer.log_end_offset,
         answer.catching_up,
-        _optional_millis(answer, "built_up_to_time"),
+        optional_millis(answer, "built_up_to_time"),
     )
-
-
-def _builder_status(
-    service: str, address: str, answer: queue_pb.GetStatusResponse | index_pb.GetStatusResponse
-) -> ServiceStatus:
-    return ServiceStatus(
-        service,
-        address,
-        log_end_offset=answer.log_end_offset,
-        next_offset=answer.next_offset,
-        catching_up=answer.catching_up,
-        state=answer.state or ("catching-up" if answer.catching_up else "serving"),
-        problem=answer.last_error,
-        file_count=answer.file_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
-        key_count=answer.key_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
-        newest_store_time_millis=_optional_millis(answer, "built_up_to_time"),
-    )
-
-
-def _optional_millis(answer: log_pb.GetStatusResponse | _BuiltAnswer, field: str) -> int | None:
-    return timestamp_to_millis(getattr(answer, field), field) if answer.HasField(field) else None
 
 
 @dataclass(frozen=True, slots=True)

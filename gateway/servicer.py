@@ -1,54 +1,46 @@
 """GatewayService: the RPCs, each read, asked of the queries and answered; appends take their own way (appends/forwarder.py)."""
 
 import copy
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.appends.forwarder import AppendForwarder
-from gateway.completeness import Completeness, ShardOutcome, judge
-from gateway.deadline import Deadline
+from gateway.completeness import judge
 from gateway.explain_answer import explain_query
-from gateway.fan_out import FanOut
 from gateway.freshness import FreshnessGate, Part
 from gateway.limits import BODY_CHUNK_BYTES
-from gateway.page import PageEntry
 from gateway.page_token import PageTokens
-from gateway.ports import Boundary, FoundRecord, ServiceStatus, Shard
+from gateway.ports import Boundary
 from gateway.queries.by_key import query_by_key
 from gateway.queries.by_offset_msg_id import find_record, query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
 from gateway.queries.find_message import find_message
-from gateway.queries.list_topics import list_topics
-from gateway.queries.search_messages import search_messages
+from gateway.queries.list_topics import TopicChoice, list_topics
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.budgets import Budgets
-from gateway.search.cancellation import Cancellation
 from gateway.search.cel_sandbox import CelSandbox
-from gateway.search.filter import Conditions, hex_needle
-from gateway.search.message_view import MessageView
-from gateway.search.question import OffsetWindow, SearchQuestion
-from gateway.search.shard_scan import CallerGoneError
+from gateway.search_call import Searches, question_of, response_of
 from gateway.shards import Shards, ShardsSource
-from gateway.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
+from gateway.status_answer import status_of
+from gateway.time_window import millis_at_or_after, millis_at_or_before
+from gateway.wire import (
+    completeness_of,
+    deadline_of,
+    message_of,
+    millis_of,
+    shard_outcome_of,
+    stored_of,
+    timestamp_of,
+    window_of,
+)
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
-from reput.message.v1 import message_pb2
-from services.convert import millis_to_timestamp, timestamp_to_millis
-from services.deadline import remaining_seconds
 from services.raw_handlers import add_with_raw
-from services.status import to_status
-from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
+from store.errors import InvalidArgumentError
 
-QUERY_SECONDS_DEFAULT = 30.0
-# A search may take seconds, the other queries of the same threads milliseconds; and each holds a few MiB.
-SEARCH_COUNT_MAX = 4
 BOUNDARIES = {
     pb.BOUNDARY_UNSPECIFIED: Boundary.LOWER,
     pb.BOUNDARY_LOWER: Boundary.LOWER,
@@ -75,14 +67,12 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
     ) -> None:
         self._source = shards
         self._tokens = tokens
-        self._sandbox = sandbox or CelSandbox()
         self._freshness = freshness or FreshnessGate()
-        self._search_threads = FanOut(SEARCH_COUNT_MAX)
-        self._search_places = threading.BoundedSemaphore(SEARCH_COUNT_MAX)
+        self._searches = Searches(tokens, sandbox or CelSandbox())
 
     def close(self) -> None:
         """End the threads of searches, and take no more."""
-        self._search_threads.close()
+        self._searches.close()
 
     @property
     def _shards(self) -> Shards:
@@ -93,10 +83,8 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         self, request: pb.QueryMessageByKeyRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByKeyResponse:
         """See the proto."""
-        window = TimeWindow(
-            _millis(request, "begin_time", millis_at_or_after), _millis(request, "end_time", millis_at_or_before)
-        )
-        shards, deadline = self._shards, _deadline(context)
+        window = window_of(request)
+        shards, deadline = self._shards, deadline_of(context)
         freshness = self._freshness.wait(shards, request.freshness_tokens, Part.INDEX, deadline)
         answer = query_by_key(
             shards,
@@ -110,12 +98,12 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         )
         outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
         return pb.QueryMessageByKeyResponse(
-            messages=map(_message, answer.entries),
+            messages=map(message_of, answer.entries),
             next_page_token=answer.next_page_token,
-            completeness=_completeness(completeness),
-            shards=map(_shard_outcome, outcomes),
-            begin_time=_timestamp(window.begin_millis),
-            end_time=_timestamp(window.end_millis),
+            completeness=completeness_of(completeness),
+            shards=map(shard_outcome_of, outcomes),
+            begin_time=timestamp_of(window.begin_millis),
+            end_time=timestamp_of(window.end_millis),
         )
 
     def QueryMessageById(
@@ -123,15 +111,15 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
     ) -> pb.QueryMessageByIdResponse:
         """See the proto."""
         entry = query_by_offset_msg_id(
-            self._shards, request.offset_msg_id, request.topic, request.broker_name, _deadline(context)
+            self._shards, request.offset_msg_id, request.topic, request.broker_name, deadline_of(context)
         )
-        return pb.QueryMessageByIdResponse(message=_message(entry))
+        return pb.QueryMessageByIdResponse(message=message_of(entry))
 
     def QueryMessageByUniqueKey(
         self, request: pb.QueryMessageByUniqueKeyRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByUniqueKeyResponse:
         """See the proto."""
-        shards, deadline = self._shards, _deadline(context)
+        shards, deadline = self._shards, deadline_of(context)
         freshness = self._freshness.wait(shards, request.freshness_tokens, Part.INDEX, deadline)
         answer = query_by_unique_key(
             shards,
@@ -144,17 +132,17 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         )
         outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
         return pb.QueryMessageByUniqueKeyResponse(
-            messages=map(_message, answer.entries),
+            messages=map(message_of, answer.entries),
             next_page_token=answer.next_page_token,
-            completeness=_completeness(completeness),
-            shards=map(_shard_outcome, outcomes),
+            completeness=completeness_of(completeness),
+            shards=map(shard_outcome_of, outcomes),
         )
 
     def QueryMessageByOffset(
         self, request: pb.QueryMessageByOffsetRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByOffsetResponse:
         """See the proto."""
-        shards, deadline = self._shards, _deadline(context)
+        shards, deadline = self._shards, deadline_of(context)
         freshness = self._freshness.wait(shards, request.freshness_tokens, Part.QUEUES, deadline)
         answer = query_by_queue_offset(
             shards,
@@ -167,40 +155,42 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         )
         outcomes, completeness = freshness.judge([answer.outcome], answer.completeness)
         return pb.QueryMessageByOffsetResponse(
-            messages=map(_message, answer.entries),
+            messages=map(message_of, answer.entries),
             min_offset=answer.min_offset,
             max_offset=answer.max_offset,
             next_queue_offset=answer.next_queue_offset,
-            completeness=_completeness(completeness),
-            shards=map(_shard_outcome, outcomes),
+            completeness=completeness_of(completeness),
+            shards=map(shard_outcome_of, outcomes),
         )
 
     def FindMessage(self, request: pb.FindMessageRequest, context: grpc.ServicerContext) -> pb.FindMessageResponse:
         """See the proto."""
-        window = TimeWindow(
-            _millis(request, "begin_time", millis_at_or_after), _millis(request, "end_time", millis_at_or_before)
-        )
-        shards, deadline = self._shards, _deadline(context)
+        window = window_of(request)
+        shards, deadline = self._shards, deadline_of(context)
         freshness = self._freshness.wait(shards, request.freshness_tokens, Part.INDEX, deadline)
         answer = find_message(
             shards,
+            self._tokens,
             request.text,
             request.topic,
             window,
             page_size_asked=request.page_size,
+            page_token=request.page_token,
+            max_millis=request.max_millis,
             deadline=deadline,
         )
         outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
         return pb.FindMessageResponse(
             matches=[
-                pb.FindMessageResponse.Match(message=_message(entry), matched_by=matched_by.value)
+                pb.FindMessageResponse.Match(message=message_of(entry), matched_by=matched_by.value)
                 for entry, matched_by in answer.entries
             ],
-            completeness=_completeness(completeness),
-            shards=map(_shard_outcome, outcomes),
+            completeness=completeness_of(completeness),
+            shards=map(shard_outcome_of, outcomes),
             topic_count=answer.topic_count,
-            begin_time=_timestamp(window.begin_millis),
-            end_time=_timestamp(window.end_millis),
+            begin_time=timestamp_of(window.begin_millis),
+            end_time=timestamp_of(window.end_millis),
+            next_page_token=answer.next_page_token,
         )
 
     def ExplainQuery(self, request: pb.ExplainQueryRequest, context: grpc.ServicerContext) -> pb.ExplainQueryResponse:
@@ -218,73 +208,21 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         self, request: pb.SearchMessagesRequest, context: grpc.ServicerContext
     ) -> pb.SearchMessagesResponse:
         """See the proto."""
-        shards, deadline = self._shards, _deadline(context)
-        question = _search_question(request)
+        shards, deadline = self._shards, deadline_of(context)
+        question = question_of(request)
         budgets = Budgets(request.max_records, request.max_bytes, request.max_millis)
         freshness = self._freshness.wait(shards, request.freshness_tokens, Part.QUEUES, deadline)
-        cancellation = Cancellation()
-        if not self._search_places.acquire(blocking=False):
-            raise ResourceBusyError(
-                f"{SEARCH_COUNT_MAX} searches run, the most that this service takes: try again.",
-                countMax=SEARCH_COUNT_MAX,
-            )
-        pending: Future[Any] | None = None
-        try:
-            if not context.add_callback(cancellation.cancel):
-                cancellation.cancel()
-            answer = search_messages(
-                shards,
-                self._search_threads,
-                self._tokens,
-                self._sandbox,
-                question,
-                budgets,
-                page_size_asked=request.page_size,
-                page_token=request.page_token,
-                view_of=_view,
-                cancellation=cancellation,
-                deadline=deadline,
-            )
-        except CallerGoneError as gone:
-            pending = gone.pending
+        answer = self._searches.run(shards, question, budgets, request, context, deadline)
+        if answer is None:
             return pb.SearchMessagesResponse()  # to nobody
-        finally:
-            # A place is one of the threads: free once a shard that hangs has let go of it.
-            if pending is None:
-                self._search_places.release()
-            else:
-                pending.add_done_callback(lambda _: self._search_places.release())
-        outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
-        return pb.SearchMessagesResponse(
-            messages=map(_message, answer.entries),
-            next_page_token=answer.next_page_token,
-            completeness=_completeness(completeness),
-            shards=map(_shard_outcome, outcomes),
-            scanned_ranges=[
-                pb.SearchMessagesResponse.ScannedRange(
-                    broker_name=scanned.broker_name,
-                    queue_id=scanned.queue_id,
-                    begin_offset=scanned.begin_offset,
-                    end_offset=scanned.end_offset,
-                )
-                for scanned in answer.scanned_ranges
-            ],
-            stop=pb.SearchStop.ValueType(answer.stop.value),
-            scanned_record_count=answer.scanned_record_count,
-            scanned_bytes=answer.scanned_bytes,
-            unreadable_count=answer.unreadable_count,
-            cel_error_count=answer.cel_error_count,
-            cel_error=answer.cel_error,
-            begin_time=_timestamp(question.times.begin_millis),
-            end_time=_timestamp(question.times.end_millis),
-        )
+        return response_of(answer, *freshness.judge(answer.outcomes, answer.completeness), question)
 
     def DownloadBody(
         self, request: pb.DownloadBodyRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.DownloadBodyResponse]:
         """See the proto. An empty body is one empty chunk."""
-        found = find_record(self._shards, request.offset_msg_id, request.broker_name, _deadline(context))
-        body = _payload(found.record.payload).body  # all that stays while the reader takes its time
+        found = find_record(self._shards, request.offset_msg_id, request.broker_name, deadline_of(context))
+        body = stored_of(found.record.payload).body  # all that stays while the reader takes its time
 
         def chunk(begin: int) -> pb.DownloadBodyResponse:
             return pb.DownloadBodyResponse(chunk=body[begin : begin + BODY_CHUNK_BYTES], body_size_bytes=len(body))
@@ -296,12 +234,12 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         if request.boundary not in BOUNDARIES:
             raise InvalidArgumentError(f"boundary {request.boundary} is no Boundary.", field="boundary")
         boundary = BOUNDARIES[request.boundary]
-        time_millis = _millis(
+        time_millis = millis_of(
             request, "time", millis_at_or_after if boundary is Boundary.LOWER else millis_at_or_before
         )
         if time_millis is None:
             raise InvalidArgumentError("time is missing.", field="time")
-        shards, deadline = self._shards, _deadline(context)
+        shards, deadline = self._shards, deadline_of(context)
         freshness = self._freshness.wait(shards, request.freshness_tokens, Part.QUEUES, deadline)
         found = search_offset(
             shards,
@@ -318,19 +256,22 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
             queue_offset=found.queue_offset,
             min_offset=found.min_offset,
             max_offset=found.max_offset,
-            completeness=_completeness(completeness),
-            shards=map(_shard_outcome, outcomes),
-            first_store_time=_timestamp(found.first_store_time_millis),
-            last_store_time=_timestamp(found.last_store_time_millis),
+            completeness=completeness_of(completeness),
+            shards=map(shard_outcome_of, outcomes),
+            first_store_time=timestamp_of(found.first_store_time_millis),
+            last_store_time=timestamp_of(found.last_store_time_millis),
         )
 
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
         """See the proto."""
-        answer = list_topics(self._shards, self._tokens, request.page_size, request.page_token, _deadline(context))
+        choice = TopicChoice(request.topic, request.name_contains)
+        answer = list_topics(
+            self._shards, self._tokens, request.page_size, request.page_token, deadline_of(context), choice
+        )
         response = pb.ListTopicsResponse(
             next_page_token=answer.next_page_token,
-            completeness=_completeness(answer.completeness),
-            shards=map(_shard_outcome, answer.outcomes),
+            completeness=completeness_of(answer.completeness),
+            shards=map(shard_outcome_of, answer.outcomes),
         )
         for row in answer.topics:
             topic = response.topics.add(topic=row.topic)
@@ -345,18 +286,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """See the proto. A service that does not answer has its error in its row."""
-        deadline = _deadline(context)
-
-        def ask(shard: Shard) -> Sequence[ServiceStatus]:
-            return shard.services.statuses(deadline)
-
-        response = pb.GetStatusResponse(version=_version())
-        shards = self._shards
-        for shard, statuses in zip(shards, shards.fan_out.ask(shards, ask), strict=True):
-            if isinstance(statuses, StoreError):
-                raise statuses
-            response.services.extend(_service_status(shard.broker_name, status) for status in statuses)
-        return response
+        return status_of(self._shards, deadline_of(context))
 
 
 def add_to_server(servicer: GatewayServicer, server: grpc.Server, forwarder: AppendForwarder) -> None:
@@ -365,134 +295,3 @@ def add_to_server(servicer: GatewayServicer, server: grpc.Server, forwarder: App
     The generated ones must not get to the server for an append: they would be asked first, and decode every message.
     """
     add_with_raw(pb_grpc.add_GatewayServiceServicer_to_server, servicer, forwarder.handlers(), server)
-
-
-def _deadline(context: grpc.ServicerContext) -> Deadline:
-    return Deadline.after(remaining_seconds(context, QUERY_SECONDS_DEFAULT))
-
-
-def _millis(
-    request: pb.QueryMessageByKeyRequest | pb.FindMessageRequest | pb.SearchMessagesRequest | pb.SearchOffsetRequest,
-    field: str,
-    to_millis: Callable[[int, int, str], int],
-) -> int | None:
-    if not request.HasField(field):
-        return None
-    time: Timestamp = getattr(request, field)
-    return to_millis(time.seconds, time.nanos, field)
-
-
-def _search_question(request: pb.SearchMessagesRequest) -> SearchQuestion:
-    if request.order not in pb.SearchOrder.values():
-        raise InvalidArgumentError(f"order {request.order} is no SearchOrder.", field="order")
-    properties = {row.name: row.value if row.HasField("value") else None for row in request.properties}
-    if len(properties) < len(request.properties):
-        raise InvalidArgumentError("a property is asked for twice: `cel` can say more.", field="properties")
-    needle = hex_needle(request.body_hex) if request.HasField("body_hex") else request.body_text.encode()
-
-    def number(field: str) -> int | None:
-        return getattr(request, field) if request.HasField(field) else None
-
-    return SearchQuestion(
-        topic=request.topic,
-        broker_name=request.broker_name,
-        queue_id=number("queue_id"),
-        offsets=OffsetWindow(number("begin_queue_offset"), number("end_queue_offset")),
-        times=TimeWindow(
-            _millis(request, "begin_time", millis_at_or_after), _millis(request, "end_time", millis_at_or_before)
-        ),
-        newest_first=request.order == pb.SEARCH_ORDER_NEWEST_FIRST,
-        conditions=Conditions(frozenset(request.tags), properties, needle, request.cel),
-    )
-
-
-def _view(record: FoundRecord) -> MessageView:
-    message = _payload(record.payload)
-    return MessageView(
-        topic=message.topic,
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-        commit_log_offset=message.commit_log_offset,
-        store_size_bytes=message.store_size_bytes,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_time_millis=timestamp_to_millis(message.born_time, "born_time"),
-        born_host=message.born_host,
-        store_time_millis=record.store_time_millis,
-        store_host=message.store_host,
-        reconsume_times=message.reconsume_times,
-        tags=message.tags,
-        keys=record.keys,
-        unique_key=message.unique_key,
-        properties=message.properties,
-        body=message.body,
-    )
-
-
-def _timestamp(time_millis: int | None) -> Timestamp | None:
-    return None if time_millis is None else millis_to_timestamp(time_millis)
-
-
-def _payload(payload: object) -> message_pb2.StoredMessage:
-    assert isinstance(payload, message_pb2.StoredMessage)
-    return payload
-
-
-def _message(entry: PageEntry) -> message_pb2.StoredMessage:
-    """The message to show, under the name that the gateway knows its shard by."""
-    message = _payload(entry.record.payload)
-    message.broker_name = entry.broker_name
-    message.source = message_pb2.MESSAGE_SOURCE_ARCHIVE if entry.record.is_archived else message_pb2.MESSAGE_SOURCE_LIVE
-    if entry.body_omitted:
-        message.ClearField("body")
-        message.body_omitted = True
-    return message
-
-
-def _completeness(completeness: Completeness) -> message_pb2.Completeness:
-    return message_pb2.Completeness.ValueType(completeness.value)
-
-
-def _shard_outcome(outcome: ShardOutcome) -> pb.ShardOutcome:
-    shard = pb.ShardOutcome(broker_name=outcome.broker_name)
-    if outcome.error is not None:
-        shard.error.CopyFrom(to_status(outcome.error))
-    if outcome.progress is not None:
-        shard.indexed_up_to_offset = outcome.progress.next_offset
-        shard.log_end_offset = outcome.progress.log_end_offset
-        shard.catching_up = outcome.progress.catching_up
-        if outcome.progress.built_up_to_millis is not None:
-            shard.indexed_up_to_time.CopyFrom(millis_to_timestamp(outcome.progress.built_up_to_millis))
-    return shard
-
-
-def _service_status(broker_name: str, status: ServiceStatus) -> pb.GetStatusResponse.ServiceStatus:
-    return pb.GetStatusResponse.ServiceStatus(
-        broker_name=broker_name,
-        service=status.service,
-        address=status.address,
-        error=None if status.error is None else to_status(status.error),
-        log_first_offset=status.log_first_offset,
-        log_end_offset=status.log_end_offset,
-        next_offset=status.next_offset,
-        catching_up=status.catching_up,
-        state=status.state,
-        problem=status.problem,
-        recovery_begin_offset=status.recovery_begin_offset,
-        recovery_next_offset=status.recovery_next_offset,
-        recovery_end_offset=status.recovery_end_offset,
-        file_count=status.file_count,
-        file_size_bytes=status.file_size_bytes,
-        key_count=status.key_count,
-        disk_total_bytes=status.disk_total_bytes,
-        disk_free_bytes=status.disk_free_bytes,
-        disk_level=status.disk_level,
-        newest_store_time=_timestamp(status.newest_store_time_millis),
-    )
-
-
-def _version() -> str:
-    try:
-        return version("reput")
-    except PackageNotFoundError:
-        return "unknown"

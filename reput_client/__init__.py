@@ -1,14 +1,26 @@
 """Reput's client library: send messages to a gateway and find them again.
 
     Producer, AsyncProducer          send; batching, retries without doubles, bounded memory
-    QueryClient, AsyncQueryClient    the four queries, page after page, and what surrounds them
+    QueryClient, AsyncQueryClient    find; page after page, and how it was found
 
 It needs nothing of the servers but the generated code of the protos: some small things (the table of errors, the layout
 of unique keys, the inflating of bodies) stand here a second time, so that a client that people install does not bring
 the servers with it.
 """
 
-from reput_client.answers import Boundary, Completeness, FoundOffset, Page, Queue, ServiceStatus, ShardOutcome, Topic
+from reput_client import queries
+from reput_client.answers import (
+    Boundary,
+    Completeness,
+    FoundOffset,
+    Match,
+    MatchedBy,
+    Page,
+    Queue,
+    ServiceStatus,
+    ShardOutcome,
+    Topic,
+)
 from reput_client.async_producer import AsyncProducer
 from reput_client.async_query_client import AsyncPages, AsyncQueryClient
 from reput_client.encoding import FlushMode
@@ -34,11 +46,13 @@ from reput_client.errors import (
     UnauthenticatedError,
     UnavailableError,
 )
+from reput_client.explanation import Explanation
 from reput_client.message import Message
 from reput_client.producer import Producer
 from reput_client.query_client import Pages, QueryClient
 from reput_client.receipt import SendReceipt
 from reput_client.retry import RetryPolicy
+from reput_client.scan import Scan, ScannedRange, SearchStop
 from reput_client.security import ClientSecurity
 from reput_client.settings import ProducerSettings
 
@@ -57,12 +71,15 @@ __all__ = [
     "DeliveryError",
     "DeliveryTimeoutError",
     "DeliveryUnknownError",
+    "Explanation",
     "FailedPreconditionError",
     "FlushMode",
     "FoundOffset",
     "InternalError",
     "InvalidMessageError",
     "InvalidRequestError",
+    "Match",
+    "MatchedBy",
     "Message",
     "NotFoundError",
     "Page",
@@ -76,6 +93,9 @@ __all__ = [
     "Queue",
     "ReputClientError",
     "RetryPolicy",
+    "Scan",
+    "ScannedRange",
+    "SearchStop",
     "SendReceipt",
     "ServiceStatus",
     "ShardOutcome",
@@ -83,4 +103,5 @@ __all__ = [
     "TopicNotFoundError",
     "UnauthenticatedError",
     "UnavailableError",
+    "queries",
 ]

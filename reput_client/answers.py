@@ -1,17 +1,18 @@
-"""What queries answer besides messages: pages, topics, states; and how a run over pages goes on."""
+"""What queries answer besides messages: pages, topics, states."""
 
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client.encoding import from_timestamp
 from reput_client.errors import PartialAnswerError, ReputClientError
 from reput_client.message import Message, message_of
+from reput_client.scan import Scan
 from reput_client.status import error_of_status
 
 Item = TypeVar("Item")
@@ -58,14 +59,32 @@ class Page(Generic[Item]):
     """One answer.
 
     Attributes:
-        items: messages, or topics.
+        items: messages, matches, or topics.
         completeness: how much of the truth this page is.
         shards: the shards asked.
+        scan: what was looked at for it, of a search; None of other queries.
     """
 
     items: tuple[Item, ...]
     completeness: Completeness
     shards: tuple[ShardOutcome, ...]
+    scan: Scan | None = None
+
+
+class MatchedBy(Enum):
+    """What of a message the text asked for is."""
+
+    OFFSET_MSG_ID = pb.MATCHED_BY_OFFSET_MSG_ID
+    UNIQUE_KEY = pb.MATCHED_BY_UNIQUE_KEY  # also when it is one of its business keys
+    KEY = pb.MATCHED_BY_KEY  # one of its business keys
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A message found by a text, and what of it the text is."""
+
+    message: Message
+    matched_by: MatchedBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,104 +155,6 @@ class ServiceStatus:
     next_offset: int
 
 
-class Cursor(Protocol[Item]):
-    """A run over pages: what to ask next, and what came."""
-
-    def next_request(self) -> tuple[str, Any] | None:
-        """Method and request of the next page; None when there is none."""
-
-    def take(self, response: Any) -> Page[Item]:
-        """The page of an answer, and go on behind it."""
-
-
-class TokenCursor(Generic[Item]):
-    """Pages by token.
-
-    Args:
-        method: the RPC.
-        request: of the first page; it gets the token of each next one.
-        to_items: the items of a response.
-    """
-
-    def __init__(self, method: str, request: Any, to_items: Any) -> None:
-        self._method = method
-        self._request = request
-        self._to_items = to_items
-        self._has_more = True
-
-    def next_request(self) -> tuple[str, Any] | None:  # noqa: D102
-        return (self._method, self._request) if self._has_more else None
-
-    def take(self, response: Any) -> Page[Item]:  # noqa: D102
-        self._request.page_token = response.next_page_token
-        self._has_more = bool(response.next_page_token)
-        return Page(self._to_items(response), Completeness(response.completeness), shards_of(response.shards))
-
-
-class QueueCursor:
-    """Pages by queue offset, up to the end of the queue as it is when it is reached.
-
-    Args:
-        request: of the first page.
-        message_count_max: end after so many; None = no limit.
-    """
-
-    def __init__(self, request: pb.QueryMessageByOffsetRequest, message_count_max: int | None) -> None:
-        self._request = request
-        self._left = message_count_max
-        self._has_more = message_count_max is None or message_count_max > 0
-        self._page_size = request.max_messages
-
-    def next_request(self) -> tuple[str, Any] | None:  # noqa: D102
-        if not self._has_more:
-            return None
-        if self._left is not None:
-            self._request.max_messages = min(self._page_size, self._left)
-        return "QueryMessageByOffset", self._request
-
-    def take(self, response: pb.QueryMessageByOffsetResponse) -> Page[Message]:  # noqa: D102
-        asked, nexts = self._request.queue_offset, response.next_queue_offset
-        items = messages_of(response)
-        if self._left is not None:
-            self._left -= len(items)
-        at_end = nexts <= asked or nexts >= response.max_offset
-        self._has_more = not at_end and self._left != 0
-        self._request.queue_offset = nexts
-        completeness = Completeness(response.completeness)
-        if completeness is Completeness.COMPLETE and not at_end:
-            completeness = Completeness.TRUNCATED
-        return Page(items, completeness, shards_of(response.shards))
-
-
-class Progress:
-    """What a run over pages has seen.
-
-    Args:
-        require_complete: a PARTIAL page is an error.
-    """
-
-    def __init__(self, *, require_complete: bool) -> None:
-        self._require_complete = require_complete
-        self._is_partial = False
-        self._last = Completeness.TRUNCATED
-        self._has_more = True
-
-    @property
-    def completeness(self) -> Completeness:
-        """PARTIAL once a page was; COMPLETE once the last page was seen; TRUNCATED before."""
-        if self._is_partial:
-            return Completeness.PARTIAL
-        return self._last
-
-    def see(self, page: Page[Any], *, has_more: bool) -> None:
-        """Note a page; PartialAnswerError when it is PARTIAL and must not be."""
-        if page.completeness is Completeness.PARTIAL:
-            self._is_partial = True
-            if self._require_complete:
-                raise partial_answer(page.shards)
-        self._last = Completeness.TRUNCATED if has_more else page.completeness
-
-
 def partial_answer(shards: Iterable[ShardOutcome]) -> PartialAnswerError:
     """The error that says what is missing."""
     missing = []
@@ -251,6 +172,11 @@ def partial_answer(shards: Iterable[ShardOutcome]) -> PartialAnswerError:
 def messages_of(response: Any) -> tuple[Message, ...]:
     """The messages of a page."""
     return tuple(map(message_of, response.messages))
+
+
+def matches_of(response: pb.FindMessageResponse) -> tuple[Match, ...]:
+    """The matches of a page."""
+    return tuple(Match(message_of(each.message), MatchedBy(each.matched_by)) for each in response.matches)
 
 
 def topics_of(response: pb.ListTopicsResponse) -> tuple[Topic, ...]:

@@ -1,34 +1,43 @@
 """`AsyncQueryClient`: finds messages again, under asyncio."""
 
-from collections.abc import AsyncIterator
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client import queries
-from reput_client.answers import (
-    Boundary,
-    Completeness,
-    Cursor,
-    FoundOffset,
-    Page,
-    Progress,
-    ServiceStatus,
-    Topic,
-    found_offset_of,
-    partial_answer,
-    shards_of,
-    statuses_of,
-)
+from reput_client.answers import Completeness, Page
 from reput_client.channel import SERVICE, open_async_channel
-from reput_client.message import Message, message_of
+from reput_client.message import Message
+from reput_client.question import Cursor, Progress, Question, as_method
 from reput_client.retry import RetryPolicy, acall_with_retries
 from reput_client.security import ClientSecurity
 
 Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Given = ParamSpec("Given")
+
+
+def _paged(
+    question: Callable[Given, Cursor[Item]],
+) -> "Callable[Concatenate[AsyncQueryClient, Given], AsyncPages[Item]]":
+    def ask(self: "AsyncQueryClient", /, *args: Given.args, **named: Given.kwargs) -> "AsyncPages[Item]":
+        return AsyncPages(self, question(*args, **named), require_complete=self._require_complete)
+
+    return as_method(ask, question)
+
+
+def _answered(
+    question: Callable[Given, Question[Answer]],
+) -> "Callable[Concatenate[AsyncQueryClient, Given], Coroutine[Any, Any, Answer]]":
+    async def ask(self: "AsyncQueryClient", /, *args: Given.args, **named: Given.kwargs) -> Answer:
+        asked = question(*args, **named)
+        response = await self._call(asked.method, asked.request)
+        return asked.take(response, require_complete=self._require_complete)
+
+    return as_method(ask, question)
 
 
 class AsyncQueryClient:
@@ -81,86 +90,17 @@ class AsyncQueryClient:
             response_deserializer=pb.DownloadBodyResponse.FromString,
         )
 
-    def by_key(
-        self,
-        topic: str,
-        key: str,
-        begin: datetime | None = None,
-        end: datetime | None = None,
-        page_size: int = queries.PAGE_SIZE_DEFAULT,
-        after: queries.After = (),
-    ) -> "AsyncPages[Message]":
-        """Messages by business key, newest first.
-
-        Args:
-            topic: the topic.
-            key: one business key, whole.
-            begin: stored at or after, with a time zone.
-            end: stored at or before, with a time zone.
-            page_size: messages asked for at once, 1 to 1,000.
-            after: receipts of messages that the answer must know of, or their freshness tokens; here and in the other
-                queries. They are waited for, as long as the call may take; what is not there by then makes the answer
-                PARTIAL.
-        """
-        return self._pages(queries.by_key(topic, key, begin, end, page_size, after))
-
-    def by_unique_key(
-        self, topic: str, unique_key: str, page_size: int = queries.PAGE_SIZE_DEFAULT, after: queries.After = ()
-    ) -> "AsyncPages[Message]":
-        """Every copy of a message by its producer's id, newest first."""
-        return self._pages(queries.by_unique_key(topic, unique_key, page_size, after))
-
-    async def by_id(self, offset_msg_id: str, *, topic: str = "", broker_name: str = "") -> Message:
-        """The message that an offsetMsgId names; with a topic, it must be of that one.
-
-        Raises:
-            RecordNotFoundError: there is none.
-        """
-        response = await self._call("QueryMessageById", queries.by_id(offset_msg_id, topic, broker_name))
-        return message_of(response.message)
-
-    def by_offset(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int = 0,
-        broker_name: str = "",
-        max_messages: int | None = None,
-        page_size: int = queries.PAGE_SIZE_DEFAULT,
-        after: queries.After = (),
-    ) -> "AsyncPages[Message]":
-        """Messages in queue order from a position on, to the end of the queue or for `max_messages`.
-
-        Positions before the queue's begin are skipped: retention took them.
-        """
-        return self._pages(
-            queries.by_offset(topic, queue_id, queue_offset, broker_name, max_messages, page_size, after)
-        )
-
-    async def search_offset(
-        self,
-        topic: str,
-        queue_id: int,
-        time: datetime,
-        boundary: Boundary = Boundary.LOWER,
-        broker_name: str = "",
-        after: queries.After = (),
-    ) -> FoundOffset:
-        """The position of a queue for a store time, and the queue's range and time span."""
-        request = queries.search_offset(topic, queue_id, time, boundary, broker_name, after)
-        response = await self._call("SearchOffset", request)
-        found = found_offset_of(response)
-        if self._require_complete and found.completeness is Completeness.PARTIAL:
-            raise partial_answer(shards_of(response.shards))
-        return found
-
-    def topics(self, page_size: int = queries.PAGE_SIZE_DEFAULT) -> "AsyncPages[Topic]":
-        """All topics with their queues and ranges."""
-        return self._pages(queries.topics(page_size))
-
-    async def status(self) -> tuple[ServiceStatus, ...]:
-        """The state of every service of every shard."""
-        return statuses_of(await self._call("GetStatus", pb.GetStatusRequest()))
+    # The questions, their arguments and what they answer stand in queries.py.
+    by_key = _paged(queries.by_key)
+    by_unique_key = _paged(queries.by_unique_key)
+    by_id = _answered(queries.by_id)
+    by_offset = _paged(queries.by_offset)
+    find = _paged(queries.find)
+    search = _paged(queries.search)
+    explain = _answered(queries.explain)
+    search_offset = _answered(queries.search_offset)
+    topics = _paged(queries.topics)
+    status = _answered(queries.status)
 
     async def download_body(self, message: Message | str, *, broker_name: str = "") -> bytes:
         """The stored body of a message, or of the one with that offsetMsgId; compressed if it was stored so."""
@@ -186,9 +126,6 @@ class AsyncQueryClient:
 
     def __repr__(self) -> str:
         return f"AsyncQueryClient({self.target!r})"
-
-    def _pages(self, cursor: Cursor[Item]) -> "AsyncPages[Item]":
-        return AsyncPages(self, cursor, require_complete=self._require_complete)
 
     async def _call(self, method: str, request: Any) -> Any:
         stub = self._methods[method]

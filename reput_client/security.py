@@ -111,22 +111,21 @@ class _Details(NamedTuple):
     metadata: Any
     credentials: Any
     wait_for_ready: Any
-    compression: Any = None
+    compression: Any
 
 
-class _SyncDetails(_Details, grpc.ClientCallDetails):  # type: ignore[misc]
-    """A call's details, as gRPC's interceptors want them."""
+class _ShownDetails(_Details, grpc.ClientCallDetails):  # type: ignore[misc]
+    """A call's details, as interceptors of both kinds want them."""
 
 
-def _with(details: Any, metadata: tuple[tuple[str, str], ...]) -> Any:
-    given = details.metadata
-    return _SyncDetails(
+def _with(details: Any, metadata: tuple[tuple[str, str], ...]) -> _ShownDetails:
+    return _ShownDetails(
         details.method,
         details.timeout,
-        (*given, *metadata) if given else metadata,
+        (*(details.metadata or ()), *metadata),
         details.credentials,
         details.wait_for_ready,
-        details.compression,
+        getattr(details, "compression", None),  # asyncio's calls have it among their metadata
     )
 
 
@@ -152,27 +151,18 @@ class ShowingInterceptor(  # type: ignore[misc]
 
 
 def async_interceptors(metadata: Callable[[], tuple[tuple[str, str], ...]]) -> list[Any]:
-    """The same for asyncio, whose interceptors are one for each kind of call."""
+    """The same for asyncio, whose channels want an object for each kind of call."""
 
-    def details_with(details: Any) -> Any:
-        shown = grpc.aio.Metadata(*(details.metadata or ()), *metadata())
-        return grpc.aio.ClientCallDetails(
-            details.method, details.timeout, shown, details.credentials, details.wait_for_ready
-        )
+    async def go_on(_self: Any, continuation: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
+        return await continuation(_with(details, metadata()), request)
 
-    class UnaryUnary(grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]
-        async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
-            return await continuation(details_with(details), request)
-
-    class UnaryStream(grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
-        async def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
-            return await continuation(details_with(details), request)
-
-    class StreamStream(grpc.aio.StreamStreamClientInterceptor):  # type: ignore[misc]
-        async def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
-            return await continuation(details_with(details), requests)
-
-    return [UnaryUnary(), UnaryStream(), StreamStream()]
+    kinds = (
+        ("unary_unary", grpc.aio.UnaryUnaryClientInterceptor),
+        ("unary_stream", grpc.aio.UnaryStreamClientInterceptor),
+        ("stream_unary", grpc.aio.StreamUnaryClientInterceptor),
+        ("stream_stream", grpc.aio.StreamStreamClientInterceptor),
+    )
+    return [type("AsyncShowingInterceptor", (base,), {f"intercept_{kind}": go_on})() for kind, base in kinds]
 
 
 def _read(path: Path | str | None) -> bytes | None:

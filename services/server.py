@@ -63,6 +63,7 @@ from services.reflection import add_reflection
 from services.settings import Origins, ServiceSettings, load_from_process, print_and_exit
 from services.telemetry import EVENTS, configure_logging
 from services.tls import TlsIdentity, server_credentials
+from services.tls_files import TlsFiles
 from store.errors import InvalidSettingError, StoreError
 from store.kernels import loading
 
@@ -144,7 +145,8 @@ class ServiceServer:
         self.lanes = Lanes(settings.worker_count)
         self.metrics_address = ""
         self.health_address = ""
-        self.tls = TlsIdentity(settings.tls_files) if settings.tls_files is not None else None
+        self._identities: dict[TlsFiles, TlsIdentity] = {}
+        self.tls = self.identity_of(settings.tls_files) if settings.tls_files is not None else None
         self.meters = Meters()
         self.meters.counters += [EVENTS, tracing.SPANS]
         self._servicers: list[tuple[str, object]] = []
@@ -307,6 +309,16 @@ class ServiceServer:
             sys.stderr.flush()
         os._exit(exit_code)
 
+    def identity_of(self, files: TlsFiles) -> TlsIdentity:
+        """What stands in these files; one for all that show it, so that a change is noticed, and logged, once.
+
+        Raises:
+            InvalidSettingError: see TlsIdentity.
+        """
+        if files not in self._identities:
+            self._identities[files] = TlsIdentity(files)
+        return self._identities[files]
+
     def _declare(self, service_name: str) -> None:
         if service_name not in self._service_names:
             self._service_names.append(service_name)
@@ -321,8 +333,7 @@ class ServiceServer:
             if files is None:
                 port = self._server.add_insecure_port(address)
             else:
-                identity = self.tls if self.tls is not None and files == self.tls.files else TlsIdentity(files)
-                port = self._server.add_secure_port(address, server_credentials(identity))
+                port = self._server.add_secure_port(address, server_credentials(self.identity_of(files)))
         except RuntimeError as error:
             raise self._cannot_listen("address", address) from error
         if is_socket:

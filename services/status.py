@@ -8,10 +8,12 @@ again.
     OUT_OF_RANGE, ErrorInfo(OFFSET_OUT_OF_RANGE, {firstOffset, lastOffset})   # on the wire
     except OffsetOutOfRangeError as error: error.metadata["firstOffset"]  # in the caller, by `from_rpc_error`
 
-A class that is not in the table travels as its nearest base that is, so reasons are a closed set. Texts are clipped: a
-status travels in HTTP/2 trailers, of which clients take 8 KiB, and an answer that is dropped for its size says nothing.
+A class that is not in the table travels as its nearest base that is, so reasons are a closed set. Texts are clipped, and
+say how much was cut off: a status travels in HTTP/2 trailers, of which clients take 8 KiB, and an answer that is dropped
+for its size says nothing.
 """
 
+import re
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -70,6 +72,8 @@ ERROR_BY_CODE: dict[grpc.StatusCode, type[errors.StoreError]] = {
     grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDeniedError,
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidArgumentError,
 }
+# Positions in a request, as those of messages that are written.
+_NUMBERS = re.compile(r"\d+(,\d+)+", re.ASCII)
 _CODE_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -164,11 +168,20 @@ def _from_code(code: grpc.StatusCode, details: str, service: str = "") -> errors
 
 
 def _clip(text: str, size_bytes_max: int) -> str:
-    """The text, at most so many bytes of UTF-8, cut between characters; file names may hold undecodable bytes."""
+    """The text, at most so many bytes of UTF-8, with how much was cut off behind it: `... 312 bytes more`.
+
+    Cut between characters, and a list of numbers between numbers: `0,2,3... 312 more`. File names may hold undecodable
+    bytes.
+    """
     encoded = text.encode("utf-8", "backslashreplace")
     if len(encoded) <= size_bytes_max:
         return encoded.decode()
-    return encoded[: size_bytes_max - 3].decode("utf-8", "ignore") + "..."
+    room = size_bytes_max - len(f"... {len(encoded)} bytes more")
+    end = text.rfind(",", 0, room + 1)  # a number that ends at `room` is whole when a comma follows it
+    if end > 0 and _NUMBERS.fullmatch(text):
+        return f"{text[:end]}... {text.count(',', end)} more"
+    kept = encoded[:room].decode("utf-8", "ignore")
+    return f"{kept}... {len(encoded) - len(kept.encode())} bytes more"
 
 
 _ERROR_BY_REASON = {reason_of(error_class): error_class for error_class in CODE_BY_ERROR}

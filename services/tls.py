@@ -3,19 +3,24 @@
     settings ─▶ TlsFiles (paths) ─▶ TlsIdentity (their bytes, as of the last look) ─▶ server credentials | client credentials
 
 Certificates are changed under a running process (cert-manager, a secret that is mounted again). So the files are looked at
-again whenever a server greets a connection, and now and then by callers (services/reloading_channel.py): a `stat` of each, and
-more only when one of them has changed. What is read is taken only when key and certificate belong together and nothing changed
-while it was read; otherwise the former bytes stay and the log says why. Nothing is taken half.
+again whenever a server greets a connection, gRPC's as the console's, and now and then by callers
+(services/reloading_channel.py): a `stat` of each, and more only when one of them has changed. What is read is taken only when
+key and certificate belong together and nothing changed while it was read; otherwise the former bytes stay and the log says
+why. Nothing is taken half.
 """
 
 import dataclasses
 import threading
+from typing import TYPE_CHECKING
 
 import grpc
 import structlog
 
 from services.tls_files import TlsFiles
 from store.errors import InvalidSettingError
+
+if TYPE_CHECKING:
+    import ssl
 
 _log = structlog.get_logger("reput.tls")
 
@@ -24,11 +29,19 @@ Stamp = tuple[tuple[int, int, int], ...]  # of each file: time of the last chang
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PemFiles:
-    """What stood in the files, together."""
+    """What stood in the files, together.
+
+    Attributes:
+        certificate: PEM chain.
+        key: PEM.
+        ca: PEM, of the authorities; None: no certificate is asked for.
+        context: the same for a server that is not gRPC's; with a CA callers must show a certificate.
+    """
 
     certificate: bytes
     key: bytes
     ca: bytes | None
+    context: "ssl.SSLContext"
 
 
 class TlsIdentity:
@@ -91,10 +104,12 @@ class TlsIdentity:
         context.load_cert_chain(self.files.certificate, self.files.key, password=_no_password)
         if self.files.ca is not None:
             context.load_verify_locations(self.files.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
         return PemFiles(
             self.files.certificate.read_bytes(),
             self.files.key.read_bytes(),
             self.files.ca.read_bytes() if self.files.ca is not None else None,
+            context,
         )
 
 

@@ -7,14 +7,13 @@ Nothing is cut or left out in silence: every view says how many of how many byte
 """
 
 import json
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from gateway.console.encoding import charset_of, decode_begin, detect_encoding
 from gateway.console.protobuf_raw import NotProtobufError, describe_fields
-from store.format.sys_flag import CompressionType, compression_type, is_compressed
+from store.format.body_compression import BodyNotInflatedError, compression_name, inflate, inflate_begin
 
 # What a producer may send is 4 MiB; what inflates to more than this is an attack.
 INFLATED_BYTES_MAX = 16 << 20
@@ -27,13 +26,6 @@ PROTOBUF_BYTES_MAX = 1 << 20
 PREVIEW_CHARACTERS_MAX = 96
 # No character has more bytes; a row looks at no more, and inflates no more.
 PREVIEW_BYTES_MAX = 4 * PREVIEW_CHARACTERS_MAX
-_COMPRESSION_NAMES = {
-    CompressionType.ZLIB_UNMARKED: "zlib",
-    CompressionType.ZLIB: "zlib",
-    CompressionType.LZ4: "lz4",
-    CompressionType.ZSTD: "zstd",
-}
-_ZLIB = (CompressionType.ZLIB_UNMARKED, CompressionType.ZLIB)
 
 
 class View(StrEnum):
@@ -70,9 +62,9 @@ class Body:
     @classmethod
     def of(cls, stored: bytes, sys_flag: int) -> "Body":
         """Inflate what can be, and look at it."""
-        content, compression, problem = inflate(stored, sys_flag)
+        content, problem = inflated(stored, sys_flag)
         encoding, charset, is_json = detect_encoding(content)
-        return cls(content, len(stored), compression, problem, encoding, charset, is_json)
+        return cls(content, len(stored), compression_name(sys_flag), problem, encoding, charset, is_json)
 
     @property
     def best_view(self) -> View:
@@ -154,34 +146,22 @@ def hex_rows(content: bytes, begin: int) -> Iterator[str]:
         yield f"{begin + at:08x}  {left:<23}  {right:<23}  {characters}"
 
 
-def inflate(stored: bytes, sys_flag: int) -> tuple[bytes, str, str]:
-    """What was sent, how it is compressed, and why it comes as stored; see Body."""
-    if not is_compressed(sys_flag):
-        return stored, "none", ""
-    kind = compression_type(sys_flag)
-    name = "unknown" if kind is None else _COMPRESSION_NAMES[kind]
-    if name != "zlib":
-        return stored, name, f"{name}: shown as stored, only zlib is inflated here"
-    inflater = zlib.decompressobj()
+def inflated(stored: bytes, sys_flag: int) -> tuple[bytes, str]:
+    """What was sent; or what is stored, and why it comes so."""
     try:
-        content = inflater.decompress(stored, INFLATED_BYTES_MAX)
-    except zlib.error as error:
-        return stored, name, f"marked as zlib and does not inflate ({error}): shown as stored"
-    if not inflater.eof:
-        return stored, name, f"cut short, or inflates to over {INFLATED_BYTES_MAX} bytes: shown as stored"
-    return content, name, ""
+        return inflate(stored, sys_flag, INFLATED_BYTES_MAX), ""
+    except BodyNotInflatedError as error:
+        how = "damaged" if error.is_damaged else "not inflated"
+        return stored, f"{how}, shown as stored: the message says {compression_name(sys_flag)}, but {error}"
 
 
 def _inflate_begin(stored: bytes, sys_flag: int) -> tuple[bytes, int]:
     """The first PREVIEW_BYTES_MAX bytes of what was sent, and how many there are, at most."""
-    if is_compressed(sys_flag) and compression_type(sys_flag) in _ZLIB:
-        try:
-            inflater = zlib.decompressobj()
-            begin = inflater.decompress(stored, PREVIEW_BYTES_MAX)
-            return begin, len(begin) if inflater.eof else INFLATED_BYTES_MAX
-        except zlib.error:
-            pass  # as `inflate`: as stored
-    return stored[:PREVIEW_BYTES_MAX], len(stored)
+    try:
+        begin, is_all = inflate_begin(stored, sys_flag, PREVIEW_BYTES_MAX)
+    except BodyNotInflatedError:
+        return stored[:PREVIEW_BYTES_MAX], len(stored)  # as the whole body is shown
+    return begin, len(begin) if is_all else INFLATED_BYTES_MAX
 
 
 def _show_json(body: Body) -> ShownBody:

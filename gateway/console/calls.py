@@ -6,10 +6,9 @@ a client would not be shown.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import DeadlineExceededError
 
 # Above a search's own five seconds, below what a person waits for.
@@ -116,13 +115,3 @@ class Calls:
     def has(self, method: str) -> bool:
         """Whether the gateway has this method."""
         return hasattr(self._answers, method)
-
-    def topics(self, page_count_max: int) -> Iterator[Any]:
-        """Pages of topics, by name, at most so many."""
-        token = ""
-        for _ in range(page_count_max):
-            answer = self.ask("ListTopics", pb.ListTopicsRequest(page_size=1000, page_token=token))
-            yield answer
-            token = answer.next_page_token
-            if not token:
-                return

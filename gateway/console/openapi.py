@@ -118,7 +118,7 @@ def openapi() -> dict[str, Any]:
             "/messages/{offset_msg_id}": page("A message.", _message(schemas), [message_id, broker]),
             "/messages/{offset_msg_id}/body": {
                 "get": {
-                    "summary": "A message's body, inflated; with `stored=1` as it is stored.",
+                    "summary": "A message's body, inflated where it can be; with `stored=1` as it is stored.",
                     "parameters": [message_id, broker, _query("stored", "1: as it is stored.")],
                     "responses": {"200": {"description": "The bytes.", "content": {"application/octet-stream": {}}}},
                 }
@@ -137,7 +137,11 @@ def openapi() -> dict[str, Any]:
             "/topics": page(
                 "Topics.",
                 _object({"answer": schemas.reference(pb.ListTopicsResponse.DESCRIPTOR), "tookMillis": _MILLIS}),
-                [_query("q", "Part of the name."), _query("page", "A token out of the answer before.")],
+                [
+                    _query("q", "Part of the name."),
+                    _query("page", "A token out of the answer before."),
+                    _query("size", "At most so many rows."),
+                ],
             ),
             "/topics/{topic}": page("A topic's queues, times and rates.", _topic(), [topic]),
             "/topics/{topic}/{queue_id}": page(
@@ -150,7 +154,12 @@ def openapi() -> dict[str, Any]:
             "/topics/{topic}/tail": {
                 "get": {
                     "summary": "What comes into a topic, as server-sent events; each `rows` an array of StoredMessage.",
-                    "parameters": [topic, _query("format", "json."), _query("from", "The id of the last event.")],
+                    "parameters": [
+                        topic,
+                        _query("format", "json."),
+                        _query("from", "The id of the last event."),
+                        _query("tag", "Only messages with these tags, `TagA || TagB`; empty or `*`: all."),
+                    ],
                     "responses": {"200": {"description": "Events.", "content": {"text/event-stream": {}}}},
                 }
             },
@@ -168,7 +177,8 @@ def _find(answers: list[dict[str, Any]]) -> dict[str, Any]:
     question = {"type": "object", "additionalProperties": _TEXT}
     mode = {"type": "string", "enum": list(MODES)}
     return _object(
-        {"mode": mode, "question": question, "tookMillis": _MILLIS, "answer": {"anyOf": answers}}, optional=("answer",)
+        {"mode": mode, "question": question, "tookMillis": _MILLIS, "answer": {"anyOf": answers}, "next": _TEXT},
+        optional=("answer", "next"),
     )
 
 

@@ -9,6 +9,7 @@ from gateway.console.door import ConsoleDoor, WebServer
 from gateway.settings import GatewaySettings
 from services.server import ServiceServer, write_atomically
 from services.settings import DEFAULT, Origins
+from services.tls import TlsIdentity
 from store.errors import InvalidSettingError
 
 SERVICE_PREFIX = "/reput.gateway.v1.GatewayService/"
@@ -33,14 +34,16 @@ def open_console(
         sign_in: finds the rights of callers (gateway/auth/sign_in.py); None: nobody needs to sign in.
 
     Raises:
-        InvalidSettingError: the address is none, or cannot be bound.
+        InvalidSettingError: the address is none, or cannot be bound; or the files of TLS cannot be used.
     """
     if settings.console == "off":
         return
+    files = settings.server_tls_files
+    identity = None if files is None else server.identity_of(files)
     host, _, port = settings.console_address.rpartition(":")
     host = host.strip("[]") or LOCAL_HOSTS[0]
     try:
-        door = ConsoleDoor(host, int(port), _loader(server, settings, servicer, sign_in), _failed)
+        door = ConsoleDoor(host, int(port), _loader(server, settings, servicer, sign_in, identity), _failed)
     except (ValueError, OSError, OverflowError) as error:
         if origins["console_address"] == DEFAULT:
             _log.warning(
@@ -65,7 +68,7 @@ def open_console(
 
 
 def _loader(
-    server: ServiceServer, settings: GatewaySettings, servicer: object, sign_in: Any
+    server: ServiceServer, settings: GatewaySettings, servicer: object, sign_in: Any, identity: TlsIdentity | None
 ) -> Callable[[], WebServer]:
     def load() -> WebServer:
         # Web server and templates: 5 MiB and 0.3 s for those who look.
@@ -84,8 +87,7 @@ def _loader(
             answers, gate = GuardedAnswers(servicer, guard, SERVICE_PREFIX), SignInGate(guard)
         source = ConsoleSource(answers, gate, Guard(settings.console_host_names), Reports(settings.console_reports))
         app = ConsoleApp(source)
-        files = settings.server_tls_files
-        return ConsoleServer(app.application, app.close, files)
+        return ConsoleServer(app.application, app.close, identity)
 
     return load
 

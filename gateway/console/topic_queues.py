@@ -1,12 +1,10 @@
-"""The queues of a topic, out of the list of all topics."""
+"""The queues of a topic."""
 
 from dataclasses import dataclass
 
 from gateway.console.calls import Calls
+from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import StoreError, TopicNotFoundError
-
-# Pages of a thousand topics that are looked through for one.
-LIST_PAGE_COUNT_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +32,11 @@ class TopicQueues:
 
 def queues_of(calls: Calls, topic: str) -> TopicQueues:
     """All queues of the topic; TopicNotFoundError when there is no such topic."""
-    problem: StoreError | None = None
-    for answer in calls.topics(LIST_PAGE_COUNT_MAX):
-        for row in answer.topics:
-            if row.topic == topic:
-                queues = (TopicQueue(q.broker_name, q.queue_id, q.min_offset, q.max_offset) for q in row.queues)
-                return TopicQueues(tuple(queues), answer)
-        if answer.topics and answer.topics[-1].topic > topic:
-            break
-        for shard in answer.shards:
-            if shard.HasField("error"):
-                problem = StoreError(
-                    f"shard {shard.broker_name}, which may have it, did not answer: {shard.error.message}"
-                )
-    raise problem or TopicNotFoundError(f"The store has no topic {topic!r}.", topic=topic)
+    answer = calls.ask("ListTopics", pb.ListTopicsRequest(topic=topic))
+    for row in answer.topics:
+        queues = (TopicQueue(q.broker_name, q.queue_id, q.min_offset, q.max_offset) for q in row.queues)
+        return TopicQueues(tuple(queues), answer)
+    for shard in answer.shards:
+        if shard.HasField("error"):
+            raise StoreError(f"shard {shard.broker_name}, which may have it, did not answer: {shard.error.message}")
+    raise TopicNotFoundError(f"The store has no topic {topic!r}.", topic=topic)

@@ -3,6 +3,7 @@
 It runs in one thread of its own; nothing that can happen there takes a thread or a place from gRPC.
 
     connections     128, a further one is closed at once
+    TLS handshake   10 s, all of it
     request head    10 s and 16 KiB, of what is incomplete: one read may bring up to 256 KiB
     keep-alive      15 s of silence
     answers         30 s, a live tail 15 min (bounded.py)
@@ -12,16 +13,18 @@ It runs in one thread of its own; nothing that can happen there takes a thread o
 import asyncio
 import logging
 import socket
-import ssl
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from services.tls_files import TlsFiles
+from services.tls import TlsIdentity
 
 CONNECTION_COUNT_MAX = 128
+# As long as for a head: asyncio's own 60 s are for networks that no browser is behind.
+HANDSHAKE_SECONDS_MAX = 10.0
 HEAD_SECONDS_MAX = 10.0
 HEAD_BYTES_MAX = 16 * 1024
 KEEP_ALIVE_SECONDS = 15
@@ -119,15 +122,76 @@ class BoundedProtocol(H11Protocol):
 
     def _give_up(self) -> None:
         self._head_timer = None
-        if self._is_between_requests() and not self.transport.is_closing():
+        if not self._is_between_requests() or self.transport.is_closing():
+            return
+        if self._counting.untaken_bytes():
             self.transport.close()
+        else:
+            self.transport.abort()  # over TLS, closing would wait for the other side's farewell
+
+
+class _TlsConnection(SSLProtocol):
+    """TLS around a connection, with the certificate of now; it has its place from the first byte, not from the handshake on.
+
+    Args:
+        inner: speaks HTTP.
+        identity: what to show.
+        places: of all connections that have one.
+    """
+
+    def __init__(self, inner: BoundedProtocol, identity: TlsIdentity, places: "set[_TlsConnection]") -> None:
+        super().__init__(
+            asyncio.get_running_loop(),
+            inner,
+            identity.current().context,
+            None,  # type: ignore[arg-type]  # nobody waits for the handshake
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX,  # type: ignore[arg-type]  # any number
+        )
+        self.inner = inner
+        self._places = places
+        self._below: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Asyncio's, with a count."""
+        self._below = transport
+        if len(self._places) >= CONNECTION_COUNT_MAX:
+            transport.abort()
+            return
+        self._places.add(self)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Asyncio's."""
+        self._places.discard(self)
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Hang up."""
+        self._below.abort()
 
 
 class _QuietServer(uvicorn.Server):
-    """Uvicorn's, which leaves the process's signals alone: they are the gateway's."""
+    """Uvicorn's, which leaves the process's signals alone: they are the gateway's.
+
+    Args:
+        config: Uvicorn's.
+        places: of the connections with TLS.
+    """
+
+    def __init__(self, config: uvicorn.Config, places: set[_TlsConnection]) -> None:
+        super().__init__(config)
+        self._places = places
 
     def install_signal_handlers(self) -> None:
         """None."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Uvicorn's, which knows of no connection before its handshake."""
+        for connection in [*self._places]:
+            if connection.inner not in self.server_state.connections:
+                connection.abort()
+        await super().shutdown(sockets)
 
 
 class ConsoleServer:
@@ -136,21 +200,28 @@ class ConsoleServer:
     Args:
         application: ASGI.
         closing: is called when the end begins, to end what would go on for ever.
-        tls: what to show, and whose certificates browsers must show; None: plain HTTP.
+        identity: what to show, and whose certificates browsers must show; None: plain HTTP.
     """
 
     def __init__(
         self,
         application: Any,
         closing: Callable[[], object],
-        tls: TlsFiles | None = None,
+        identity: TlsIdentity | None = None,
     ) -> None:
+        places: set[_TlsConnection] = set()
+
+        def connection(**settings: Any) -> asyncio.BaseProtocol:
+            inner = BoundedProtocol(**settings)
+            return inner if identity is None else _TlsConnection(inner, identity, places)
+
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         self._closing = closing
         self._server = _QuietServer(
             uvicorn.Config(
                 application,
-                http=BoundedProtocol,
+                # TLS is below it, not Uvicorn's, which reads the files once and greets for 60 s.
+                http=connection,  # type: ignore[arg-type]  # makes one
                 ws="none",
                 lifespan="off",
                 loop="asyncio",
@@ -162,11 +233,8 @@ class ConsoleServer:
                 h11_max_incomplete_event_size=HEAD_BYTES_MAX,
                 # Whoever is asked about in the audit log is who has connected, not who a header says.
                 proxy_headers=False,
-                ssl_certfile=None if tls is None else tls.certificate,
-                ssl_keyfile=None if tls is None else tls.key,
-                ssl_ca_certs=None if tls is None or tls.ca is None else str(tls.ca),
-                ssl_cert_reqs=ssl.CERT_NONE if tls is None or tls.ca is None else ssl.CERT_REQUIRED,
-            )
+            ),
+            places,
         )
 
     def run(self, listener: socket.socket) -> None:

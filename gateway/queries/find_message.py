@@ -3,7 +3,8 @@
     offset message id   the record that starts where it says, and only when that record has this very id
     unique key, key     through the index, topic by topic (it knows keys only together with their topic)
 
-Newest first. There is no page behind the first: every match names its topic, and there the other queries go on.
+The one by its id comes first, the others newest first: in each shard by its log, of several shards by store time. Pages go
+down the logs, so that one is right while others append. Many topics are looked through in groups, by name.
 """
 
 from collections.abc import Sequence
@@ -12,23 +13,17 @@ from enum import Enum
 
 from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.deadline import Deadline
-from gateway.limits import check_not_empty, check_topic, page_size
+from gateway.limits import check_not_empty, check_not_negative, check_topic, page_size
 from gateway.page import Page, PageEntry
-from gateway.ports import BuildProgress, FoundRecord, Shard
-from gateway.queries.matches import KeyQuestion, MatchStream, newest_of
+from gateway.page_token import PageTokens
+from gateway.queries.find_in_shard import FindQuestion, ShardFind
+from gateway.queries.find_places import Place, from_fields, to_fields
+from gateway.queries.matches import MatchStream, unknown_shard
 from gateway.shards import Shards, require_topic
 from gateway.time_window import TimeWindow
-from store.errors import (
-    InvalidMessageIdError,
-    OffsetOutOfRangeError,
-    PermissionDeniedError,
-    RecordNotFoundError,
-    StoreError,
-)
-from store.format.message_id import decode_offset_msg_id
+from store.errors import StoreError
 
-# Topics looked through in one call: a lookup each, of 0.2 to 1 ms.
-TOPIC_COUNT_MAX = 2_000
+METHOD = "FindMessage"
 
 
 class MatchedBy(Enum):
@@ -41,172 +36,143 @@ class MatchedBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FindAnswer:
-    """What was found, newest first.
+    """A page of what was found.
 
     Attributes:
         entries: the messages, and what each matched by.
-        completeness: TRUNCATED when there are more matches than fit, or more topics than are looked through.
+        next_page_token: goes on behind them; empty at the end.
+        completeness: TRUNCATED when there is a token.
         outcomes: how each shard took part.
-        topic_count: topics looked through.
+        topic_count: topics looked through for this page.
     """
 
     entries: tuple[tuple[PageEntry, MatchedBy], ...]
+    next_page_token: str
     completeness: Completeness
     outcomes: tuple[ShardOutcome, ...]
     topic_count: int
 
 
 def find_message(
-    shards: Shards, text: str, topic: str, window: TimeWindow, *, page_size_asked: int, deadline: Deadline
+    shards: Shards,
+    tokens: PageTokens,
+    text: str,
+    topic: str,
+    window: TimeWindow,
+    *,
+    page_size_asked: int,
+    page_token: str = "",
+    max_millis: int = 0,
+    deadline: Deadline,
 ) -> FindAnswer:
-    """Everything that the text names.
+    """One page of everything that the text names.
 
     Args:
         shards: all shards.
+        tokens: what seals page tokens.
         text: an id or a key.
         topic: the only topic to look in; empty: all.
         window: store times.
         page_size_asked: at most so many messages.
+        page_token: of the page before, with the same text, topic and window.
+        max_millis: after which no further topic is looked in, once it is known which there are; 0: no such time.
         deadline: the caller's.
 
     Raises:
-        InvalidArgumentError: by field.
+        InvalidArgumentError, InvalidPageTokenError: by field.
         TopicNotFoundError: the topic is unknown.
         StoreError: no shard answered.
     """
     check_not_empty(text, "text")
+    check_not_negative(max_millis, "max_millis")
     if topic:
         check_topic(topic)
+    sealed: dict[str, str | int | None] = {
+        "text": text,
+        "topic": topic,
+        "begin": window.begin_millis,
+        "end": window.end_millis,
+    }
+    places = from_fields(tokens.open(page_token, METHOD, sealed))
     page = Page(page_size(page_size_asked, "page_size"))
-    first = deadline.for_one_of(len(shards))
-    searches = [_ShardSearch(shard, text, topic, window, page, first) for shard in shards]
-    answers = shards.fan_out.ask(searches, _ShardSearch.begin)
-    for search, answer in zip(searches, answers, strict=True):
-        if isinstance(answer, StoreError):
-            search.error = answer
-    outcomes_before = [search.outcome() for search in searches]
-    if all(outcome.error is not None for outcome in outcomes_before):
-        raise_first_error(outcomes_before)
-    for stream in (stream for search in searches for stream in search.streams):
-        stream.deadline = deadline
-    entries, is_cut = _merge(searches, page, text)
-    outcomes = tuple(search.outcome() for search in searches)
-    if topic and not entries and all(outcome.complete for outcome in outcomes):
+    finds = _begin(shards, FindQuestion(text, topic, window), page, places, deadline, max_millis)
+    entries, later = _merge(finds, page, text)
+    outcomes = [find.outcome() for find in finds]
+    if topic and not entries and not page_token and all(outcome.complete for outcome in outcomes):
         require_topic(shards, topic, deadline)
-    more = is_cut or any(search.has_more for search in searches)
-    return FindAnswer(
-        tuple(entries),
-        judge(outcomes, more=more),
-        outcomes,
-        len({topic for search in searches for topic in search.topics}),
-    )
+    known = {shard.broker_name for shard in shards}
+    left_out = {name: place for name, place in places.items() if name not in known and not place.is_done}
+    outcomes += map(unknown_shard, left_out)
+    # A shard that failed does not keep the find going by itself: a client that pages to the end must come to it.
+    more = bool(later) or any(find.has_more for find in finds if find.error is None)
+    token = ""
+    if more:
+        ahead = {find.shard.broker_name: find.next_place() for find in finds if find.error is None}
+        ahead = {name: place for name, place in ahead.items() if name not in later}
+        token = tokens.seal(METHOD, sealed, to_fields(places | ahead))
+    topic_count = len({name for find in finds for name in find.topics})
+    return FindAnswer(tuple(entries), token, judge(outcomes, more=more), tuple(outcomes), topic_count)
 
 
-class _ShardSearch:
-    """One shard's part; the streams are advanced by one thread at a time."""
-
-    def __init__(self, shard: Shard, text: str, topic: str, window: TimeWindow, page: Page, deadline: Deadline) -> None:
-        self.shard = shard
-        self.error: StoreError | None = None
-        self.topics: list[str] = [topic] if topic else []
-        self.streams: list[MatchStream] = []
-        self.by_id: FoundRecord | None = None
-        self._text = text
-        self._topic = topic
-        self._window = window
-        self._page = page
-        self._deadline = deadline
-        self._was_cut = False
-        self._unknown_since: BuildProgress | None = None
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there are matches, or topics, that the answer has no room for."""
-        return self._was_cut or any(stream.has_more and not stream.failed for stream in self.streams)
-
-    def begin(self) -> None:
-        """Look everywhere for the newest match."""
-        self.by_id = self._read_by_id()
-        if not self._topic:
-            names = self._topic_names()
-            self.topics = names[:TOPIC_COUNT_MAX]
-            self._was_cut = len(names) > TOPIC_COUNT_MAX
-        for number, topic in enumerate(self.topics):
-            if number and self._deadline.is_near():
-                self._was_cut = True
-                self.topics = self.topics[:number]
-                return
-            question = KeyQuestion(topic, self._text, self._window, self._is_named)
-            stream = MatchStream(self.shard, question, self._page, None, self._deadline)
-            stream.advance()
-            if stream.failed:
-                raise stream.outcome().error or StoreError(f"shard {self.shard.broker_name} did not answer")
-            self.streams.append(stream)
-
-    def outcome(self) -> ShardOutcome:
-        """How the shard took part: as the worst of its topics."""
-        if self.error is not None:
-            return ShardOutcome(self.shard.broker_name, self.error, complete=False)
-        outcomes = [stream.outcome() for stream in self.streams]
-        error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-        progress = outcomes[-1].progress if outcomes else self._unknown_since
-        complete = self._unknown_since is None and all(outcome.complete for outcome in outcomes)
-        return ShardOutcome(self.shard.broker_name, error, progress, complete)
-
-    def _topic_names(self) -> list[str]:
-        """The topics that the shard knows; also notes when there may be others."""
-        names = set(self.shard.topics.queue_counts(self._deadline))
-        built = None if names else self.shard.queues.progress(0, 0.0, self._deadline)
-        names |= {queue.topic for queue in self.shard.queues.list_queues(None, self._deadline)}
-        if built is not None and not built.is_behind and not names:
-            built = self.shard.keys.progress(0, 0.0, self._deadline)
-        # Where no topic is configured, only queues tell of topics, and they do once they are built.
-        if built is not None and built.is_behind:
-            self._unknown_since = built
-        return sorted(names)
-
-    def _is_named(self, record: FoundRecord) -> bool:
-        return record.unique_key == self._text or self._text in record.keys
-
-    def _read_by_id(self) -> FoundRecord | None:
-        try:
-            host, commit_log_offset = decode_offset_msg_id(self._text)
-            record = self.shard.records.get(commit_log_offset, self._deadline)
-        except (InvalidMessageIdError, OffsetOutOfRangeError, RecordNotFoundError, PermissionDeniedError):
-            return None  # also when the record there is of a topic that the caller may not read
-        is_it = record.store_host == str(host) and self._topic in ("", record.topic)
-        return record if is_it and self._window.holds(record.store_time_millis) else None
+def _begin(
+    shards: Shards,
+    question: FindQuestion,
+    page: Page,
+    places: dict[str, Place],
+    deadline: Deadline,
+    max_millis: int,
+) -> list[ShardFind]:
+    """Every shard's part, its newest match known or its error noted; the first shard's error when all failed."""
+    first = deadline.for_one_of(len(shards))
+    finds = [ShardFind(shard, question, page, places.get(shard.broker_name), first, max_millis) for shard in shards]
+    for find, answer in zip(finds, shards.fan_out.ask(finds, ShardFind.begin), strict=True):
+        if isinstance(answer, StoreError):
+            find.error = answer
+    if all(find.error is not None for find in finds):
+        raise_first_error(find.outcome() for find in finds)
+    for stream in (stream for find in finds for stream in find.streams):
+        stream.deadline = deadline
+    return finds
 
 
-def _merge(searches: Sequence[_ShardSearch], page: Page, text: str) -> tuple[list[tuple[PageEntry, MatchedBy]], bool]:
-    """Fill the page, and whether it had no room for a message by its id.
-
-    A message that has the text as its id and as its key is there once.
-    """
+def _merge(finds: Sequence[ShardFind], page: Page, text: str) -> tuple[list[tuple[PageEntry, MatchedBy]], set[str]]:
+    """Fill the page; the shards of which a message by its id had no room, which begin on the next page."""
     matched: list[MatchedBy] = []
-    taken: set[tuple[str, int]] = set()
-    is_cut = False
-    for search in searches:
-        if search.by_id is None:
+    later: set[str] = set()
+    for find in finds:
+        if find.by_id is None:
             continue
-        if not page.add(search.shard.broker_name, search.by_id):
-            is_cut = True
-            continue
-        matched.append(MatchedBy.OFFSET_MSG_ID)
-        taken.add((search.shard.broker_name, search.by_id.commit_log_offset))
-    streams = [stream for search in searches for stream in search.streams]
-    while page.missing_count > 0:
-        newest = newest_of(streams)
-        if newest is None or newest.head is None:
+        if not later and page.add(find.shard.broker_name, find.by_id):
+            matched.append(MatchedBy.OFFSET_MSG_ID)
+        else:
+            later.add(find.shard.broker_name)
+    while page.missing_count > 0 and not later:
+        found = _next(finds)
+        if found is None:
             break
-        record, broker_name = newest.head, newest.shard.broker_name
-        if (broker_name, record.commit_log_offset) not in taken:
-            if not page.add(broker_name, record):
+        find, newest = found
+        assert newest.head is not None
+        if not find.is_by_id(newest.head):
+            if not page.add(find.shard.broker_name, newest.head):
                 break
-            matched.append(MatchedBy.UNIQUE_KEY if record.unique_key == text else MatchedBy.KEY)
+            matched.append(MatchedBy.UNIQUE_KEY if newest.head.unique_key == text else MatchedBy.KEY)
         newest.take()
         if page.missing_count > 0:
             newest.advance()
         else:
             newest.settle()
-    return list(zip(page.entries, matched, strict=True)), is_cut
+    return list(zip(page.entries, matched, strict=True)), later
+
+
+def _next(finds: Sequence[ShardFind]) -> tuple[ShardFind, MatchStream] | None:
+    """The match that comes next; None when there is none, or one is not known yet."""
+    if not all(find.knows_next for find in finds):
+        return None
+    heads = [(find, stream) for find in finds if (stream := find.newest) is not None]
+    return max(heads, key=_newness, default=None)
+
+
+def _newness(found: tuple[ShardFind, MatchStream]) -> tuple[int, str]:
+    find, stream = found
+    assert stream.head is not None
+    return stream.head.store_time_millis, find.shard.broker_name

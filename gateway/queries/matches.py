@@ -240,7 +240,7 @@ def merge_matches(
     if all(stream.failed for stream in streams):
         raise_first_error(outcomes)
     left_out = _left_out(shards, cursors)
-    outcomes += tuple(map(_unknown_shard, left_out))
+    outcomes += tuple(map(unknown_shard, left_out))
     # A shard that failed does not keep the query going by itself: a client that pages to the end must come to it.
     more = any(stream.has_more and not stream.failed for stream in streams)
     return MatchPage(
@@ -270,7 +270,8 @@ def _left_out(shards: Shards, cursors: Mapping[str, int]) -> dict[str, int]:
     return {name: cursor for name, cursor in cursors.items() if name not in known and cursor != EXHAUSTED_CURSOR}
 
 
-def _unknown_shard(broker_name: str) -> ShardOutcome:
+def unknown_shard(broker_name: str) -> ShardOutcome:
+    """The outcome of a shard of which a page token knows, and this gateway does not."""
     error = BrokerNotFoundError(
         f"The page before had messages of the shard {broker_name!r}, which this gateway does not know.",
         brokerName=broker_name,

@@ -12,11 +12,14 @@ that would take reading from all of them at once, however far the matches are ap
 A message that cannot be read, or not looked into, does not end a scan: it is counted, and the answer is PARTIAL.
 """
 
+from dataclasses import replace
+
 from gateway.deadline import Deadline
 from gateway.fan_out import FanOut
 from gateway.limits import page_size
 from gateway.page import Page
 from gateway.page_token import PageTokens
+from gateway.ports import Shard
 from gateway.search.budgets import Budgets, Meter
 from gateway.search.cancellation import Cancellation
 from gateway.search.cel_sandbox import CelEvaluator, CelSandbox
@@ -40,6 +43,7 @@ def search_messages(
     *,
     page_size_asked: int,
     page_token: str,
+    count_total: bool = False,
     view_of: ViewOf,
     cancellation: Cancellation,
     deadline: Deadline,
@@ -55,6 +59,7 @@ def search_messages(
         budgets: what this page may cost.
         page_size_asked: messages.
         page_token: of the page before, with the same question.
+        count_total: whether to count the positions that there are, on the first page.
         view_of: shows a filter what is in a record.
         cancellation: of the call.
         deadline: of the call.
@@ -68,6 +73,9 @@ def search_messages(
     fields = question.sealed_fields()
     page = Page(page_size(page_size_asked, "page_size"))
     cursor = Cursor.from_fields(tokens.open(page_token, METHOD, fields))
+    total_count = cursor.total_count if cursor is not None else 0
+    if count_total and cursor is None:
+        total_count = _position_count(shards, question, deadline)
     meter = Meter(budgets, deadline)
     evaluator = None
     if question.conditions.cel:
@@ -80,11 +88,30 @@ def search_messages(
         )
     scan = Scan(question, MessageFilter(question.conditions, evaluator), page, meter, view_of, cancellation)
     end = scan.run(shards, threads, cursor, deadline)
+    # What came while it scanned was not counted.
+    scan.answer.passed_count = min(scan.answer.passed_count, total_count)
+    scan.answer.total_count = total_count
     if end is not None:
+        end = replace(end, passed_count=scan.answer.passed_count, total_count=total_count)
         scan.answer.next_page_token = tokens.seal(METHOD, fields, end.to_fields())
     elif not page_token and not scan.knows_topic and all(outcome.complete for outcome in scan.answer.outcomes):
         _require_place(shards, question, deadline)
     return scan.answer
+
+
+def _position_count(shards: Shards, question: SearchQuestion, deadline: Deadline) -> int:
+    """Positions of the queues that are asked for; a shard that does not answer now has its failure when it is scanned."""
+    asked = [shards.named(question.broker_name)] if question.broker_name else list(shards)
+    shard_deadline = deadline.for_one_of(len(asked))
+
+    def ask(shard: Shard) -> int:
+        return sum(
+            max(0, queue.max_offset - queue.min_offset)
+            for queue in shard.queues.list_queues(question.topic, shard_deadline)
+            if question.queue_id in (None, queue.queue_id)
+        )
+
+    return sum(answer for answer in shards.fan_out.ask(asked, ask) if isinstance(answer, int))
 
 
 def _require_place(shards: Shards, question: SearchQuestion, deadline: Deadline) -> None:

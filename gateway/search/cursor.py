@@ -4,6 +4,7 @@
                                 and all shards behind this one
     queue = -1                  the shard has not been begun
     skipped:NAME                a shard that did not answer on an earlier page: no later page is complete
+    passed, total               positions that the scan has passed, of those that there were; only where they are counted
 
 A queue's range is fixed when the scan gets to it. So a scan ends although others append, and gives what was there once.
 """
@@ -17,13 +18,16 @@ QUEUE_NOT_BEGUN = -1
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the order of shards and queues; `skipped` names shards of earlier pages."""
+    """A place in the order of shards and queues; `skipped` names shards of earlier pages, `passed_count` of `total_count`
+    positions lie behind it, 0 of 0 when they are not counted."""
 
     broker_name: str
     queue_id: int = QUEUE_NOT_BEGUN
     begin_offset: int = 0
     end_offset: int = 0
     skipped: frozenset[str] = frozenset()
+    passed_count: int = 0
+    total_count: int = 0
 
     def to_fields(self) -> dict[str, str | int]:
         """What a page token holds."""
@@ -33,6 +37,8 @@ class Cursor:
             "begin": self.begin_offset,
             "end": self.end_offset,
         }
+        if self.total_count:
+            fields |= {"passed": self.passed_count, "total": self.total_count}
         return fields | {_SKIPPED + name: 1 for name in self.skipped}
 
     @classmethod
@@ -41,4 +47,12 @@ class Cursor:
         if not fields:
             return None
         skipped = frozenset(name.removeprefix(_SKIPPED) for name in fields if name.startswith(_SKIPPED))
-        return cls(str(fields["shard"]), int(fields["queue"]), int(fields["begin"]), int(fields["end"]), skipped)
+        return cls(
+            str(fields["shard"]),
+            int(fields["queue"]),
+            int(fields["begin"]),
+            int(fields["end"]),
+            skipped,
+            int(fields.get("passed", 0)),
+            int(fields.get("total", 0)),
+        )

@@ -1,15 +1,14 @@
 """A message as a filter sees it: what is stored, its body inflated where the stored one is compressed.
 
-zlib is inflated, up to a limit. A body that is compressed otherwise, or does not inflate, cannot be looked into: that is
-an error of this message, never a message that does not match.
+Bodies are inflated up to a limit. One that is damaged, compressed by no method of RocketMQ's, or inflates to more cannot be
+looked into: that is an error of this message, never a message that does not match.
 """
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from store.errors import RecordCorruptedError, UnsupportedStoreError
-from store.format.sys_flag import CompressionType, compression_type, is_compressed
+from store.format.body_compression import BodyNotInflatedError, compression_name, inflate
 
 # Producers send at most 4 MiB; what inflates to more than this is no message but an attack on whoever looks inside.
 INFLATED_BYTES_MAX = 8 << 20
@@ -41,36 +40,22 @@ class MessageView:
         """The body as it was sent.
 
         Raises:
-            RecordCorruptedError: it is no whole zlib stream.
-            UnsupportedStoreError: it is compressed by LZ4 or Zstandard, or inflates to more than is looked at.
+            RecordCorruptedError: it is not what its flag says, or damaged.
+            UnsupportedStoreError: it is compressed by no method of RocketMQ's, or inflates to more than is looked at.
         """
-        if not is_compressed(self.sys_flag):
-            return self.body
-        if compression_type(self.sys_flag) not in (CompressionType.ZLIB, CompressionType.ZLIB_UNMARKED):
-            kind = (self.sys_flag >> 8) & 7
-            raise UnsupportedStoreError(
-                f"The body of the message at byte {self.commit_log_offset} is compressed by method {kind}: only zlib's "
-                "(0 and 3) can be searched. Leave out the conditions on bodies to find the message.",
-                commitLogOffset=self.commit_log_offset,
-                compressionType=kind,
-            )
-        inflater = zlib.decompressobj()
         try:
-            body = inflater.decompress(self.body, INFLATED_BYTES_MAX)
-        except zlib.error as error:
-            raise self._does_not_inflate(str(error)) from error
-        if not inflater.eof and len(body) >= INFLATED_BYTES_MAX:
+            return inflate(self.body, self.sys_flag, INFLATED_BYTES_MAX)
+        except BodyNotInflatedError as error:
+            at = self.commit_log_offset
+            if error.is_damaged:
+                raise RecordCorruptedError(
+                    f"The body of the message at byte {at} is marked as {compression_name(self.sys_flag)} and does not "
+                    f"inflate: {error}.",
+                    commitLogOffset=at,
+                ) from error
             raise UnsupportedStoreError(
-                f"The body of the message at byte {self.commit_log_offset} inflates to more than the "
-                f"{INFLATED_BYTES_MAX} bytes that are searched.",
-                commitLogOffset=self.commit_log_offset,
-            )
-        if not inflater.eof:
-            raise self._does_not_inflate("it is cut short")
-        return body
-
-    def _does_not_inflate(self, why: str) -> RecordCorruptedError:
-        return RecordCorruptedError(
-            f"The body of the message at byte {self.commit_log_offset} is marked as zlib and does not inflate: {why}.",
-            commitLogOffset=self.commit_log_offset,
-        )
+                f"The body of the message at byte {at} cannot be searched: {error}. Leave out the conditions on bodies "
+                "to find the message.",
+                commitLogOffset=at,
+                compressionType=(self.sys_flag >> 8) & 7,
+            ) from error

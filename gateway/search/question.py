@@ -103,6 +103,8 @@ class SearchAnswer:
         stop: why the page ends here.
         scanned_record_count: positions looked at.
         scanned_bytes: sizes of the records that were read.
+        passed_count: positions that this page and those before have passed, looked at or outside the window.
+        total_count: of so many; 0 when they were not counted.
         unreadable_count: messages that could not be read or not be looked into.
         cel_error_count: messages for which the expression has no value; they count as no match.
         cel_error: why it had none for the first of them.
@@ -116,6 +118,8 @@ class SearchAnswer:
     stop: StopReason = StopReason.END
     scanned_record_count: int = 0
     scanned_bytes: int = 0
+    passed_count: int = 0
+    total_count: int = 0
     unreadable_count: int = 0
     cel_error_count: int = 0
     cel_error: str = ""

@@ -72,10 +72,12 @@ class Scan:
         self._view_of = view_of
         self._cancellation = cancellation
         self._cursor = Cursor("")
+        self._passed_count = 0
 
     def run(self, shards: Shards, threads: FanOut, cursor: Cursor | None, deadline: Deadline) -> Cursor | None:
         """Fill the page; where the next begins, None at the end."""
         end: Cursor | None = None
+        self._passed_count = cursor.passed_count if cursor is not None else 0
         scans: list[ShardScan] = []
         skipped = cursor.skipped if cursor is not None else frozenset[str]()
         outcomes = [_skipped_earlier(name) for name in sorted(skipped)]
@@ -115,6 +117,7 @@ class Scan:
         answer.completeness = judge(answer.outcomes, more=end is not None)
         answer.scanned_record_count = self._meter.record_count
         answer.scanned_bytes = self._meter.size_bytes
+        answer.passed_count = self._passed_count
         return replace(end, skipped=skipped) if end is not None else None
 
     def _scan_shard(self, scan: ShardScan, begun: Cursor | None) -> None:
@@ -130,10 +133,13 @@ class Scan:
             else:
                 self._check_budgets()
                 begin, end = scan.window(queue, question.offsets, question.times)
+                self._passed_count += queue.max_offset - queue.min_offset - (end - begin)
             self._cursor = Cursor(scan.shard.broker_name, queue.queue_id, begin, end)
+            # Where the page before has ended in this queue, and it with it, nothing has moved yet.
+            is_ahead = begun is None or queue.queue_id != begun.queue_id or begin < end
             if begin < end:
                 self._scan_queue(scan, queue.queue_id)
-            self._meter.has_moved = True
+            self._meter.has_moved = self._meter.has_moved or is_ahead
 
     def _scan_queue(self, scan: ShardScan, queue_id: int) -> None:
         """All that the cursor has left of its queue."""
@@ -249,9 +255,11 @@ class Scan:
         """Everything up to the position, in the direction of the scan, is decided."""
         scanned = self.answer.scanned_ranges[-1]
         if self._question.newest_first:
+            self._passed_count += self._cursor.end_offset - position
             self._cursor = replace(self._cursor, end_offset=position)
             scanned.begin_offset = position
         else:
+            self._passed_count += position - self._cursor.begin_offset
             self._cursor = replace(self._cursor, begin_offset=position)
             scanned.end_offset = position
 

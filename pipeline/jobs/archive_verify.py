@@ -26,7 +26,7 @@ from store.archive.manifest import Segment, check_archive, read_segment, segment
 from store.archive.parquet_files import FRAME_COLUMNS, ParquetFiles
 from store.archive.segment_reader import SegmentReader
 from store.archive.segment_writer import file_crc32, read_tail
-from store.errors import RecordCorruptedError, StoreCorruptedError, StoreError
+from store.errors import RecordCorruptedError, ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.record import decode_record
 
@@ -121,6 +121,8 @@ def _contents(fs: FileSystem, archive: Path, segment: Segment, log_file: FileIO)
         indexed = reader.all_offsets()
         reader.check_blocks()
         astray = is_whole and any(reader.frame(at)[_STATED_OFFSET] != at.to_bytes(8, "big") for at, _ in places)
+    except ServiceUnavailableError:
+        raise  # the archive's disk is away: that says nothing of its bytes
     except StoreError as error:
         yield _finding("index_damaged", index, error)
         return

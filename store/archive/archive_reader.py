@@ -4,67 +4,27 @@ Segments that are published while this is open are seen with the next question. 
 told beside the answer (`problem`), so that the rest can still be had and nobody takes it for the whole.
 """
 
-import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 
-from store.archive import layout
-from store.archive.manifest import Segment, check_archive, read_segment, segment_offsets
+from store.archive.hits import KeyHits, QueueHits, TimeHit
+from store.archive.manifest import Segment, reading
 from store.archive.parquet_files import ParquetFiles
+from store.archive.segment_list import SegmentList
 from store.archive.segment_reader import ArchivedUnit, SegmentReader
-from store.errors import OffsetOutOfRangeError, ServiceUnavailableError, StoreCorruptedError, StoreError
+from store.errors import OffsetOutOfRangeError, StoreCorruptedError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.index_layout import index_key, key_hash
 from store.format.record import Record
 
-# Coarser than the times that file systems keep: within it two changes may have one.
-SETTLED_NANOS = 2_000_000_000
 # Each is a descriptor and the front of an index in memory. A log of 128 GiB in files of 1 GiB stays open whole, and of a
 # process's usual 1,024 descriptors most are left.
 OPEN_SEGMENT_COUNT_MAX = 128
-
-
-@dataclass(frozen=True, slots=True)
-class KeyHits:
-    """Records whose key has the hash asked for: commit-log offsets, falling.
-
-    `more` when there are others below; `problem` says why some may be missing.
-    """
-
-    commit_log_offsets: tuple[int, ...]
-    more: bool
-    problem: StoreError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueueHits:
-    """Messages of a queue, by rising queue offset; `problem` says why some may be missing."""
-
-    units: tuple[ArchivedUnit, ...]
-    problem: StoreError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TimeHit:
-    """A message of a queue by store time, in milliseconds; `problem` says why it may be another.
-
-    Attributes:
-        queue_offset: its place; None when no message lies on that side of the time.
-        first_store_time_millis: of the queue's first message; None when it cannot be had.
-        last_store_time_millis: of its last.
-        problem: why messages may be missing.
-    """
-
-    queue_offset: int | None
-    first_store_time_millis: int | None
-    last_store_time_millis: int | None
-    problem: StoreError | None = None
 
 
 class ArchiveReader:
@@ -90,17 +50,14 @@ class ArchiveReader:
         self.broker_name = broker_name
         self._fs = fs or RealFileSystem()
         self._parquet = parquet or ParquetFiles(self._fs)
+        self._segments = SegmentList(root, broker_name, self._fs, self._keep_readers, clock_nanos)
         self._lock = Lock()
-        self._clock_nanos = clock_nanos
-        # Of the folder when its manifests were read, once it has settled.
-        self._stamp: tuple[int, int, int] | None = None
-        self._manifests: dict[int, tuple[object, Segment | StoreError]] = {}
         self._readers: OrderedDict[tuple[int, int], SegmentReader] = OrderedDict()
 
     def segments(self) -> list[Segment]:
         """The manifests, by offset; StoreCorruptedError when one is damaged, UnsupportedStoreError without an archive."""
         whole: list[Segment] = []
-        for manifest in self._load():
+        for manifest in self._segments.load():
             if isinstance(manifest, StoreError):
                 raise manifest
             whole.append(manifest)
@@ -112,7 +69,7 @@ class ArchiveReader:
         Files behind the manifests are not looked at.
         """
         try:
-            manifests = self._load()
+            manifests = self._segments.load()
         except StoreError as error:
             return error
         damaged = next((manifest for manifest in manifests if isinstance(manifest, StoreError)), None)
@@ -120,7 +77,7 @@ class ArchiveReader:
 
     def range(self) -> tuple[int, int]:
         """From which commit-log offset to which it has segments; (0, 0) without any."""
-        whole = [manifest for manifest in self._load() if isinstance(manifest, Segment)]
+        whole = [manifest for manifest in self._segments.load() if isinstance(manifest, Segment)]
         return (whole[0].first_offset, whole[-1].end_offset) if whole else (0, 0)
 
     def record(self, commit_log_offset: int) -> Record:
@@ -133,7 +90,7 @@ class ArchiveReader:
             UnsupportedStoreError: the directory is no archive.
             ServiceUnavailableError: the file system does not let it be read; metadata has `file`.
         """
-        manifests = self._load()
+        manifests = self._segments.load()
         for manifest in manifests:
             if isinstance(manifest, Segment) and manifest.first_offset <= commit_log_offset < manifest.end_offset:
                 with self._reading():
@@ -173,7 +130,7 @@ class ArchiveReader:
         found: list[int] = []
         problem = self.problem()
         try:
-            manifests = self._load()
+            manifests = self._segments.load()
         except StoreError:
             return KeyHits((), False, problem)
         for segment in reversed([manifest for manifest in manifests if isinstance(manifest, Segment)]):
@@ -266,7 +223,7 @@ class ArchiveReader:
         return self._reader(segment)
 
     def _readers_with(self, topic: str | None) -> Iterator[SegmentReader | StoreError]:
-        for manifest in self._load():
+        for manifest in self._segments.load():
             if isinstance(manifest, StoreError):
                 yield manifest
             elif topic is None or any(file.topic == topic for file in manifest.files):
@@ -282,7 +239,7 @@ class ArchiveReader:
             if reader is not None:
                 self._readers.move_to_end(key)
                 return reader
-        with self._reading():
+        with reading(self.root):
             reader = SegmentReader(self._fs, self.root, segment, self._parquet)
         with self._lock:
             self._readers[key] = reader
@@ -293,74 +250,18 @@ class ArchiveReader:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Makes the file system's refusals ServiceUnavailableErrors: the archive is there again when its disk is."""
-        try:
-            yield
-        except OSError as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: OSError) -> ServiceUnavailableError:
-        path = error.filename or self.root
-        return ServiceUnavailableError(
-            f"The archive {self.root} cannot be read ({path}: {error.strerror or error}): see to the file system that it is "
-            "on, and whether this process may read it.",
-            service="archive",
-            file=path,
-        )
-
-    def _load(self) -> list[Segment | StoreError]:
-        with self._reading():
-            return self._load_manifests()
-
-    def _load_manifests(self) -> list[Segment | StoreError]:
-        """What is published, by offset; a manifest is read again only when it is another file."""
-        directory = layout.segments_dir(str(self.root), self.broker_name)
-        listed_at_nanos = self._clock_nanos()
-        stamp = _stamp(directory)
-        with self._lock:
-            known = self._manifests
-            if stamp is not None and stamp == self._stamp:
-                return [manifest for _, manifest in known.values()]
-        check_archive(self._fs, self.root)
-        manifests: dict[int, tuple[object, Segment | StoreError]] = {}
-        for offset in segment_offsets(self._fs, self.root, self.broker_name):
+        """What the file system does not let be read is unavailable, and opened anew by who asks next."""
+        with reading(self.root):
             try:
-                file_stamp = _stamp(os.path.join(directory, f"{offset:020d}.json"))
-                if file_stamp is None:
-                    continue  # removed since it was listed
-                if offset in known and known[offset][0] == file_stamp:
-                    manifests[offset] = known[offset]
-                else:
-                    manifests[offset] = file_stamp, read_segment(self._fs, self.root, self.broker_name, offset)
-            except StoreCorruptedError as error:
-                manifests[offset] = None, error
-            except OSError as error:
-                manifests[offset] = None, self._unreadable(error)
-        if manifests != known:
-            kept = {
-                (manifest.first_offset, manifest.records_end_offset)
-                for _, manifest in manifests.values()
-                if isinstance(manifest, Segment)
-            }
-            with self._lock:
-                self._manifests = manifests
-                self._stamp = None
-                self._readers = OrderedDict((key, reader) for key, reader in self._readers.items() if key in kept)
-        # A folder that has just changed may change again without its time telling; a damaged manifest may come back.
-        is_settled = stamp is not None and listed_at_nanos - stamp[1] > SETTLED_NANOS
-        if is_settled and all(isinstance(manifest, Segment) for _, manifest in manifests.values()):
-            with self._lock:
-                self._stamp = stamp
-        return [manifest for _, manifest in manifests.values()]
+                yield
+            except OSError:
+                self._keep_readers(())  # a descriptor that is stale (ESTALE) stays so
+                raise
 
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    """What is another when a file or folder is; None when there is none."""
-    try:
-        state = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return state.st_ino, state.st_mtime_ns, state.st_size
+    def _keep_readers(self, segments: Iterable[Segment]) -> None:
+        kept = {(segment.first_offset, segment.records_end_offset) for segment in segments}
+        with self._lock:
+            self._readers = OrderedDict((key, reader) for key, reader in self._readers.items() if key in kept)
 
 
 def _hole(segments: list[Segment]) -> StoreError | None:

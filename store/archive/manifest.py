@@ -7,14 +7,17 @@ files that no manifest names are left over from a run that was killed, and count
 under the same first offset takes the older one's place; the names of its files differ (`layout.py`).
 """
 
+import errno
 import json
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from store.archive import layout
-from store.errors import StoreCorruptedError, UnsupportedStoreError
+from store.errors import ServiceUnavailableError, StoreCorruptedError, UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, write_bytes_atomic
 
@@ -123,6 +126,32 @@ def damaged(file: Path | str, offset: int, what: str) -> StoreCorruptedError:
         file=file,
         offset=offset,
     )
+
+
+def unreadable(file: Path | str, error: OSError) -> ServiceUnavailableError:
+    """The error for a file of an archive, or the archive, that the file system does not let be read; no sign of damage.
+
+    Args:
+        file: which.
+        error: what the file system said; its number has a name in the metadata, `ESTALE` as an example.
+    """
+    name = errno.errorcode.get(error.errno or 0, str(error.errno))
+    return ServiceUnavailableError(
+        f"{file} of the archive cannot be read ({name}: {error.strerror or error}); nothing says that it is damaged. See to "
+        "the file system that it is on, and whether this process may read it",
+        service="archive",
+        file=file,
+        errno=name,
+    )
+
+
+@contextmanager
+def reading(archive: Path) -> Iterator[None]:
+    """Makes the file system's refusals ServiceUnavailableErrors: the archive is there again when its disk is."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(error.filename or archive, error) from error
 
 
 def create_archive(fs: FileSystem, root: Path) -> None:

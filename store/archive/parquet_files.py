@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from store.archive.manifest import damaged
+from store.archive.manifest import damaged, unreadable
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem, RealFileSystem
 
@@ -189,7 +189,8 @@ class ParquetFiles:
         """The record in a row of a file, as it stood in the log.
 
         Raises:
-            StoreCorruptedError: the file is gone or not what was written.
+            StoreCorruptedError: the file is gone or not what was written; here and in the other methods.
+            ServiceUnavailableError: the file system does not let it be read (ESTALE, EACCES, EIO), likewise.
         """
         row_group, within = self._locate(path, row)
         table = self._row_group(path, row_group, FRAME_COLUMNS)
@@ -288,7 +289,7 @@ class ParquetFiles:
         return table
 
     def _guarded(self, path: Path, read: Callable[[], Any]) -> Any:
-        """What `read` gives; whatever pyarrow says of a file that is not what was written names the file."""
+        """What `read` gives; what is said of a file that is not what was written, or cannot be had, names the file."""
         try:
             return read()
         except StoreCorruptedError:
@@ -296,5 +297,9 @@ class ParquetFiles:
         except FileNotFoundError as error:
             raise damaged(path, 0, "it is gone") from error
         except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError) as error:
-            # pyarrow's own errors are ValueError, OSError and KeyError.
-            raise damaged(path, 0, f"it cannot be read ({error})") from error
+            # pyarrow's own errors are ValueError, KeyError and OSError, which has a number only from the file system.
+            if not isinstance(error, OSError) or error.errno is None:
+                raise damaged(path, 0, f"it cannot be read ({error})") from error
+            with self._lock:
+                self._open.pop(path, None)  # a stale descriptor (ESTALE) stays so: the next reader opens one anew
+            raise unreadable(path, error) from error

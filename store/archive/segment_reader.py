@@ -161,10 +161,15 @@ class _IndexFile:
         import os
 
         self._fs = fs
+        self._path = path
         self._fd = fs.open(path, os.O_RDONLY)
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        return self._fs.pread(self._fd, size_bytes, position)
+        try:
+            return self._fs.pread(self._fd, size_bytes, position)
+        except OSError as error:
+            error.filename = str(self._path)  # reading by a descriptor, the file system does not know it
+            raise
 
     def __del__(self) -> None:
         if hasattr(self, "_fd"):

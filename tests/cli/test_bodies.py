@@ -5,9 +5,10 @@ import zlib
 import pytest
 
 from cli.bodies import BODY_FORMATS, inflate, read_body, show_body
+from tests.support.compressed_bodies import BODY, LZ4_FLAG, STORED, ZSTD_FLAG
 
 COMPRESSED = 0x1
-TYPE_LZ4, TYPE_ZSTD, TYPE_ZLIB = 0x100, 0x200, 0x300
+TYPE_ZLIB = 0x300
 
 
 @pytest.mark.parametrize("sys_flag", [COMPRESSED, COMPRESSED | TYPE_ZLIB, COMPRESSED | TYPE_ZLIB | 0x10])
@@ -17,11 +18,20 @@ def test_a_zlib_body_is_inflated_also_without_a_type(sys_flag: int) -> None:
     assert (body.content, body.compression, body.note) == (b"payload " * 99, "zlib", "")
 
 
-@pytest.mark.parametrize(("type_bits", "name"), [(TYPE_LZ4, "lz4"), (TYPE_ZSTD, "zstd"), (0x500, "unknown")])
-def test_other_compressions_are_shown_as_stored_and_said_so(type_bits: int, name: str) -> None:
-    body = inflate(b"\x04\x22\x4d\x18", COMPRESSED | type_bits)
+@pytest.mark.parametrize(("sys_flag", "name"), [(LZ4_FLAG, "lz4"), (ZSTD_FLAG, "zstd")])
+def test_what_rocketmq_compressed_is_inflated(sys_flag: int, name: str) -> None:
+    body = inflate(STORED[sys_flag], sys_flag)
 
-    assert (b"\x04\x22\x4d\x18", name) == (body.content, body.compression)
+    assert (body.content, body.compression, body.note) == (BODY, name, "")
+
+
+@pytest.mark.parametrize(
+    ("sys_flag", "name"), [(LZ4_FLAG, "lz4"), (ZSTD_FLAG, "zstd"), (COMPRESSED | 0x500, "unknown")]
+)
+def test_what_cannot_be_inflated_is_shown_as_stored_and_said_so(sys_flag: int, name: str) -> None:
+    body = inflate(b"\x04\x22\x4d", sys_flag)
+
+    assert (body.content, body.compression) == (b"\x04\x22\x4d", name)
     assert "as stored" in body.note
 
 

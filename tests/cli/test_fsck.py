@@ -50,27 +50,42 @@ def index_contents(root: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted((root / "index").iterdir())]
 
 
+# What a repair makes where nothing is left to say it.
+SMALL_FILES = {
+    "REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "1280",
+    "REPUT_INDEX_HASH_SLOT_COUNT": "97",
+    "REPUT_INDEX_ENTRY_COUNT_MAX": "200",
+}
+
+
 @pytest.fixture(autouse=True)
 def _small_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a repair makes where nothing is left to say it."""
-    monkeypatch.setenv("REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES", "1280")
-    monkeypatch.setenv("REPUT_INDEX_HASH_SLOT_COUNT", "97")
-    monkeypatch.setenv("REPUT_INDEX_ENTRY_COUNT_MAX", "200")
+    for name, value in SMALL_FILES.items():
+        monkeypatch.setenv(name, value)
 
 
-@pytest.fixture
-def our_store(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made_by_us(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root that this project wrote: log by its engine, queues and indexes by its builders, all state there."""
-    root = tmp_path / "ours"
+    root = tmp_path_factory.mktemp("fsck") / "ours"
     with open_log(root) as log:
         for number in range(300):
             message = new_message(b"body %d" % number * 5, topic=f"t{number % 3}", keys=[f"k{number}", "all"], tags="T")
             append(log, message, sync=False)
-    Repairer(RealFileSystem(), root, lambda done, total: None).run(None)
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in SMALL_FILES.items():
+            environment.setenv(name, value)
+        Repairer(RealFileSystem(), root, lambda done, total: None).run(None)
     shutil.rmtree(root / "reput" / "fsck", ignore_errors=True)
     assert audit(root).findings.is_clean
     assert {path.stat().st_size for path in (root / "index").iterdir()} == {4428}
     return root
+
+
+@pytest.fixture
+def our_store(made_by_us: Path, tmp_path: Path) -> Path:
+    """A copy of `made_by_us` to write on."""
+    return Path(shutil.copytree(made_by_us, tmp_path / "ours"))
 
 
 def test_a_clean_store_exits_0_and_is_not_touched(broker_store: Path, capsys: Capture) -> None:

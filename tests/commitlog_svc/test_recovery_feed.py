@@ -213,18 +213,20 @@ def test_a_log_that_recovers_is_followed_by_those_who_ask_for_it(
     log: CommitLog = make_log(tmp_path / "s", file_size_bytes=FILE_BYTES)
     opened = threading.Event()
 
-    def open_feed(begin_offset: int) -> Halting:
-        log._feed = Halting(log._batches(), begin_offset, FILE_BYTES)
-        opened.set()
-        return log._feed
+    following = log._following
 
-    monkeypatch.setattr(log, "_open_feed", open_feed)
+    def open_feed(begin_offset: int) -> Halting:
+        following.feed = Halting(following._batches(), begin_offset, FILE_BYTES)
+        opened.set()
+        return following.feed
+
+    monkeypatch.setattr(following, "open_feed", open_feed)
     service = CommitLogServicer(log, "broker-a", "127.0.0.1:10911")
     thread = threading.Thread(target=log.recover)
     thread.start()
     try:
         assert opened.wait(WAIT_SECONDS_MAX)
-        feed = log._feed
+        feed = following.feed
         assert isinstance(feed, Halting)
         assert feed.halted.wait(WAIT_SECONDS_MAX)
         status = service.GetStatus(pb.GetStatusRequest(), None)

@@ -265,9 +265,9 @@ def test_rmq_678_the_checkpoint_never_says_flushed_before_it_is(tmp_path: Path) 
             )[0]
             disk.appended.append((receipt.store_time_millis, receipt.commit_log_offset + receipt.store_size_bytes))
             if number % 7 == 0:
-                log._write_checkpoint()
+                log._safe_points.write_checkpoint()
             if number % 50 == 0:
-                log._write_safe_points()
+                log._safe_points.write()
     finally:
         log.close()
 
@@ -303,6 +303,6 @@ def test_rmq_678_an_append_during_a_flush_does_not_move_the_time_of_what_was_flu
         flushed = log.append_messages([new_message()], sync=True, born_host=BORN_HOST)[0]
         assert disk.log is None
         assert log.flushed_offset == flushed.commit_log_offset + flushed.store_size_bytes
-        assert flushed.store_time_millis == log._flushed_store_time_millis
+        assert flushed.store_time_millis == log._safe_points.flushed_store_time_millis
     finally:
         log.close()

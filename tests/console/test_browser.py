@@ -48,6 +48,7 @@ def paths(stack) -> dict[str, str]:
         "by-id": f"/?mode=id&id={retry['offsetMsgId']}",
         "by-offset": "/?mode=offset&topic=b_log&queue=0&offset=5",
         "by-content": "/?mode=search&topic=b_log&tag=batch&begin=2020-01-01",
+        "by-content-nothing": "/?mode=search&topic=b_log&body=nowhere-to-be-found",
         "failure": "/?mode=key&topic=nope&key=x",
         "explain": "/explain?q=bk3_3",
         "message": message_path(retry),
@@ -140,8 +141,7 @@ def test_the_form_of_each_mode_asks_what_it_says(stack, open_page) -> None:
     page.click(".tabs >> text=Content")
     page.fill("input[name=cel]", 'message.keys.exists(k, k == "bk3_3")')
     page.click("button.primary")
-    while not page.locator(".messages tbody tr").count():  # a page of a search costs at most a second
-        page.click("a[rel=next]")
+    page.wait_for_selector(".messages tbody tr")  # the search goes on by itself
     assert page.locator(".messages tbody tr").count() == 1
     assert "size=" not in page.url
     page.click(".tabs >> text=Queue offset")
@@ -196,6 +196,36 @@ def test_ten_thousand_hits_are_leafed_through_to_the_end(stack, open_page) -> No
     assert seen == HIT_COUNT
 
 
+def test_a_search_goes_on_by_itself_to_the_end_and_stops_when_it_is_told_to(stack, open_page, screenshots) -> None:
+    page = open_page()
+    steps = []
+    page.on("response", lambda answer: steps.append(answer.url) if "part=result" in answer.url else None)
+    first_and_last = "/?mode=search&topic=Many&cel=" + quote('message.body_text in ["hit 0", "hit 9999"]')
+    page.goto(url(stack, first_and_last))
+    page.click("[data-run-stop]")
+    page.wait_for_selector("[data-run-state]:has-text('Stopped')")
+    stopped_at = len(steps)
+    assert "not everything was looked at" in page.locator("main").inner_text() or page.locator(".messages tr").count()
+    page.screenshot(path=screenshots / "search-stopped.png", full_page=True)
+    page.click("[data-run-start]")
+    page.wait_for_selector("main:has-text('Everything was looked at.')", timeout=60_000)
+    assert page.locator(".messages tbody tr").count() == 2
+    assert page.locator("progress").get_attribute("value") == str(HIT_COUNT)
+    assert page.locator("[data-run]").is_hidden()
+    assert "2 shown" in page.locator(".banner").inner_text()
+    assert len(steps) > stopped_at
+    page.screenshot(path=screenshots / "search-done.png", full_page=True)
+
+
+def test_a_search_without_the_script_goes_on_by_its_link(stack, open_page) -> None:
+    page = open_page(java_script_enabled=False)
+    page.goto(url(stack, "/?mode=search&topic=Many&body=nowhere-to-be-found"))
+    assert "There is no such message" not in page.locator("main").inner_text()
+    assert not page.locator("[data-run]").is_visible()
+    page.click("a[rel=next] >> text=Search on")
+    assert page.locator("progress").count() == 1
+
+
 def test_a_live_tail_shows_what_comes_pauses_and_goes_on_where_it_was(stack, open_page, screenshots) -> None:
     from reput.gateway.v1 import gateway_service_pb2 as pb
 
@@ -221,6 +251,48 @@ def test_a_live_tail_shows_what_comes_pauses_and_goes_on_where_it_was(stack, ope
     page.wait_for_selector(".tail-row:has-text('paused')")
     assert page.locator(".tail-row:has-text('before')").count() == 0
     page.screenshot(path=screenshots / "live-tail.png", full_page=True)
+
+
+def test_a_live_tail_with_tags_shows_theirs_alone_and_keeps_them(stack, open_page) -> None:
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+
+    def send(text: str, tags: str) -> None:
+        messages = [new_message("Tagged", text.encode(), queue_id=0, keys=[text], tags=tags)]
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=10)
+
+    send("before", "TagA")
+    stack.wait_until_built()
+    page = open_page()
+    page.goto(url(stack, "/topics/Tagged"))
+    page.fill("[data-tail-tag]", "TagA || TagB")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-tail-state].good")
+    assert page.url == url(stack, "/topics/Tagged?tag=TagA+%7C%7C+TagB")
+    while not page.locator(".tail-row").count():
+        send("first", "TagB")
+        page.wait_for_timeout(200)
+    send("other", "TagC")
+    page.wait_for_function("() => document.querySelector('[data-tail-passed]').innerText.endsWith(' 1')")
+
+    page.click("[data-tail-pause]")
+    send("other-still", "TagC")
+    send("paused", "TagA")
+    page.click("[data-tail-start]")
+    page.wait_for_selector(".tail-row:has-text('paused')")
+    assert page.locator(".tail-row:has-text('other'), .tail-row:has-text('before')").count() == 0
+
+    # Others are asked for from where it was, and a new tab begins with those of the address.
+    page.fill("[data-tail-tag]", "TagC")
+    page.keyboard.press("Enter")
+    send("at-last", "TagC")
+    page.wait_for_selector(".tail-row:has-text('at-last')")
+    page.reload()
+    assert page.input_value("[data-tail-tag]") == "TagC"
+
+    page.fill("[data-tail-tag]", "||")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('[data-tail-note]').innerText.includes('TagA || TagB')")
+    assert page.locator("[data-tail-state]").inner_text() == "Ended"
 
 
 def test_the_store_page_moves(stack, open_page) -> None:

@@ -57,6 +57,17 @@ def test_any_id_or_key_finds_the_message_and_says_which_it_is(stack: Stack, tmp_
     assert "find-me" in reput(stack, "find", "find-me").stdout
 
 
+def test_more_matches_than_a_page_holds_are_all_found(stack: Stack) -> None:
+    append(stack, *(new_message(f"FindMany{n % 3}", b"%d" % n, keys=["of-many"]) for n in range(1_020)))
+    first = json.loads(reput(stack, "find", "of-many", "-m", "1010", "-o", "json").stdout)
+    assert len({row["offset_msg_id"] for row in first["messages"]}) == len(first["messages"]) == 1_010
+    assert first["completeness"] == "TRUNCATED"
+    everything = reput(stack, "find", "of-many", "-m", "2000", "-o", "json")
+    answer = json.loads(everything.stdout)
+    assert (everything.returncode, answer["completeness"], len(answer["messages"])) == (0, "COMPLETE", 1_020)
+    assert {row["matched_by"] for row in answer["messages"]} == {"key"}
+
+
 def test_save_writes_what_a_compressed_body_holds(stack: Stack, tmp_path: pathlib.Path) -> None:
     """Appends through the gateway are never compressed: the body here only looks like it, and stays as it is."""
     body = zlib.compress(b"x" * 1000)

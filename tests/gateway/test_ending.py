@@ -19,7 +19,7 @@ def test_the_threads_of_searches_end_with_the_server(tmp_path: Path) -> None:
     serve(server, settings, origins)
     (servicer,) = (served for name, served in server._servicers if name == SERVICE_NAME)
     assert isinstance(servicer, GatewayServicer)
-    threads = servicer._search_threads
+    threads = servicer._searches.threads
     assert threads.start(lambda: "answer").result(60) == "answer"
 
     server.start()

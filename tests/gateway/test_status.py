@@ -4,8 +4,8 @@ import grpc
 
 from gateway.deadline import Deadline
 from gateway.remote import open_shard
-from gateway.servicer import _service_status
 from gateway.sharding.targets import ShardTargets
+from gateway.status_answer import service_status_of
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -38,7 +38,8 @@ def test_problem_and_recovery_of_each_service_are_passed_on_and_who_is_silent_ha
     shard = open_shard(ShardTargets("broker-a", servers[0].address, servers[1].address, "127.0.0.1:1")).shard
 
     rows = {
-        status.service: _service_status("broker-a", status) for status in shard.services.statuses(Deadline.after(20.0))
+        status.service: service_status_of("broker-a", status)
+        for status in shard.services.statuses(Deadline.after(20.0))
     }
 
     log = rows["commitlog"]

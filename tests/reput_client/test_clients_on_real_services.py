@@ -12,9 +12,12 @@ from reput_client import (
     Boundary,
     Completeness,
     InvalidMessageError,
+    MatchedBy,
     Producer,
     QueryClient,
+    SearchStop,
     TopicNotFoundError,
+    queries,
 )
 from tests.support.stack import Stack, running_stack
 
@@ -61,6 +64,52 @@ def test_pages_go_on_to_the_end_and_say_so(stack: Stack) -> None:
             list(client.by_key("Nowhere", "k"))
 
 
+def test_what_no_index_knows_is_searched_for_page_after_page(stack: Stack) -> None:
+    bodies = [b"%d" % i for i in range(COUNT)]
+    with QueryClient(stack.addresses["gateway"], require_complete=True) as client:
+        found = client.search("T", body="7", tags=["A", "B"], page_size=10)
+        assert [message.body for message in found] == [body for body in bodies if b"7" in body]
+        assert found.completeness is Completeness.COMPLETE
+        assert [message.body for message in client.search("T", body=b"14", newest_first=True, queue_id=1)] == [
+            body for body in reversed(bodies) if b"14" in body
+        ]
+        assert [m.body for m in client.search("T", cel='message.unique_key == "u33"')] == [b"33"]
+        assert list(client.search("T", tags=["B"])) == []
+        counted = client.search("T", queue_id=1, end_queue_offset=100, page_size=1000, max_records=30, count_total=True)
+        pages = list(counted.pages())
+        assert {page.scan.total_record_count for page in pages} == {COUNT}
+        outside = COUNT - 100
+        assert [page.scan.passed_record_count - outside for page in pages] == [30, 60, 90, 100]
+        assert [page.scan.stop for page in pages] == [SearchStop.RECORDS] * 3 + [SearchStop.END]
+        ranges = [each for page in pages for each in page.scan.ranges]
+        assert [(each.begin_offset, each.end_offset) for each in ranges] == [(0, 30), (30, 60), (60, 90), (90, 100)]
+        assert [message.body for page in pages for message in page.items] == bodies[:100]
+
+
+def test_a_text_of_any_kind_is_found_and_how_is_explained(stack: Stack) -> None:
+    with QueryClient(stack.addresses["gateway"], require_complete=True) as client:
+        (first,) = client.by_unique_key("T", "u0")
+        (match,) = client.find(first.offset_msg_id)
+        assert (match.message, match.matched_by) == (first, MatchedBy.OFFSET_MSG_ID)
+        (match,) = client.find("u0")
+        assert (match.message, match.matched_by) == (first, MatchedBy.UNIQUE_KEY)
+        by_key = client.find("k", "T", page_size=40)
+        assert [match.message.body for match in by_key] == [b"%d" % i for i in reversed(range(COUNT))]
+        assert by_key.completeness is Completeness.COMPLETE
+        assert list(client.find("nobody")) == []
+        assert list(client.find("u0", end=first.store_time - timedelta(days=1))) == []
+
+        explained = client.explain(queries.by_key("T", "k", page_size=40))
+        assert (explained.message_count, explained.completeness) == (40, Completeness.TRUNCATED)
+        (shard,) = explained.shards
+        assert shard.error is None
+        assert [(lookup.topic, lookup.key) for lookup in shard.lookups] == [("T", "k")]
+        assert {step.name for step in shard.steps} >= {"index.search", "log.read"}
+        assert client.explain(queries.by_id(first.offset_msg_id)).message_count == 1
+        missing = client.explain(queries.by_key("Nowhere", "k"))
+        assert (type(missing.error), missing.completeness) == (TopicNotFoundError, None)
+
+
 def test_the_asyncio_clients_do_the_same(stack: Stack) -> None:
     async def main() -> None:
         async with AsyncProducer(stack.addresses["gateway"]) as producer:
@@ -78,5 +127,8 @@ def test_the_asyncio_clients_do_the_same(stack: Stack) -> None:
             assert found.completeness is Completeness.COMPLETE
             message = await client.by_id(made[3].result().offset_msg_id)
             assert await client.download_body(message) == message.body == b"3"
+            assert [match.message async for match in client.find(message.unique_key)] == [message]
+            assert [each async for each in client.search("A", body=b"3", end_queue_offset=4, queue_id=0)] == [message]
+            assert (await client.explain(queries.by_unique_key("A", message.unique_key))).message_count == 1
 
     asyncio.run(main())

@@ -21,13 +21,20 @@ from reput_client import (
     BodyOmittedError,
     Completeness,
     InvalidRequestError,
+    MatchedBy,
     PartialAnswerError,
     QueryClient,
     RetryPolicy,
+    Scan,
+    ScannedRange,
+    SearchStop,
     SendReceipt,
+    TopicNotFoundError,
     UnavailableError,
+    queries,
 )
 from reput_client.errors import DeadlineExceededError, DiskFullError, ServiceUnavailableError
+from reput_client.explanation import PassedOver, Rejected, Rejection
 from services.status import DETAILS_KEY
 from tests.reput_client.fake_gateway import refusal
 
@@ -136,6 +143,22 @@ def test_every_query_takes_receipts_or_their_tokens_on_every_page(ask, after: An
             [pb.SearchOffsetResponse(completeness=COMPLETE)],
             lambda client: client.search_offset("T", 0, NOW, after=after),
         ),
+        (
+            pb.FindMessageRequest,
+            [
+                pb.FindMessageResponse(completeness=TRUNCATED, next_page_token="a"),
+                pb.FindMessageResponse(completeness=COMPLETE),
+            ],
+            lambda client: client.find("k", after=after).pages(),
+        ),
+        (
+            pb.SearchMessagesRequest,
+            [
+                pb.SearchMessagesResponse(completeness=TRUNCATED, next_page_token="a", stop=pb.SEARCH_STOP_PAGE),
+                pb.SearchMessagesResponse(completeness=COMPLETE, stop=pb.SEARCH_STOP_END),
+            ],
+            lambda client: client.search("T", after=after).pages(),
+        ),
     ):
         fake, _ = ask(script, question)
         assert len(fake.requests) == len(script)
@@ -154,6 +177,184 @@ def test_a_time_is_answered_with_the_span_of_the_queue(ask) -> None:
         1_700_000_000_001,
         1_700_000_000_002,
     ]
+
+
+def asked(ask: Ask, request_class: Any, response: Any, question: Callable[[Any], Any]) -> Any:
+    """The request that a question sends."""
+    fake, _ = ask([response], question)
+    (request,) = fake.requests
+    return request_class.FromString(request)
+
+
+def test_every_argument_of_a_search_is_a_field_of_its_request(ask) -> None:
+    done = pb.SearchMessagesResponse(completeness=COMPLETE, stop=pb.SEARCH_STOP_END)
+    request = asked(
+        ask,
+        pb.SearchMessagesRequest,
+        done,
+        lambda client: client.search(
+            "T",
+            tags=["A", "B"],
+            properties={"color": "red", "size": None},
+            body="bö",
+            cel="true",
+            begin=NOW,
+            end=NOW,
+            broker_name="broker-b",
+            queue_id=0,
+            begin_queue_offset=0,
+            end_queue_offset=9,
+            newest_first=True,
+            page_size=5,
+            max_records=6,
+            max_bytes=7,
+            max_millis=8,
+            count_total=True,
+            after="t1",
+        ).pages(),
+    )
+    now = {"seconds": int(NOW.timestamp())}
+    color = pb.SearchMessagesRequest.Property(name="color", value="red")
+    size = pb.SearchMessagesRequest.Property(name="size")
+    every = {
+        "topic": "T", "broker_name": "broker-b", "queue_id": 0, "begin_queue_offset": 0, "end_queue_offset": 9,
+        "begin_time": now, "end_time": now, "order": pb.SEARCH_ORDER_NEWEST_FIRST, "tags": ["A", "B"],
+        "properties": [color, size], "body_text": "bö", "cel": "true", "page_size": 5, "max_records": 6, "max_bytes": 7,
+        "max_millis": 8, "count_total": True, "freshness_tokens": ["t1"],
+    }  # fmt: skip
+    assert request == pb.SearchMessagesRequest(**every)
+    unset = {"page_token", "body_hex"}  # of the next page; the needle's other form
+    assert set(every) | unset == {field.name for field in pb.SearchMessagesRequest.DESCRIPTOR.fields}
+
+    request = asked(ask, pb.SearchMessagesRequest, done, lambda client: client.search("T", body=b"\0\xff").pages())
+    assert (request.WhichOneof("needle"), request.body_hex) == ("body_hex", "00ff")
+    request = asked(ask, pb.SearchMessagesRequest, done, lambda client: client.search("T").pages())
+    assert request.WhichOneof("needle") is None
+    with pytest.raises(TypeError, match=r"give \[tag\]"):
+        ask([], lambda client: client.search("T", tags="A"))
+
+
+def test_every_argument_of_the_other_new_questions_is_a_field_of_its_request(ask) -> None:
+    request = asked(
+        ask,
+        pb.FindMessageRequest,
+        pb.FindMessageResponse(completeness=COMPLETE),
+        lambda client: client.find("k", "T", NOW, NOW, page_size=5, max_millis=6, after="t1").pages(),
+    )
+    now = {"seconds": int(NOW.timestamp())}
+    every = {"text": "k", "topic": "T", "begin_time": now, "end_time": now, "page_size": 5, "max_millis": 6}
+    every["freshness_tokens"] = ["t1"]
+    assert request == pb.FindMessageRequest(**every)
+    assert {*every, "page_token"} == {field.name for field in pb.FindMessageRequest.DESCRIPTOR.fields}
+    request = asked(
+        ask,
+        pb.ListTopicsRequest,
+        pb.ListTopicsResponse(completeness=COMPLETE),
+        lambda client: client.topics(5, "T", name_contains="t").pages(),
+    )
+    assert request == pb.ListTopicsRequest(page_size=5, topic="T", name_contains="t")
+
+
+def test_a_page_of_a_search_says_what_was_looked_at(ask) -> None:
+    scanned = pb.SearchMessagesResponse.ScannedRange(broker_name="b", queue_id=3, begin_offset=10, end_offset=20)
+    _, (page,) = ask(
+        [
+            pb.SearchMessagesResponse(
+                completeness=PARTIAL,
+                stop=pb.SEARCH_STOP_BYTES,
+                scanned_ranges=[scanned],
+                scanned_record_count=1,
+                scanned_bytes=2,
+                unreadable_count=3,
+                cel_error_count=4,
+                cel_error="no such key",
+                total_record_count=5,
+                passed_record_count=6,
+            )
+        ],
+        lambda client: client.search("T").pages(),
+    )
+    assert page.scan == Scan((ScannedRange("b", 3, 10, 20),), SearchStop.BYTES, 1, 2, 3, 4, "no such key", 5, 6)
+    _, (page,) = ask([pb.FindMessageResponse(completeness=COMPLETE)], lambda client: client.find("x").pages())
+    assert (page.scan, page.items) == (None, ())
+
+
+def test_a_match_says_what_of_its_message_the_text_is(ask) -> None:
+    kinds = (pb.MATCHED_BY_OFFSET_MSG_ID, pb.MATCHED_BY_UNIQUE_KEY, pb.MATCHED_BY_KEY)
+    matches = [
+        pb.FindMessageResponse.Match(message=message_pb2.StoredMessage(topic=f"T{kind}"), matched_by=kind)
+        for kind in kinds
+    ]
+    _, (page,) = ask(
+        [pb.FindMessageResponse(matches=matches, completeness=COMPLETE)], lambda client: client.find("x").pages()
+    )
+    assert [(match.message.topic, match.matched_by) for match in page.items] == [
+        ("T1", MatchedBy.OFFSET_MSG_ID),
+        ("T2", MatchedBy.UNIQUE_KEY),
+        ("T3", MatchedBy.KEY),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        (lambda: queries.by_key("T", "k", begin=NOW), {"by_key": {"topic": "T", "key": "k"}}),
+        (lambda: queries.by_unique_key("T", "u"), {"by_unique_key": {"topic": "T", "unique_key": "u"}}),
+        (lambda: queries.by_id("0" * 32), {"by_id": {"offset_msg_id": "0" * 32}}),
+        (lambda: queries.by_offset("T", 1, 2, max_messages=3), {"by_offset": {"topic": "T", "max_messages": 3}}),
+        (lambda: queries.find("k", "T"), {"find": {"text": "k", "topic": "T"}}),
+    ],
+)
+def test_what_can_be_asked_can_be_explained(ask, question: Any, expected: dict[str, dict[str, Any]]) -> None:
+    answer = pb.ExplainQueryResponse(message_count=2, completeness=TRUNCATED, elapsed_micros=3)
+    shard = answer.shards.add(broker_name="b", elapsed_micros=4, error=GONE)
+    lookup = shard.lookups.add(topic="T", key="k", key_hash=5, passed_over=pb.PASSED_OVER_FILTER)
+    lookup.visits.add(name="2026", candidate_count=6)
+    lookup.rejected.add(commit_log_offset=7, reason=pb.REJECTION_OTHER_KEY, detail="K")
+    shard.steps.add(name="log.read", call_count=8)
+    request = asked(ask, pb.ExplainQueryRequest, answer, lambda client: client.explain(question()))
+    ((kind, fields),) = expected.items()
+    assert request.WhichOneof("query") == kind
+    assert {name: getattr(getattr(request, kind), name) for name in fields} == fields
+
+    _, found = ask([answer], lambda client: client.explain(question()))
+    assert (found.message_count, found.completeness, found.error) == (2, Completeness.TRUNCATED, None)
+    (shard,) = found.shards
+    assert isinstance(shard.error, ServiceUnavailableError)
+    assert [(lookup.key_hash, lookup.passed_over) for lookup in shard.lookups] == [(5, PassedOver.FILTER)]
+    (lookup,) = shard.lookups
+    assert [(visit.name, visit.passed_over, visit.candidate_count) for visit in lookup.visits] == [("2026", None, 6)]
+    assert lookup.rejected == (Rejected(7, Rejection.OTHER_KEY, "K"),)
+    assert [(step.name, step.call_count) for step in shard.steps] == [("log.read", 8)]
+
+
+def test_what_cannot_be_explained_is_refused_before_it_is_asked(ask) -> None:
+    for question in (
+        queries.search("T"),
+        queries.topics(),
+        queries.status(),
+        queries.by_offset("T", 0, max_messages=0),
+    ):
+        with pytest.raises(ValueError, match="cannot be explained"):
+            ask([], lambda client, question=question: client.explain(question))
+
+
+def test_the_explanation_of_a_query_that_fails_has_its_error(ask) -> None:
+    error = refusal(grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
+    _, found = ask([pb.ExplainQueryResponse(error=error)], lambda client: client.explain(queries.find("k", "T")))
+    assert (type(found.error), found.completeness) == (TopicNotFoundError, None)
+
+
+def test_both_clients_have_every_question_with_its_arguments_and_words() -> None:
+    questions = [value for value in vars(queries).values() if inspect.isfunction(value)]
+    names = {each.__name__ for each in questions if each.__module__ == queries.__name__ and each.__name__[0] != "_"}
+    for name in names - {"download", "tokens_of"}:
+        question = getattr(queries, name)
+        for client in (QueryClient, AsyncQueryClient):
+            method = getattr(client, name)
+            assert method.__doc__ == question.__doc__
+            shown = inspect.signature(method).parameters
+            assert [*shown] == ["self", *inspect.signature(question).parameters]
 
 
 DOWN = pb.ShardOutcome(broker_name="broker-b", error=GONE)

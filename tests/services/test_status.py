@@ -94,6 +94,44 @@ def test_texts_of_any_length_and_bytes_arrive_clipped():
     assert returned.metadata["file"] == "a\\udcff"
 
 
+@pytest.mark.parametrize("character", ["a", "字", "\U0001f600"])
+@pytest.mark.parametrize("count", [64, 85, 86, 256, 257, 300, 70_000])
+def test_a_clipped_text_says_how_many_bytes_are_missing(character: str, count: int):
+    text = character * count
+    clipped = status.to_status(errors.StoreError("what happened", topic=text))
+    returned = status.from_status(clipped).metadata["topic"]
+
+    size_bytes = len(text.encode())
+    if size_bytes <= status.METADATA_VALUE_BYTES_MAX:
+        assert returned == text
+        return
+    kept, missing = returned.removesuffix(" bytes more").split("... ")
+    assert kept == character * len(kept)
+    assert len(kept.encode()) + int(missing) == size_bytes
+    room = status.METADATA_VALUE_BYTES_MAX - len(returned.encode())
+    assert 0 <= room < len(character.encode()) + 5  # what is missing may have fewer digits than there was room for
+
+
+@pytest.mark.parametrize("begin", [0, 5, 60, 95, 96, 97, 98, 99, 990])
+def test_a_clipped_list_of_numbers_holds_whole_numbers_and_says_how_many_are_missing(begin: int):
+    numbers = [*range(begin, begin + 400)]
+    clipped = status.to_status(errors.StoreError("what happened", writtenIndexes=",".join(map(str, numbers))))
+    returned = status.from_status(clipped).metadata["writtenIndexes"]
+
+    assert len(returned) <= status.METADATA_VALUE_BYTES_MAX
+    kept, missing = returned.removesuffix(" more").split("... ")
+    whole = [int(number) for number in kept.split(",")]
+    assert whole == numbers[: len(whole)]
+    assert len(whole) + int(missing) == len(numbers)
+    assert len(whole) > 40
+
+
+def test_a_number_that_is_too_long_is_clipped_as_any_text():
+    returned = status.from_status(status.to_status(errors.StoreError("what happened", n="1" * 300 + ",2")))
+
+    assert returned.metadata["n"].endswith(" bytes more")
+
+
 def test_a_stranger_in_the_details_is_not_taken_for_ours():
     rich = status_pb2.Status(code=grpc.StatusCode.NOT_FOUND.value[0], message="no bucket")
     rich.details.add().Pack(error_details_pb2.ErrorInfo(reason="RECORD_NOT_FOUND", domain="storage.example"))

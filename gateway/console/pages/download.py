@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from gateway.console.body import inflate
+from gateway.console.body import inflated
 from gateway.console.calls import Calls
 from gateway.console.guard import DOWNLOAD_POLICY
 from gateway.console.pages.message import read_message
@@ -12,7 +12,7 @@ from gateway.console.question import Question
 def download(calls: Calls, question: Question) -> Response:
     """The body, inflated where it can be; with `stored=1` as it is stored."""
     message = read_message(calls, question)
-    content = message.body if question.text("stored") else inflate(message.body, message.sys_flag)[0]
+    content = message.body if question.text("stored") else inflated(message.body, message.sys_flag)[0]
     headers = {
         "Content-Disposition": f'attachment; filename="{_safe(message.offset_msg_id)}.body"',
         "Content-Security-Policy": DOWNLOAD_POLICY,

@@ -41,7 +41,8 @@ def explain_request(question: Question, mode: str) -> Any:
         text = question.text("q")
         topic, key = split_topic_and_key(text)
         if not key:
-            return pb.ExplainQueryRequest(find=pb.FindMessageRequest(text=text, **window))
+            find = pb.FindMessageRequest(text=text, page_token=question.text("page"), **window)
+            return pb.ExplainQueryRequest(find=find)
         return pb.ExplainQueryRequest(by_key=pb.QueryMessageByKeyRequest(topic=topic, key=key, **window))
     if mode == "key":
         by_key = pb.QueryMessageByKeyRequest(topic=topic, key=question.text("key"), **window)

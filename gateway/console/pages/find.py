@@ -4,28 +4,37 @@
     key      topic and key         id       offsetMsgId             offset   queue and position
     unique   topic and unique key  search   a scan: tag, text in the body, CEL
 
-Every question is its URL: `/?q=...`, `/?mode=key&topic=...&key=...`.
+Every question is its URL: `/?q=...`, `/?mode=key&topic=...&key=...`. One page looks for a bounded time and says where it
+goes on (`page`). The script goes on by itself until the page is full: it asks for the result alone (`part=result`), and says
+how many rows it has (`have`).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.console.banner import banner_of
 from gateway.console.calls import Calls
+from gateway.console.formats import time_text
 from gateway.console.message_row import MessageRow, message_row
 from gateway.console.pages.page import Page, Stopwatch, to_json
 from gateway.console.question import LAST_SECONDS, Question
+from gateway.console.scan_progress import ScanProgress, scan_progress
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from store.errors import StoreError
+from store.errors import StoreError, TopicNotFoundError
 
 MODES = ("find", "key", "unique", "id", "offset", "search")
 PAGE_SIZES = (25, 50)
-TOPIC_SUGGESTION_COUNT_MAX = 200
 MATCHED_BY = {1: "id", 2: "unique key", 3: "key"}
 QUEUE_ID_MAX = (1 << 31) - 1
-# A person rather goes on than waits: the token continues exactly there.
-SEARCH_MILLIS_MAX = 1_000
+# What a page looks for, of the 200 ms in which it is to be there: a batch that was begun (some 128 records) is finished,
+# and fifty rows are drawn in 20 ms. The token goes on exactly there.
+SEARCH_MILLIS_MAX = 140
+# The same for topics that are looked in one by one: they must be listed before, and what they have be read.
+FIND_MILLIS_MAX = 80
+# Parameters of the script, which belong to no question.
+STEP_PARAMETERS = {"part": None, "have": None}
+UNCHANGED: Mapping[str, str | None] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +45,25 @@ class Found:
         answer: the gateway's.
         rows: its messages.
         next_href: the page behind; empty at the end.
-        further: where to go on after a find that had more: topic and URL.
+        goes_on: whether the page has room for what is found there.
+        count: rows so far, with those that the script has.
+        progress: of a search; None of any other mode.
     """
 
     answer: Any
     rows: list[MessageRow]
     next_href: str = ""
-    further: tuple[tuple[str, str], ...] = ()
+    goes_on: bool = False
+    count: int = 0
+    progress: ScanProgress | None = None
 
 
 def find_page(calls: Calls, question: Question) -> Page:
     """The form, and the answer when something is asked. An answer that fails leaves the form and says why."""
     mode = question.choice("mode", MODES, "find")
-    asked = {name: value for name, value in question.given().items() if name not in ("lang", "mode")}
+    part = question.choice("part", ("all", "result"), "all")
+    left_out = ("lang", "mode", *STEP_PARAMETERS)
+    asked = {name: value for name, value in question.given().items() if name not in left_out}
     is_asked = bool(asked) and (mode != "find" or bool(question.text("q")))
     can_explain = calls.has("ExplainQuery")
     stopwatch = Stopwatch()
@@ -64,7 +79,10 @@ def find_page(calls: Calls, question: Question) -> Page:
     answer = {"mode": mode, "question": asked, "tookMillis": took_millis}
     if found is not None:
         answer["answer"] = to_json(found.answer)
-    return Page("find.html", _values(question, mode, found, took_millis, can_explain=can_explain), answer)
+        if found.next_href:
+            answer["next"] = found.next_href
+    template = "find.html" if part == "all" or found is None else "find_result.html"
+    return Page(template, _values(question, mode, found, took_millis, can_explain=can_explain), answer)
 
 
 class FindFailedError(Exception):
@@ -97,9 +115,10 @@ def _values(
         else banner_of(found.answer, took_millis, has_next=bool(found.next_href)),
         "took_millis": took_millis,
         "is_first_page": "page" not in given,
-        "first_href": question.link("/", page=None),
+        "first_href": question.link("/", page=None, **STEP_PARAMETERS),
+        "page_size": _page_size(question),
         # A scan looks at no index: what it looked at stands in its answer.
-        "explain_href": question.link("/explain") if mode != "search" and can_explain else "",
+        "explain_href": question.link("/explain", **STEP_PARAMETERS) if mode != "search" and can_explain else "",
     }
 
 
@@ -108,20 +127,24 @@ def _by_anything(calls: Calls, question: Question) -> Found:
     topic, key = split_topic_and_key(text)
     if key:
         return _key(calls, question, topic, key)
-    request = pb.FindMessageRequest(text=text, page_size=_page_size(question), **question.window().fields())
+    request = pb.FindMessageRequest(
+        text=text,
+        page_size=_wanted_count(question),
+        page_token=question.text("page"),
+        max_millis=FIND_MILLIS_MAX,
+        **question.window().fields(),
+    )
     answer = calls.ask("FindMessage", request)
-    if not answer.matches and "#" in text:
-        topic, _, key = text.partition("#")
-        if topic and key:
-            return _key(calls, question, topic, key)
+    topic, _, key = text.partition("#")
+    if topic and key and not answer.matches and not request.page_token:
+        try:
+            found = _key(calls, question, topic, key, {"mode": "key", "q": None, "topic": topic, "key": key})
+        except TopicNotFoundError:
+            found = None
+        if found is not None and found.rows:
+            return found
     rows = [message_row(match.message, MATCHED_BY.get(match.matched_by, "")) for match in answer.matches]
-    further: dict[str, str] = {}
-    if answer.completeness == 2:
-        for match in answer.matches:
-            parameter = "unique" if match.matched_by == pb.MATCHED_BY_UNIQUE_KEY else "key"
-            href = question.link("/", mode=parameter, q=None, topic=match.message.topic, **{parameter: text})
-            further.setdefault(match.message.topic, href)
-    return Found(answer, rows, further=tuple(further.items()))
+    return _paged(answer, rows, question)
 
 
 def split_topic_and_key(text: str) -> tuple[str, str]:
@@ -134,25 +157,29 @@ def _by_key(calls: Calls, question: Question) -> Found:
     return _key(calls, question, question.text("topic"), question.text("key"))
 
 
-def _key(calls: Calls, question: Question, topic: str, key: str) -> Found:
+def _key(
+    calls: Calls, question: Question, topic: str, key: str, changed: Mapping[str, str | None] = UNCHANGED
+) -> Found:
     request = pb.QueryMessageByKeyRequest(
         topic=topic,
         key=key,
-        page_size=_page_size(question),
+        page_size=_wanted_count(question),
         page_token=question.text("page"),
         **question.window().fields(),
     )
-    return _paged(calls.ask("QueryMessageByKey", request), question)
+    answer = calls.ask("QueryMessageByKey", request)
+    return _paged(answer, _rows(answer), question, changed)
 
 
 def _by_unique_key(calls: Calls, question: Question) -> Found:
     request = pb.QueryMessageByUniqueKeyRequest(
         topic=question.text("topic"),
         unique_key=question.text("unique"),
-        page_size=_page_size(question),
+        page_size=_wanted_count(question),
         page_token=question.text("page"),
     )
-    return _paged(calls.ask("QueryMessageByUniqueKey", request), question)
+    answer = calls.ask("QueryMessageByUniqueKey", request)
+    return _paged(answer, _rows(answer), question)
 
 
 def _by_id(calls: Calls, question: Question) -> Found:
@@ -160,7 +187,7 @@ def _by_id(calls: Calls, question: Question) -> Found:
         offset_msg_id=question.text("id"), topic=question.text("topic"), broker_name=question.text("broker")
     )
     answer = calls.ask("QueryMessageById", request)
-    return Found(answer, [message_row(answer.message)])
+    return Found(answer, [message_row(answer.message)], count=1)
 
 
 def _by_offset(calls: Calls, question: Question) -> Found:
@@ -174,7 +201,7 @@ def _by_offset(calls: Calls, question: Question) -> Found:
     answer = calls.ask("QueryMessageByOffset", request)
     has_more = answer.messages and answer.next_queue_offset < answer.max_offset
     next_href = question.link("/", offset=answer.next_queue_offset) if has_more else ""
-    return Found(answer, [message_row(message) for message in answer.messages], next_href)
+    return Found(answer, _rows(answer), next_href, count=len(answer.messages))
 
 
 def _by_search(calls: Calls, question: Question) -> Found:
@@ -185,9 +212,10 @@ def _by_search(calls: Calls, question: Question) -> Found:
         order=pb.SEARCH_ORDER_NEWEST_FIRST if order == "newest" else pb.SEARCH_ORDER_OLDEST_FIRST,
         tags=[tag for part in question.text("tag").split("||") if (tag := part.strip())],
         cel=question.text("cel"),
-        page_size=_page_size(question),
+        page_size=_wanted_count(question),
         page_token=question.text("page"),
         max_millis=SEARCH_MILLIS_MAX,
+        count_total=True,
         **question.window().fields(),
     )
     if question.text("queue"):
@@ -195,12 +223,37 @@ def _by_search(calls: Calls, question: Question) -> Found:
     if question.text("body"):
         form = question.choice("body_as", ("text", "hex"), "text")
         setattr(request, f"body_{form}", question.whole_text("body"))
-    return _paged(calls.ask("SearchMessages", request), question)
+    answer = calls.ask("SearchMessages", request)
+    return replace(_paged(answer, _rows(answer), question), progress=scan_progress(answer))
 
 
-def _paged(answer: Any, question: Question) -> Found:
-    next_href = question.link("/", page=answer.next_page_token) if answer.next_page_token else ""
-    return Found(answer, [message_row(message) for message in answer.messages], next_href)
+def _rows(answer: Any) -> list[MessageRow]:
+    return [message_row(message) for message in answer.messages]
+
+
+def _paged(
+    answer: Any, rows: list[MessageRow], question: Question, changed: Mapping[str, str | None] = UNCHANGED
+) -> Found:
+    """A page; `changed` is what the next one is asked for with."""
+    next_href = ""
+    if answer.next_page_token:
+        if question.text("last") in LAST_SECONDS:
+            # The token is of this window; the next request's `last` would be of another.
+            begin = time_text(question.window().begin_millis).replace(" ", "T")
+            changed = {**changed, "last": None, "begin": begin, "end": None}
+        next_href = question.link("/", **{**STEP_PARAMETERS, **changed, "page": answer.next_page_token})
+    goes_on = bool(next_href) and len(rows) < _wanted_count(question)
+    return Found(answer, rows, next_href, goes_on, _have_count(question) + len(rows))
+
+
+def _have_count(question: Question) -> int:
+    """Rows of this page that the script has already."""
+    return question.number("have", 0, _page_size(question) - 1)
+
+
+def _wanted_count(question: Question) -> int:
+    """Rows that the page has room for."""
+    return _page_size(question) - _have_count(question)
 
 
 def _page_size(question: Question) -> int:

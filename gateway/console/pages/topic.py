@@ -47,6 +47,7 @@ def topic_page(calls: Calls, question: Question) -> Page:
         # What is loaded later: nothing when all is there, or when this is that.
         "rates_href": f"{topic_href(topic)}?part=rates" if part == "all" and _lacks(spans, rates) else "",
         "tail_href": f"{topic_href(topic)}/tail",
+        "tail_tag": question.text("tag"),
         "banner": banner_of(found.answer, took_millis),
         "took_millis": took_millis,
     }

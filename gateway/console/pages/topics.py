@@ -1,6 +1,7 @@
-"""Topics: by name, what people made before what RocketMQ keeps for itself."""
+"""Topics: by name, what people made before what RocketMQ keeps for itself; a page at a time, or those that hold a text."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.console.banner import banner_of
 from gateway.console.calls import Calls
@@ -9,9 +10,12 @@ from gateway.console.pages.page import Page, Stopwatch, to_json
 from gateway.console.question import Question
 from reput.gateway.v1 import gateway_service_pb2 as pb
 
-PAGE_SIZE = 200
-# With a filter, pages of topics looked through at once.
-FILTER_PAGE_COUNT_MAX = 10
+PAGE_SIZE = 100
+# Of the 100 KiB of a page; the rest is around the rows. A name may have 255 bytes, 765 in a link.
+ROWS_BYTES_MAX = 80 * 1024
+# A row's own tags and texts.
+ROW_BYTES = 480
+SHOWN_SHARD_COUNT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +29,21 @@ class TopicLine:
     message_count: int
     broker_names: tuple[str, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """About what its row takes."""
+        names = (self.topic[:96], *(name[:32] for name in self.broker_names[:SHOWN_SHARD_COUNT]))
+        return ROW_BYTES + len(self.href) + sum(len(name.encode()) for name in names)
+
 
 def topics_page(calls: Calls, question: Question) -> Page:
-    """One page of topics; with `q`, those whose names hold it."""
+    """One page of topics; with `q`, of those whose names hold it."""
     stopwatch = Stopwatch()
-    wanted = question.text("q").lower()
-    if wanted:
-        answer = pb.ListTopicsResponse()
-        for part in calls.topics(FILTER_PAGE_COUNT_MAX):
-            answer.topics.extend(row for row in part.topics if wanted in row.topic.lower())
-            del answer.shards[:]
-            answer.shards.extend(part.shards)
-            answer.completeness = part.completeness
-        del answer.topics[PAGE_SIZE:]
-    else:
-        request = pb.ListTopicsRequest(page_size=PAGE_SIZE, page_token=question.text("page"))
-        answer = calls.ask("ListTopics", request)
-    lines = [_line(row) for row in answer.topics]
+    answer, lines = _answer(calls, question)
     took_millis = stopwatch.millis()
+    given = question.given()
     values = {
-        "given": question.given(),
+        "given": given,
         "groups": (
             ("", [line for line in lines if not line.kind]),
             ("retry", [line for line in lines if line.kind in ("retry", "dead-letter")]),
@@ -52,9 +51,28 @@ def topics_page(calls: Calls, question: Question) -> Page:
         ),
         "topic_count": len(lines),
         "banner": banner_of(answer, took_millis),
+        "shown_shard_count": SHOWN_SHARD_COUNT,
+        "first_href": question.link("/topics", page=None) if "page" in given else "",
         "next_href": question.link("/topics", page=answer.next_page_token) if answer.next_page_token else "",
     }
     return Page("topics.html", values, {"answer": to_json(answer), "tookMillis": took_millis})
+
+
+def _answer(calls: Calls, question: Question) -> tuple[Any, list[TopicLine]]:
+    """As many topics as a page has room for."""
+    request = pb.ListTopicsRequest(
+        page_size=max(1, question.number("size", PAGE_SIZE, PAGE_SIZE)),
+        page_token=question.text("page"),
+        name_contains=question.text("q"),
+    )
+    while True:
+        answer = calls.ask("ListTopics", request)
+        lines = [_line(row) for row in answer.topics]
+        size_bytes = sum(line.size_bytes for line in lines)
+        if size_bytes <= ROWS_BYTES_MAX or len(lines) <= 1:
+            return answer, lines
+        # The token is behind the last topic of its answer: names so long are asked for again, fewer of them.
+        request.page_size = max(1, len(lines) * ROWS_BYTES_MAX // size_bytes - 1)
 
 
 def _line(row: pb.ListTopicsResponse.Topic) -> TopicLine:

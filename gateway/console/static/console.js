@@ -29,7 +29,7 @@ for (const range of document.querySelectorAll("[data-range]")) {
 }
 
 // A link names only what was asked for.
-for (const form of document.querySelectorAll("form:not([method=post])")) {
+for (const form of document.querySelectorAll("form:not([method=post], [data-tail-form])")) {
   form.addEventListener("submit", () => {
     for (const field of form.querySelectorAll("input, select")) {
       // The first choice of a list is what is meant when nothing is said.
@@ -77,14 +77,107 @@ for (const part of document.querySelectorAll("[data-load]")) {
     .catch(() => part.toggleAttribute("data-stale", true));
 }
 
-// The live tail: newest on top, bounded, to be paused; what came meanwhile is shown when it goes on.
+// An answer that has room left: the script goes on where it ended, until the page is full, all was looked at, or somebody
+// stops it. What a step finds is appended; what it says of the whole replaces what the one before said.
+const STEP_RETRY_COUNT_MAX = 10;
+const STEP_RETRY_MILLIS = 1000;
+for (const result of document.querySelectorAll("[data-result]")) {
+  const part = (name, of = result) => of.querySelector(`[data-part=${name}]`);
+  const [run, state] = [result.querySelector("[data-run]"), result.querySelector("[data-run-state]")];
+  const [stop, start] = [result.querySelector("[data-run-stop]"), result.querySelector("[data-run-start]")];
+  let running = null;
+  const show = (text, tone) => {
+    state.textContent = text;
+    state.className = `state ${tone}`;
+    stop.hidden = !running;
+    start.hidden = Boolean(running);
+  };
+  const wait = (millis) => new Promise((resume) => setTimeout(resume, millis));
+  const seen = async () => {
+    while (document.hidden) {
+      await new Promise((resume) => document.addEventListener("visibilitychange", resume, { once: true }));
+    }
+  };
+  const take = (step) => {
+    const rows = step.querySelectorAll(".messages tbody tr");
+    const table = part("rows").querySelector(".messages tbody");
+    if (table) table.append(...rows);
+    else part("rows").replaceChildren(...part("rows", step).childNodes);
+    const count = part("banner", step).querySelector("[data-count]")?.textContent;
+    // What was missing once is missing from the whole.
+    const wasPartial = part("banner").querySelector(".banner.warn");
+    if (!wasPartial || part("banner", step).querySelector(".banner.warn")) {
+      part("banner").replaceChildren(...part("banner", step).childNodes);
+    } else if (count) wasPartial.querySelector("[data-count]").textContent = count;
+    if (part("problems", step).children.length) part("problems").replaceChildren(...part("problems", step).childNodes);
+    const details = part("progress").querySelector("details");
+    const wasOpen = details && details.open;
+    part("progress").replaceChildren(...part("progress", step).childNodes);
+    const fresh = part("progress").querySelector("details");
+    if (fresh && wasOpen) fresh.open = true;
+    part("pager").replaceChildren(...part("pager", step).childNodes);
+  };
+  const goOn = async () => {
+    const mine = new AbortController();
+    running = mine;
+    run.hidden = false;
+    show(state.dataset.running, "info");
+    let failures = 0;
+    let link;
+    while (running === mine && (link = part("pager").querySelector("[data-goes-on]"))) {
+      await seen();
+      const have = result.querySelectorAll(".messages tbody tr").length;
+      try {
+        const answer = await fetch(`${link.href}&part=result&have=${have}`, {
+          headers: { Accept: "text/html" },
+          signal: mine.signal,
+        });
+        if (answer.redirected || (!answer.ok && answer.status !== 429 && answer.status !== 503)) failures = Infinity;
+        if (!answer.ok || answer.redirected) throw new Error(`status ${answer.status}`);
+        const step = document.createElement("template");
+        step.innerHTML = await answer.text();
+        if (running !== mine) return;
+        take(step.content);
+        failures = 0;
+      } catch {
+        if (running !== mine) return;
+        failures += 1;
+        if (failures > STEP_RETRY_COUNT_MAX) {
+          running = null;
+          show(state.dataset.failed, "bad");
+          return;
+        }
+        await wait(STEP_RETRY_MILLIS);
+      }
+    }
+    if (running === mine) {
+      running = null;
+      run.hidden = true;
+    }
+  };
+  stop.addEventListener("click", () => {
+    running.abort();
+    running = null;
+    show(state.dataset.stopped, "warn");
+    start.focus();
+  });
+  start.addEventListener("click", () => {
+    goOn();
+    stop.focus();
+  });
+  if (part("pager").querySelector("[data-goes-on]")) goOn();
+}
+
+// The live tail: newest on top, bounded, to be paused; what came meanwhile is shown when it goes on. Its tags stand in the
+// page's address; others are asked for from where it was.
 const TAIL_ROWS_MAX = 200;
 for (const tail of document.querySelectorAll("[data-tail]")) {
   const find = (name) => tail.querySelector(`[data-tail-${name}]`);
-  const [state, note, rows] = [find("state"), find("note"), find("rows")];
-  const [start, pause, clear] = [find("start"), find("pause"), find("clear")];
+  const [state, note, passed, rows] = [find("state"), find("note"), find("passed"), find("rows")];
+  const [form, tag, start, pause, clear] = [find("form"), find("tag"), find("start"), find("pause"), find("clear")];
   let source = null;
   let position = "";
+  let passedCount = 0;
   tail.hidden = false;
   const show = (text, tone) => {
     state.textContent = text;
@@ -97,15 +190,43 @@ for (const tail of document.querySelectorAll("[data-tail]")) {
     start.hidden = false;
     pause.hidden = true;
   };
-  start.addEventListener("click", () => {
-    source = new EventSource(`${tail.dataset.tail}?from=${encodeURIComponent(position)}`);
+  const url = () => {
+    const asked = new URLSearchParams({ from: position });
+    if (tag.value.trim()) asked.set("tag", tag.value.trim());
+    return `${tail.dataset.tail}?${asked}`;
+  };
+  const name = () => {
+    const address = new URL(location.href);
+    if (tag.value.trim()) address.searchParams.set("tag", tag.value.trim());
+    else address.searchParams.delete("tag");
+    history.replaceState(null, "", address);
+  };
+  // Why there is no stream, the same address says to a program.
+  const refused = async (asked) => {
+    stop(tail.dataset.tailEnded);
+    try {
+      const answer = await fetch(asked, { headers: { Accept: "application/json" } });
+      if (answer.ok) await answer.body.cancel();
+      else note.textContent = (await answer.json()).message;
+    } catch {
+      note.textContent = "…";
+    }
+  };
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (source) source.close();
+    name();
+    const asked = url();
+    const mine = new EventSource(asked);
+    source = mine;
     if (!position) rows.replaceChildren();
-    note.textContent = "";
+    note.textContent = passed.textContent = "";
+    passedCount = 0;
     start.hidden = true;
     pause.hidden = clear.hidden = false;
-    pause.focus();
-    source.addEventListener("open", () => show(tail.dataset.tailLive, "good"));
-    source.addEventListener("rows", (event) => {
+    if (document.activeElement !== tag) pause.focus();
+    mine.addEventListener("open", () => show(tail.dataset.tailLive, "good"));
+    mine.addEventListener("rows", (event) => {
       position = event.lastEventId || position;
       const fresh = document.createElement("template");
       fresh.innerHTML = event.data;
@@ -115,14 +236,23 @@ for (const tail of document.querySelectorAll("[data-tail]")) {
       }
       while (rows.children.length > TAIL_ROWS_MAX) rows.lastElementChild.remove();
     });
-    source.addEventListener("skipped", (event) => {
+    mine.addEventListener("passed", (event) => {
+      position = event.lastEventId || position;
+      passedCount += Number(event.data);
+      if (passedCount) passed.textContent = `${tail.dataset.tailOthers} ${passedCount}`;
+    });
+    mine.addEventListener("skipped", (event) => {
       note.textContent = `${tail.dataset.tailSkipped} ${event.data}`;
     });
-    source.addEventListener("end", (event) => {
+    mine.addEventListener("end", (event) => {
       stop(tail.dataset.tailEnded);
       note.textContent = event.data;
     });
-    source.addEventListener("error", () => show("…", "warn"));
+    mine.addEventListener("error", () => {
+      if (mine !== source) return;
+      if (mine.readyState === EventSource.CLOSED) refused(asked);
+      else show("…", "warn");
+    });
   });
   pause.addEventListener("click", () => {
     stop(tail.dataset.tailPaused);

@@ -13,8 +13,9 @@ from gateway.console import encoding
 from gateway.console.body import HEX_BYTES_MAX, PREVIEW_BYTES_MAX, TEXT_CHARACTERS_MAX, Body, View, preview, show
 from reput.message.v1 import message_pb2
 from store.format.sys_flag import COMPRESSED
+from tests.support.compressed_bodies import BODY, LZ4_FLAG, STORED, ZSTD_FLAG
 
-ZLIB, LZ4, ZSTD = COMPRESSED | 0x300, COMPRESSED | 0x100, COMPRESSED | 0x200
+ZLIB, UNKNOWN = COMPRESSED | 0x300, COMPRESSED | 0x500
 
 
 @pytest.mark.parametrize(
@@ -42,14 +43,34 @@ def test_the_encoding_is_named_and_chooses_the_view(content: bytes, encoding: st
     assert body.best_view is view
 
 
-def test_a_zlib_body_is_inflated_and_others_are_shown_as_stored_with_the_reason() -> None:
-    content = b"the body " * 100
+@pytest.mark.parametrize("sys_flag", STORED)
+def test_what_rocketmq_compressed_is_shown_inflated_with_its_size_as_stored(sys_flag: int) -> None:
+    stored = STORED[sys_flag]
+    body = Body.of(stored, sys_flag)
 
-    assert Body.of(zlib.compress(content), ZLIB).content == content
-    assert Body.of(zlib.compress(content), COMPRESSED).content == content
-    for stored, flag in ((b"\x04\x22\x4d\x18", LZ4), (b"\x28\xb5\x2f\xfd", ZSTD), (b"no zlib", ZLIB)):
-        body = Body.of(stored, flag)
-        assert (body.content, bool(body.problem)) == (stored, True)
+    assert (body.content, body.problem, body.stored_size_bytes) == (BODY, "", len(stored))
+    assert body.encoding == "text, UTF-8"
+    assert preview(stored, sys_flag).startswith("again and again, 订单 again")
+
+
+@pytest.mark.parametrize(
+    ("stored", "sys_flag", "words"),
+    [
+        (STORED[LZ4_FLAG][:-9], LZ4_FLAG, ("damaged, shown as stored", "lz4", "cut short")),
+        (STORED[ZSTD_FLAG][:-9], ZSTD_FLAG, ("damaged, shown as stored", "zstd", "cut short")),
+        (STORED[ZSTD_FLAG], LZ4_FLAG, ("damaged, shown as stored", "lz4")),
+        (b"no zlib", ZLIB, ("damaged, shown as stored", "zlib")),
+        (b"anything", UNKNOWN, ("not inflated, shown as stored", "method 5")),
+    ],
+)
+def test_what_does_not_inflate_is_shown_as_stored_with_the_reason(
+    stored: bytes, sys_flag: int, words: tuple[str, ...]
+) -> None:
+    body = Body.of(stored, sys_flag)
+
+    assert body.content == stored
+    assert [word for word in words if word not in body.problem] == []
+    assert preview(b"plain text", sys_flag) == "plain text"
 
 
 def test_a_body_cut_short_or_inflating_without_end_is_shown_as_stored() -> None:

@@ -1,17 +1,21 @@
 """Live tails: each message once, in order, from where the reader was."""
 
 import dataclasses
+import json
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.console import live
 from gateway.console.calls import CallContext, Calls
 from gateway.console.live import SHOWN_COUNT_MAX, TailPosition, look
 from gateway.page_token import PageTokens
 from gateway.servicer import GatewayServicer
 from gateway.shards import Shards
-from store.errors import InvalidArgumentError, TopicNotFoundError
+from store.errors import InvalidArgumentError, ResourceBusyError, TopicNotFoundError
+from tests.gateway.console.asking import Tags
 from tests.gateway.test_servicer import ProtoShard
 
 
@@ -66,6 +70,64 @@ def test_an_unknown_topic_is_said(records, fan_out) -> None:
         look(calls_over(records, fan_out), "nope", TailPosition())
 
 
+def test_with_tags_their_messages_are_shown_and_the_others_counted(topic_records, fan_out) -> None:
+    wanted = ("batch", "TagB")
+    expected = [record for record in topic_records if record.properties.get("TAGS") in wanted]
+    assert 0 < len(expected) < len(topic_records)
+    queues = {(record.queue_id, "broker-a") for record in topic_records}
+    position = TailPosition({(name, queue_id): 0 for queue_id, name in queues})
+    seen, passed_count, skipped_count = [], 0, 0
+
+    while (found := look(calls_over(topic_records, fan_out), "b_log", position, wanted)).has_moved:
+        seen += [message.commit_log_offset for message in found.messages]
+        passed_count += found.passed_count
+        skipped_count += found.skipped_count
+
+    assert passed_count + len(expected) == len(topic_records)
+    assert set(seen) <= {record.commit_log_offset for record in expected}
+    assert len(set(seen)) == len(seen) == len(expected) - skipped_count
+
+
+def test_a_rare_tag_of_a_busy_queue_is_not_skipped(topic_records, fan_out) -> None:
+    queue = [record for record in topic_records if record.queue_id == 0]
+    begin = queue[-1].queue_offset - SHOWN_COUNT_MAX  # what is before it would be skipped without tags
+    counts = Counter(record.tags for record in queue)
+    rare = next(r.tags for r in queue if r.tags and r.queue_offset < begin and counts[r.tags] <= SHOWN_COUNT_MAX)
+    expected = [record for record in queue if record.tags == rare]
+
+    position = TailPosition({("broker-a", 0): queue[0].queue_offset})
+    looks = []
+    while not looks or looks[-1].has_moved:  # a look is bounded in time
+        looks.append(look(calls_over(queue, fan_out), "b_log", position, (rare,)))
+
+    seen = [message.commit_log_offset for found in looks for message in found.messages]
+    assert seen == [record.commit_log_offset for record in expected]
+    assert [sum(found.skipped_count for found in looks), sum(found.passed_count for found in looks)] == [
+        0,
+        len(queue) - len(expected),
+    ]
+
+
+def test_after_an_error_the_next_look_sees_the_same_again(topic_records, fan_out, monkeypatch) -> None:
+    first_of = {record.queue_id: record.queue_offset for record in reversed(topic_records)}
+    begin = {("broker-a", queue_id): offset for queue_id, offset in first_of.items()}
+    assert len(begin) > 1
+    position = TailPosition(dict(begin))
+    calls, asked = calls_over(topic_records, fan_out), []
+    ask = calls.ask
+
+    def busy_at_the_second(method, *rest):
+        asked.append(method)
+        if asked.count("QueryMessageByOffset") == 2:
+            raise ResourceBusyError("busy")
+        return ask(method, *rest)
+
+    monkeypatch.setattr(calls, "ask", busy_at_the_second)
+    with pytest.raises(ResourceBusyError):
+        look(calls, "b_log", position)
+    assert position.next_offsets == begin
+
+
 @given(st.dictionaries(st.tuples(st.text(min_size=1), st.integers(0, 9999)), st.integers(0, 2**62), max_size=5))
 def test_a_position_comes_back_from_its_text(next_offsets) -> None:
     text = TailPosition(next_offsets).to_text()
@@ -79,3 +141,48 @@ def test_a_position_comes_back_from_its_text(next_offsets) -> None:
 def test_what_is_no_position_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         TailPosition.from_text(text)
+
+
+def events_of(text: str) -> list[tuple[str, str, str]]:
+    """Name, id and data of each event."""
+    found = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+        if "event" in fields:
+            found.append((fields["event"], fields.get("id", ""), fields["data"]))
+    return found
+
+
+def test_a_stream_with_tags_says_how_far_it_is(browser, topic_records, monkeypatch) -> None:
+    monkeypatch.setattr(live, "STREAM_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(live, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(live, "SEARCH_MILLIS_MAX", 5_000)  # however slow the machine is
+    begin = TailPosition({("broker-a", record.queue_id): 0 for record in topic_records}).to_text()
+
+    answer = browser.get(f"/topics/b_log/tail?format=json&tag=TagA+%7C%7C+TagB&from={begin}")
+
+    events = events_of(answer.text)
+    assert events[-1][0] == "end"
+    shown = [message for name, _, data in events if name == "rows" for message in json.loads(data)]
+    assert shown
+    assert {message["tags"] for message in shown} == {"TagA", "TagB"}
+    assert len({message["commitLogOffset"] for message in shown}) == len(shown)
+    named, last, count = [event for event in events if event[0] == "passed"][-1]
+    assert (named, int(count) > 0) == ("passed", True)
+    assert all(at > 0 for at in TailPosition.from_text(last).next_offsets.values())
+
+
+def test_a_stream_says_where_it_begins_before_anything_comes(browser, topic_records, monkeypatch) -> None:
+    """So that a reader who pauses before the first message goes on there."""
+    monkeypatch.setattr(live, "STREAM_SECONDS_MAX", 0.1)
+
+    ((name, position, count), _end) = events_of(browser.get("/topics/b_log/tail").text)
+
+    ends = {("broker-a", record.queue_id): record.queue_offset + 1 for record in topic_records}
+    assert (name, count, TailPosition.from_text(position).next_offsets) == ("passed", "0", ends)
+
+
+def test_an_expression_of_no_tag_is_refused_and_the_page_keeps_a_good_one(browser) -> None:
+    assert browser.get_json("/topics/b_log/tail?tag=%7C%7C").status == 400
+    fields = [attributes for tag, attributes in Tags(browser.get("/topics/b_log?tag=A+%7C%7C+%3Cb%3E").text).tags]
+    assert [field["value"] for field in fields if field.get("name") == "tag"] == ["A || <b>"]

@@ -19,6 +19,7 @@ from gateway.console.opening import open_console
 from gateway.settings import GatewaySettings
 from services.server import ServiceServer
 from services.settings import DEFAULT, Origins
+from services.tls_files import TlsFiles
 from store.errors import InvalidSettingError
 from tests.gateway.auth.conftest import access_text
 from tests.support.certificates import LOOPBACK, Authority
@@ -118,3 +119,31 @@ def test_the_authority_for_clients_is_the_consoles_too(server: ServiceServer, tm
     context.load_cert_chain(pem.certificate, pem.key)
     with urllib.request.urlopen(url, timeout=20, context=context) as answer:
         assert answer.status == 200
+
+
+def test_files_that_do_not_fit_when_the_first_browser_comes_shut_nobody_out(
+    server: ServiceServer, tmp_path: Path
+) -> None:
+    """The web server is loaded then, perhaps in the middle of a renewal."""
+    authority, address = Authority(tmp_path), tmp_path / "address"
+    pem, other = authority.issue("gateway", *LOOPBACK), authority.issue("other", *LOOPBACK)
+    open_with(
+        server,
+        console_address="127.0.0.1:0",
+        console_address_file=address,
+        public_tls_certificate=pem.certificate,
+        public_tls_key=pem.key,
+    )
+    os.replace(other.key, pem.key)
+    url, context = f"https://{address.read_text().strip()}/static/icon.svg", ssl.create_default_context(cafile=pem.ca)
+
+    with urllib.request.urlopen(url, timeout=20, context=context) as answer:
+        assert answer.status == 200
+
+
+def test_the_console_and_the_port_of_grpc_look_at_the_same_files_once(server: ServiceServer, tmp_path: Path) -> None:
+    pem = Authority(tmp_path).issue("gateway", *LOOPBACK)
+    files = TlsFiles(pem.certificate, pem.key)
+
+    assert server.identity_of(files) is server.identity_of(TlsFiles(pem.certificate, pem.key))
+    assert server.identity_of(files) is not server.identity_of(TlsFiles(pem.certificate, pem.key, pem.ca))

@@ -15,6 +15,7 @@ from store.errors import RecordCorruptedError, ServiceUnavailableError
 from store.format.message_id import encode_offset_msg_id
 from tests.gateway.console.asking import Browser, Tags, console_over
 from tests.gateway.test_servicer import ProtoShard
+from tests.support.compressed_bodies import BODY, LZ4_FLAG, STORED
 
 PAGE_BYTES_MAX = 100 * 1024
 DESCRIPTION = openapi()
@@ -166,6 +167,33 @@ def test_the_download_is_the_body_and_nothing_that_a_browser_would_show(browser:
     assert base64.b64decode(browser.get_json(message_path(record)).json["message"]["body"]) == record.body
 
 
+@pytest.mark.parametrize("sys_flag", STORED)
+def test_a_compressed_body_is_shown_and_saved_inflated_and_as_stored_by_a_link(records, fan_out, sys_flag: int) -> None:
+    record = replace(records[0], body=STORED[sys_flag], sys_flag=sys_flag)
+    app = console_over([ProtoShard([record])], fan_out)
+    browser = Browser(app)
+
+    page = browser.get(message_path(record))
+    hrefs = [attributes["href"] for _, attributes in Tags(page.text).tags if "download" in attributes]
+
+    assert [browser.get(str(href)).body for href in hrefs] == [BODY, STORED[sys_flag]]
+    assert "again and again, 订单 again" in page.text
+    app.close()
+
+
+def test_a_damaged_compressed_body_is_shown_and_saved_as_stored_and_said_so(records, fan_out) -> None:
+    record = replace(records[0], body=STORED[LZ4_FLAG][:-9], sys_flag=LZ4_FLAG)
+    app = console_over([ProtoShard([record])], fan_out)
+    browser = Browser(app)
+
+    page = browser.get(message_path(record))
+    (href,) = [attributes["href"] for _, attributes in Tags(page.text).tags if "download" in attributes]
+
+    assert browser.get(str(href)).body == record.body
+    assert "damaged, shown as stored: the message says lz4, but it is cut short" in page.text
+    app.close()
+
+
 def test_topic_rates_count_each_message_once(browser: Browser, records) -> None:
     topic = Counter(record.topic for record in records).most_common(1)[0][0]
 
@@ -300,6 +328,7 @@ def test_nothing_that_a_message_brings_becomes_part_of_the_page(text: str, recor
             "p",
             "ul",
             "li",
+            "progress",
         }
         assert {tag for tag, _ in tags} <= allowed, path
         scripts = [attributes for tag, attributes in tags if tag == "script"]

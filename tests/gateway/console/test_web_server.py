@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import socket
 import ssl
 import threading
@@ -10,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 import uvicorn
 from uvicorn.server import ServerState
 
 from gateway.console.door import ConsoleDoor
 from gateway.console.web_server import TAKING_BYTES_MIN, BoundedProtocol, ConsoleServer
+from services.tls import TlsIdentity
 from services.tls_files import TlsFiles
 from tests.support.certificates import LOOPBACK, Authority, Pem
 
@@ -41,9 +44,10 @@ def pem(tmp_path: Path) -> Pem:
 
 
 @contextlib.contextmanager
-def served(application: Any, tls: TlsFiles | None = None) -> Iterator[tuple[str, int]]:
+def served(application: Any, files: TlsFiles | None = None) -> Iterator[tuple[str, int]]:
     failures: list[BaseException] = []
-    door = ConsoleDoor("127.0.0.1", 0, lambda: ConsoleServer(application, lambda: None, tls), failures.append)
+    identity = None if files is None else TlsIdentity(files)
+    door = ConsoleDoor("127.0.0.1", 0, lambda: ConsoleServer(application, lambda: None, identity), failures.append)
     door.open()
     try:
         yield "127.0.0.1", int(door.address.rpartition(":")[2])
@@ -214,3 +218,125 @@ def test_with_an_authority_for_clients_a_browser_without_a_certificate_is_refuse
         assert ask(context, address) == b""
         context.load_cert_chain(pem.certificate, pem.key)
         assert ask(context, address).endswith(b'["127.0.0.1", "https"]')
+
+
+def greet(address: tuple[str, int], pem: Pem) -> ssl.SSLSocket:
+    """A browser's connection that trusts the authority."""
+    context = ssl.create_default_context(cafile=str(pem.ca))
+    return context.wrap_socket(socket.create_connection(address, timeout=20), server_hostname="localhost")
+
+
+def shown_to(connection: ssl.SSLSocket) -> str:
+    """The serial number of the certificate that it was shown."""
+    return connection.getpeercert()["serialNumber"]
+
+
+def ask(connection: socket.socket) -> bytes:
+    connection.sendall(REQUEST)
+    answer = b""
+    while part := connection.recv(65_536):
+        answer += part
+    return answer.partition(b"\r\n\r\n")[2]
+
+
+def test_a_renewed_certificate_is_shown_to_who_connects_and_cuts_nobody(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pem = authority.issue("console", *LOOPBACK)
+    with served(who, TlsFiles(pem.certificate, pem.key)) as address, greet(address, pem) as before:
+        renewed = authority.issue("renewed", *LOOPBACK, under="console")
+        with greet(address, renewed) as after:
+            assert shown_to(before) != shown_to(after)
+            assert ask(after) == ask(before) == b'["127.0.0.1", "https"]'
+
+
+def test_a_certificate_that_does_not_fit_its_key_is_refused_and_the_former_shown(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pem, other = authority.issue("console", *LOOPBACK), authority.issue("other", *LOOPBACK)
+    with served(who, TlsFiles(pem.certificate, pem.key)) as address, structlog.testing.capture_logs() as said:
+        with greet(address, pem) as connection:
+            former = shown_to(connection)
+        os.replace(other.key, pem.key)  # half of a change
+        for _ in range(2):
+            with greet(address, pem) as connection:
+                assert shown_to(connection) == former
+                assert ask(connection)
+        half_written = other.certificate.read_bytes()
+        pem.certificate.write_bytes(half_written[: len(half_written) // 2])
+        with greet(address, pem) as connection:
+            assert shown_to(connection) == former
+        os.replace(other.certificate, pem.certificate)
+        with greet(address, pem) as connection:
+            assert shown_to(connection) != former
+
+    assert [line["event"] for line in said] == ["tls.reload_failed", "tls.reload_failed", "tls.reloaded"]
+    assert str(pem.certificate) in said[0]["certificate"]
+    assert said[0]["error"]
+
+
+def test_an_authority_for_clients_that_is_exchanged_counts_for_who_connects(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pem = authority.issue("console", *LOOPBACK)
+    others = Authority(tmp_path / "others").issue("browser", *LOOPBACK)
+    clients = tmp_path / "clients.crt"
+    clients.write_bytes(pem.ca.read_bytes())
+
+    def asked_with(shown: Pem) -> bytes:
+        context = ssl.create_default_context(cafile=str(pem.ca))
+        context.load_cert_chain(shown.certificate, shown.key)
+        with contextlib.suppress(ssl.SSLError, ConnectionError):
+            plain = socket.create_connection(address, timeout=20)
+            with context.wrap_socket(plain, server_hostname="localhost") as connection:
+                return ask(connection)
+        return b""
+
+    with served(who, TlsFiles(pem.certificate, pem.key, clients)) as address:
+        assert (asked_with(others), asked_with(pem)) == (b"", b'["127.0.0.1", "https"]')
+        clients.write_bytes(others.ca.read_bytes() + b"\n")
+        assert (asked_with(others), asked_with(pem)) == (b'["127.0.0.1", "https"]', b"")
+
+
+def half_a_hello() -> bytes:
+    """The begin of what a browser says first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    browser = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        browser.do_handshake()
+    return outgoing.read()[:100]
+
+
+def test_who_does_not_finish_the_handshake_goes_and_leaves_its_place(pem: Pem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.console.web_server.HANDSHAKE_SECONDS_MAX", 0.5)
+    monkeypatch.setattr("gateway.console.web_server.CONNECTION_COUNT_MAX", 2)
+    with served(who, TlsFiles(pem.certificate, pem.key)) as address, contextlib.ExitStack() as open_until_the_end:
+        silent, halfway, third = (
+            open_until_the_end.enter_context(socket.create_connection(address, timeout=20)) for _ in range(3)
+        )
+        halfway.sendall(half_a_hello())
+        assert third.recv(1) == b""  # at once: the two have the places
+        for connection in (silent, halfway):
+            assert connection.recv(1) == b""
+        monkeypatch.setattr("gateway.console.web_server.HANDSHAKE_SECONDS_MAX", 20.0)
+        with greet(address, pem) as connection:
+            assert ask(connection) == b'["127.0.0.1", "https"]'
+
+
+def test_who_says_nothing_after_the_handshake_goes_without_a_farewell(
+    pem: Pem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.console.web_server.HEAD_SECONDS_MAX", 0.3)
+    with served(who, TlsFiles(pem.certificate, pem.key)) as address, greet(address, pem) as connection:
+        below = connection.detach()  # whoever is there answers no more
+        with socket.socket(fileno=below) as plain:
+            plain.settimeout(20)
+            while plain.recv(65_536):
+                pass
+
+
+def test_a_handshake_under_way_does_not_hold_up_the_end(pem: Pem) -> None:
+    with contextlib.ExitStack() as open_until_the_end:
+        with served(who, TlsFiles(pem.certificate, pem.key)) as address:
+            silent = open_until_the_end.enter_context(socket.create_connection(address, timeout=20))
+            with greet(address, pem) as connection:  # behind it in the port's backlog: it is taken in
+                assert ask(connection)
+        silent.settimeout(0)
+        assert silent.recv(1) == b""

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.completeness import Completeness
-from gateway.queries import find_message as module
+from gateway.page_token import PageTokens
+from gateway.queries import find_in_shard
 from gateway.queries.find_message import FindAnswer, MatchedBy, find_message
 from gateway.shards import Shards
 from gateway.time_window import TimeWindow
@@ -41,8 +42,29 @@ def scan(records, text: str, topic: str = "", window: TimeWindow | None = None) 
     return by_id + [(record.commit_log_offset, how) for record, how in others]
 
 
-def find(shards, text, deadline, topic="", window=None, page_size=1000) -> FindAnswer:
-    return find_message(shards, text, topic, window or TimeWindow(), page_size_asked=page_size, deadline=deadline)
+def find(shards, text, deadline, topic="", window=None, page_size=1000, page_token="", max_millis=0) -> FindAnswer:
+    return find_message(
+        shards,
+        PageTokens("secret"),
+        text,
+        topic,
+        window or TimeWindow(),
+        page_size_asked=page_size,
+        page_token=page_token,
+        max_millis=max_millis,
+        deadline=deadline,
+    )
+
+
+def all_pages(shards, text, deadline, page_size=1000, between=lambda: None, **arguments) -> list[FindAnswer]:
+    """Every page; `between` is called before each but the first."""
+    pages = [find(shards, text, deadline, page_size=page_size, **arguments)]
+    while pages[-1].next_page_token:
+        between()
+        token = pages[-1].next_page_token
+        pages.append(find(shards, text, deadline, page_size=page_size, page_token=token, **arguments))
+        assert len(pages) < 500, "the pages do not end"
+    return pages
 
 
 def found(answer: FindAnswer) -> list[tuple[int, MatchedBy]]:
@@ -126,7 +148,7 @@ def test_a_match_by_id_that_had_no_room_was_dropped_in_silence(records, fan_out,
 
 
 def test_more_topics_than_are_looked_through_is_said(shards, deadline, monkeypatch) -> None:
-    monkeypatch.setattr(module, "TOPIC_COUNT_MAX", 1)
+    monkeypatch.setattr(find_in_shard, "TOPIC_COUNT_MAX", 1)
     answer = find(shards, "no such key", deadline)
     assert (answer.completeness, answer.topic_count) == (Completeness.TRUNCATED, 1)
 

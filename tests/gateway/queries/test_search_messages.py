@@ -441,6 +441,34 @@ def test_a_budget_of_time_ends_the_page_and_every_page_moves_on(records, fan_out
     assert len(found_offsets(pages)) == 4 * 226
 
 
+class SlowListShard(SlowShard):
+    """The list of queues takes a second, too."""
+
+    def list_queues(self, topic, deadline):
+        self.clock.seconds += self.step_seconds
+        return super().list_queues(topic, deadline)
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_page_that_ended_with_its_queue_was_answered_again_for_ever_when_time_was_short(
+    records, fan_out, sandbox, newest_first
+):
+    """The next page found nothing left of that queue, took this for a step, and had no time for the next queue."""
+    clock = Clock()
+    searcher = Searcher({"broker-a": SlowListShard(records, clock)}, fan_out, sandbox)
+    token, pages = "", []
+    while (not pages or token) and len(pages) < 50:
+        deadline = Deadline.after(100, clock)
+        question = replace(ALL, newest_first=newest_first)
+        pages.append(
+            searcher.search(question, Budgets(max_millis=1), page_size=1000, page_token=token, deadline=deadline)
+        )
+        token = pages[-1].next_page_token
+
+    assert token == ""
+    assert len(found_offsets(pages)) == 4 * 226
+
+
 def test_the_page_comes_before_the_deadline_with_what_there_is(records, fan_out, sandbox):
     clock = Clock()
     searcher = Searcher({"broker-a": SlowShard(records, clock)}, fan_out, sandbox)

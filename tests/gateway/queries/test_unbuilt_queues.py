@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.completeness import Completeness
+from gateway.page_token import PageTokens
 from gateway.ports import Boundary
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.find_message import find_message
@@ -148,13 +149,25 @@ def test_a_find_before_any_topic_is_known_was_complete_and_empty(records, fan_ou
         shard = replace(shard, queues=RebuiltShard([]))
 
     answer = find_message(
-        Shards([shard], fan_out), "no such key", "", TimeWindow(), page_size_asked=0, deadline=deadline
+        Shards([shard], fan_out),
+        PageTokens("secret"),
+        "no such key",
+        "",
+        TimeWindow(),
+        page_size_asked=0,
+        deadline=deadline,
     )
     assert (answer.completeness, answer.topic_count) == (Completeness.PARTIAL, 0)
     assert answer.outcomes[0].progress == memory.progress_now
     memory.catching_up = False
     answer = find_message(
-        Shards([shard], fan_out), "no such key", "", TimeWindow(), page_size_asked=0, deadline=deadline
+        Shards([shard], fan_out),
+        PageTokens("secret"),
+        "no such key",
+        "",
+        TimeWindow(),
+        page_size_asked=0,
+        deadline=deadline,
     )
     assert answer.completeness is Completeness.COMPLETE
 

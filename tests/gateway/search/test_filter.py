@@ -8,8 +8,9 @@ from gateway.search.filter import CEL_BATCH_COUNT_MAX, Conditions, MessageFilter
 from gateway.search.message_view import INFLATED_BYTES_MAX, MessageView
 from store.errors import RecordCorruptedError, UnsupportedStoreError
 from store.format.java_hash import java_string_hash
+from tests.support.compressed_bodies import STORED
 
-ZLIB, ZLIB_UNMARKED, LZ4 = 0x301, 0x001, 0x101
+ZLIB, ZLIB_UNMARKED, LZ4, UNKNOWN = 0x301, 0x001, 0x101, 0x501
 
 
 def view(body: bytes = b"", sys_flag: int = 0, queue_offset: int = 0) -> MessageView:
@@ -46,7 +47,8 @@ def test_a_needle_is_looked_for_in_what_was_sent(sys_flag):
     [
         (b"no zlib", ZLIB, RecordCorruptedError),
         (zlib.compress(b"x" * 1000)[:-6], ZLIB, RecordCorruptedError),
-        (b"anything", LZ4, UnsupportedStoreError),
+        (b"no LZ4", LZ4, RecordCorruptedError),
+        (b"anything", UNKNOWN, UnsupportedStoreError),
         (zlib.compress(bytes(INFLATED_BYTES_MAX + 1)), ZLIB, UnsupportedStoreError),
     ],
 )
@@ -56,6 +58,16 @@ def test_a_body_that_cannot_be_looked_into_is_no_answer(body, sys_flag, error):
         assert isinstance(verdict.error, error)
         assert verdict.error.metadata["commitLogOffset"] == "7"
     assert [verdict.matches for verdict in MessageFilter(Conditions(), None).decide([view(body, sys_flag)])] == [True]
+
+
+@pytest.mark.parametrize("sys_flag", STORED)
+def test_what_rocketmq_compressed_is_looked_into(sys_flag):
+    views = [view(STORED[sys_flag], sys_flag)] * 2
+    found = [
+        [verdict.matches for verdict in MessageFilter(Conditions(needle=needle), None).decide(views)]
+        for needle in ("again, 订单".encode(), b"nowhere")
+    ]
+    assert found == [[True, True], [False, False]]
 
 
 def test_a_body_of_just_the_limit_is_searched():

@@ -9,7 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.limits import PAGE_BYTES_MAX
 from gateway.search.cancellation import Cancellation
-from gateway.servicer import SEARCH_COUNT_MAX
+from gateway.search_call import SEARCH_COUNT_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError, ResourceBusyError

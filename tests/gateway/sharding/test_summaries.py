@@ -22,7 +22,7 @@ from store.format.index_layout import index_key, key_hash
 from store.format.index_summary import PAGE_SIZE, SummaryHeader, block_of, encode_summary, key_bits, spread, word_masks
 from tests.gateway.memory_shard import MemoryShard
 
-DEADLINE = Deadline.after(600)
+SECONDS_MAX = 600
 TOPIC = "orders"
 
 
@@ -111,7 +111,9 @@ def filters():
 
 def ask(keys, key, begin, end, **more):
     window = TimeWindow(begin, end)
-    return keys.search(TOPIC, key, window, below_offset=None, count_max=1000, deadline=DEADLINE, **more)
+    return keys.search(
+        TOPIC, key, window, below_offset=None, count_max=1000, deadline=Deadline.after(SECONDS_MAX), **more
+    )
 
 
 def drain(filters):
@@ -309,7 +311,7 @@ def test_a_query_asks_only_the_shards_whose_time_it_is(records, filters, count):
                 window,
                 page_size_asked=1000,
                 page_token="",
-                deadline=DEADLINE,
+                deadline=Deadline.after(SECONDS_MAX),
             )
             assert answer.completeness is Completeness.COMPLETE
             expected = [r for r in records if r.topic == record.topic and key in r.keys and r.store_time_millis == time]

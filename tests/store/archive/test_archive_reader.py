@@ -1,5 +1,6 @@
 """Point lookups in an archive equal brute force over the log, and read little of it."""
 
+import errno
 import os
 import random
 import shutil
@@ -10,7 +11,13 @@ import pytest
 from store.archive import archive_reader
 from store.archive.archive_reader import ArchiveReader
 from store.archive.parquet_files import ParquetFiles
-from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, UnsupportedStoreError
+from store.errors import (
+    OffsetOutOfRangeError,
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    StoreError,
+    UnsupportedStoreError,
+)
 from store.format.index_layout import index_key, key_hash
 from tests.support.archives import (
     BEGIN_MILLIS,
@@ -21,6 +28,7 @@ from tests.support.archives import (
     message,
     write_log,
 )
+from tests.support.faulty_file_system import FaultyFileSystem
 from tests.support.fixture_stores import walk_frames
 
 
@@ -288,6 +296,51 @@ def small_archive(tmp_path_factory: pytest.TempPathFactory) -> Archived:
     root = tmp_path_factory.mktemp("small")
     messages = [message(n, topic=("orders", "pay")[n % 2], queue_id=n % 3, keys=f"k{n % 17}") for n in range(600)]
     return archived(write_log(root / "store", messages, file_bytes=1 << 15), root / "archive")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [
+        ("open", errno.ESTALE),
+        ("open", errno.EACCES),
+        ("open", errno.EIO),
+        ("pread", errno.ESTALE),
+        ("pread", errno.ETIMEDOUT),
+    ],
+    ids=lambda each: errno.errorcode.get(each, each),
+)
+@pytest.mark.parametrize("suffix", [".parquet", ".idx", ".json"])
+def test_what_the_file_system_does_not_let_be_read_is_unavailable_not_damaged_and_read_once_it_does(
+    small_archive: Archived, kind: str, number: int, suffix: str
+) -> None:
+    """As on a network's file system whose server restarts (ESTALE), or whose rights are too narrow (EACCES)."""
+    fs = FaultyFileSystem()
+    reader = ArchiveReader(small_archive.archive, BROKER, fs)
+    record = small_archive.records[0]
+    is_manifest = suffix == ".json"
+    if kind == "pread" and not is_manifest:
+        assert reader.record(record.commit_log_offset) == record  # and keeps its files open
+        reader._parquet._kept.clear()
+    fault = fs.fail(kind, number, path=suffix, lasting=True)
+    told: list[StoreError | None] = []
+    with pytest.raises(ServiceUnavailableError) as caught:
+        reader.record(record.commit_log_offset)
+    told.append(caught.value)
+    told.append(reader.units(record.topic, record.queue_id, 0, 1).problem)
+    if suffix != ".parquet":
+        told.append(reader.search(record.topic, record.keys[0]).problem)
+    assert fault.hits
+    for error in told:
+        assert isinstance(error, ServiceUnavailableError)
+        assert (error.metadata["service"], error.metadata["errno"]) == ("archive", errno.errorcode[number])
+        assert Path(error.metadata["file"]).suffix == suffix or (is_manifest and kind == "pread")
+        assert errno.errorcode[number] in error.message
+
+    fs.clear()
+    opened = fs.count("open", suffix)
+    assert reader.record(record.commit_log_offset) == record
+    assert fs.count("open", suffix) > opened, "what may be stale is opened anew"
+    assert reader.problem() is None
 
 
 def test_a_settled_archive_is_not_listed_again_and_a_change_is_still_seen(small_archive: Archived, tmp_path: Path):

@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from store.kernels import compiling
 from store.kernels.compile import kernel_names
 
@@ -49,6 +51,7 @@ def test_setup_goes_on_where_numba_cannot_be_used() -> None:
     assert "plain code will serve" in done.stderr
 
 
+@pytest.mark.long
 def test_kernels_stay_inside_their_buffers() -> None:
     """Thousands of damaged logs once more, with numba's own checks of each index."""
     damaged = ["tests/store/kernels/test_log_walk.py", "tests/store/kernels/test_dispatch_walk.py"]

@@ -171,23 +171,27 @@ class QueryMessageByKeyResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class FindMessageRequest(_message.Message):
-    __slots__ = ("text", "topic", "begin_time", "end_time", "page_size", "freshness_tokens")
+    __slots__ = ("text", "topic", "begin_time", "end_time", "page_size", "freshness_tokens", "page_token", "max_millis")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     FRESHNESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    MAX_MILLIS_FIELD_NUMBER: _ClassVar[int]
     text: str
     topic: str
     begin_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
     page_size: int
     freshness_tokens: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, text: _Optional[str] = ..., topic: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., freshness_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
+    page_token: str
+    max_millis: int
+    def __init__(self, text: _Optional[str] = ..., topic: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., page_size: _Optional[int] = ..., freshness_tokens: _Optional[_Iterable[str]] = ..., page_token: _Optional[str] = ..., max_millis: _Optional[int] = ...) -> None: ...
 
 class FindMessageResponse(_message.Message):
-    __slots__ = ("matches", "completeness", "shards", "topic_count", "begin_time", "end_time")
+    __slots__ = ("matches", "completeness", "shards", "topic_count", "begin_time", "end_time", "next_page_token")
     class Match(_message.Message):
         __slots__ = ("message", "matched_by")
         MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -201,16 +205,18 @@ class FindMessageResponse(_message.Message):
     TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
     BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     matches: _containers.RepeatedCompositeFieldContainer[FindMessageResponse.Match]
     completeness: _message_pb2.Completeness
     shards: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
     topic_count: int
     begin_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
-    def __init__(self, matches: _Optional[_Iterable[_Union[FindMessageResponse.Match, _Mapping]]] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., topic_count: _Optional[int] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, matches: _Optional[_Iterable[_Union[FindMessageResponse.Match, _Mapping]]] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., topic_count: _Optional[int] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class SearchMessagesRequest(_message.Message):
-    __slots__ = ("topic", "broker_name", "queue_id", "begin_queue_offset", "end_queue_offset", "begin_time", "end_time", "order", "tags", "properties", "body_text", "body_hex", "cel", "page_size", "page_token", "max_records", "max_bytes", "max_millis", "freshness_tokens")
+    __slots__ = ("topic", "broker_name", "queue_id", "begin_queue_offset", "end_queue_offset", "begin_time", "end_time", "order", "tags", "properties", "body_text", "body_hex", "cel", "page_size", "page_token", "max_records", "max_bytes", "max_millis", "freshness_tokens", "count_total")
     class Property(_message.Message):
         __slots__ = ("name", "value")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +243,7 @@ class SearchMessagesRequest(_message.Message):
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_MILLIS_FIELD_NUMBER: _ClassVar[int]
     FRESHNESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_TOTAL_FIELD_NUMBER: _ClassVar[int]
     topic: str
     broker_name: str
     queue_id: int
@@ -256,10 +263,11 @@ class SearchMessagesRequest(_message.Message):
     max_bytes: int
     max_millis: int
     freshness_tokens: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ..., begin_queue_offset: _Optional[int] = ..., end_queue_offset: _Optional[int] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[SearchOrder, str]] = ..., tags: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[SearchMessagesRequest.Property, _Mapping]]] = ..., body_text: _Optional[str] = ..., body_hex: _Optional[str] = ..., cel: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_millis: _Optional[int] = ..., freshness_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
+    count_total: bool
+    def __init__(self, topic: _Optional[str] = ..., broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ..., begin_queue_offset: _Optional[int] = ..., end_queue_offset: _Optional[int] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[SearchOrder, str]] = ..., tags: _Optional[_Iterable[str]] = ..., properties: _Optional[_Iterable[_Union[SearchMessagesRequest.Property, _Mapping]]] = ..., body_text: _Optional[str] = ..., body_hex: _Optional[str] = ..., cel: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_millis: _Optional[int] = ..., freshness_tokens: _Optional[_Iterable[str]] = ..., count_total: _Optional[bool] = ...) -> None: ...
 
 class SearchMessagesResponse(_message.Message):
-    __slots__ = ("messages", "next_page_token", "completeness", "shards", "scanned_ranges", "stop", "scanned_record_count", "scanned_bytes", "unreadable_count", "cel_error_count", "cel_error", "begin_time", "end_time")
+    __slots__ = ("messages", "next_page_token", "completeness", "shards", "scanned_ranges", "stop", "scanned_record_count", "scanned_bytes", "unreadable_count", "cel_error_count", "cel_error", "begin_time", "end_time", "total_record_count", "passed_record_count")
     class ScannedRange(_message.Message):
         __slots__ = ("broker_name", "queue_id", "begin_offset", "end_offset")
         BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +292,8 @@ class SearchMessagesResponse(_message.Message):
     CEL_ERROR_FIELD_NUMBER: _ClassVar[int]
     BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
     END_TIME_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PASSED_RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
     next_page_token: str
     completeness: _message_pb2.Completeness
@@ -297,7 +307,9 @@ class SearchMessagesResponse(_message.Message):
     cel_error: str
     begin_time: _timestamp_pb2.Timestamp
     end_time: _timestamp_pb2.Timestamp
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., scanned_ranges: _Optional[_Iterable[_Union[SearchMessagesResponse.ScannedRange, _Mapping]]] = ..., stop: _Optional[_Union[SearchStop, str]] = ..., scanned_record_count: _Optional[int] = ..., scanned_bytes: _Optional[int] = ..., unreadable_count: _Optional[int] = ..., cel_error_count: _Optional[int] = ..., cel_error: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    total_record_count: int
+    passed_record_count: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., scanned_ranges: _Optional[_Iterable[_Union[SearchMessagesResponse.ScannedRange, _Mapping]]] = ..., stop: _Optional[_Union[SearchStop, str]] = ..., scanned_record_count: _Optional[int] = ..., scanned_bytes: _Optional[int] = ..., unreadable_count: _Optional[int] = ..., cel_error_count: _Optional[int] = ..., cel_error: _Optional[str] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., total_record_count: _Optional[int] = ..., passed_record_count: _Optional[int] = ...) -> None: ...
 
 class ExplainQueryRequest(_message.Message):
     __slots__ = ("by_key", "by_unique_key", "by_id", "by_offset", "find")
@@ -546,12 +558,16 @@ class SearchOffsetResponse(_message.Message):
     def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., first_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token")
+    __slots__ = ("page_size", "page_token", "topic", "name_contains")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    NAME_CONTAINS_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    topic: str
+    name_contains: str
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., topic: _Optional[str] = ..., name_contains: _Optional[str] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "next_page_token", "completeness", "shards")

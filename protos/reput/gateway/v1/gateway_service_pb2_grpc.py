@@ -201,7 +201,7 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTopics(self, request, context):
-        """Lists topics with their queues and ranges.
+        """Lists topics by name with their queues and ranges: all, one, or those whose names hold a text.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,0 +1,128 @@
+"""What a restart may rely on, written while the log grows: flushes, and after them mark, snapshot and checkpoint.
+
+    records written ──fdatasync──▶ durable (mark) ──once a second──▶ snapshot.json, RocketMQ's checkpoint
+
+Nothing here ever says more than what is on the disk.
+"""
+
+import threading
+import zlib
+from collections import deque
+from pathlib import Path
+
+from commitlog_svc.appender import Appender
+from commitlog_svc.group_commit import GroupCommit
+from commitlog_svc.progress import ProgressTable
+from commitlog_svc.recovery import RecoveredLog
+from commitlog_svc.safe_point import DurableMark, Snapshot, write_snapshot
+from store.files.file_system import FileSystem
+from store.files.mapped_file_queue import MappedFileQueue
+
+# A snapshot is early once so many bytes are not in the last one; see SNAPSHOT_SECONDS for what a restart walks.
+SNAPSHOT_BYTES = 32 << 20
+
+
+class SafePointWriter:
+    """Flushes the log's files and writes down how far they are safe; one thread flushes, another writes points.
+
+    Args:
+        fs: the door to the disk.
+        directory: `reput/commitlog`.
+        files: the log's files.
+        progress: writes the checkpoint.
+        closing: set once no flush will come any more that could be waited for.
+
+    Attributes:
+        written_times: ends of appends that are not flushed, each with its store time in milliseconds; who appends adds.
+        flushed_store_time_millis: of the newest flushed record.
+        snapshot_offset: what the last snapshot was taken at (bytes); -1 when there is none of this life.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        files: MappedFileQueue,
+        progress: ProgressTable,
+        closing: threading.Event,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._files = files
+        self._progress = progress
+        self._closing = closing
+        self._appender: Appender | None = None
+        self._commits: GroupCommit | None = None
+        self._mark: DurableMark | None = None
+        self.written_times: deque[tuple[int, int]] = deque()
+        self.flushed_store_time_millis = 0
+        self.snapshot_offset = -1
+
+    def begin(self, found: RecoveredLog, appender: Appender, commits: GroupCommit) -> None:
+        """Goes on from what a recovery found.
+
+        Args:
+            found: it.
+            appender: knows the log's end and the queues'.
+            commits: knows what is flushed, and calls `flush`.
+        """
+        self._appender, self._commits = appender, commits
+        self.snapshot_offset = found.end_offset if found.record_count == 0 else -1
+        self.flushed_store_time_millis = found.last_store_time_millis
+
+    def open_mark(self, end_offset: int) -> None:
+        """Begins the durable mark at the end of the recovered log, unless that was done; DiskFullError without room."""
+        if self._mark is None:
+            self._mark = DurableMark(self._fs, self._directory)
+            self._mark.begin(end_offset)
+
+    def close(self) -> None:
+        """Closes the mark."""
+        if self._mark is not None:
+            self._mark.close()
+
+    def flush(self, begin_offset: int, end_offset: int) -> None:
+        """Flushes the files that hold these bytes; called by the group commit alone."""
+        for file in self._files.files:
+            if file.first_offset < end_offset and file.last_offset > begin_offset:
+                file.flush()
+        if self._mark is not None:
+            self._mark.write(end_offset)
+        while self.written_times and self.written_times[0][0] <= end_offset:
+            store_time_millis = self.written_times.popleft()[1]
+            self.flushed_store_time_millis = max(self.flushed_store_time_millis, store_time_millis)
+
+    def write_checkpoint(self) -> None:
+        """Writes RocketMQ's checkpoint."""
+        assert self._commits is not None
+        self._progress.write_checkpoint(self._commits.flushed_offset, self.flushed_store_time_millis)
+
+    def write_early(self) -> None:
+        """Writes a safe point when much was appended since the last one."""
+        assert self._appender is not None
+        if self._appender.end_offset - max(self.snapshot_offset, self._files.first_offset) >= SNAPSHOT_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Writes a snapshot of the log as it is now, once that is flushed, and the checkpoint."""
+        assert self._appender is not None
+        assert self._commits is not None
+        end_offset, last_record, queue_offsets = self._appender.snapshot()
+        if end_offset != self.snapshot_offset and last_record is not None:
+            last_store_time_millis = self._appender.last_store_time_millis
+            last_frame = self._files.read(*last_record)
+            if self._closing.is_set():
+                assert self._commits.flushed_offset >= end_offset
+            else:
+                self._commits.wait_flushed(end_offset)
+            snapshot = Snapshot(
+                end_offset,
+                self._files.first_offset,
+                last_record,
+                zlib.crc32(last_frame),
+                last_store_time_millis,
+                queue_offsets,
+            )
+            write_snapshot(self._fs, self._directory, snapshot)
+            self.snapshot_offset = end_offset
+        self.write_checkpoint()

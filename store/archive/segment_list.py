@@ -1,0 +1,100 @@
+"""Which segments an archive has of a shard: its manifests, read again only when they are other files."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+
+from store.archive import layout
+from store.archive.manifest import Segment, check_archive, read_segment, reading, segment_offsets, unreadable
+from store.errors import StoreCorruptedError, StoreError
+from store.files.file_system import FileSystem
+
+# Coarser than the times that file systems keep: within it two changes may have one.
+SETTLED_NANOS = 2_000_000_000
+
+
+class SegmentList:
+    """Reads them; thread-safe.
+
+    Args:
+        root: the archive.
+        broker_name: the shard.
+        fs: the door to the disk.
+        on_change: called with the sound ones when they are others than before.
+        clock_nanos: time since 1970, as the file system's.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        broker_name: str,
+        fs: FileSystem,
+        on_change: Callable[[list[Segment]], None],
+        clock_nanos: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._root = root
+        self._broker_name = broker_name
+        self._fs = fs
+        self._on_change = on_change
+        self._clock_nanos = clock_nanos
+        self._lock = Lock()
+        # Of the folder when its manifests were read, once it has settled.
+        self._stamp: tuple[int, int, int] | None = None
+        self._manifests: dict[int, tuple[object, Segment | StoreError]] = {}
+
+    def load(self) -> list[Segment | StoreError]:
+        """What is published, by offset; in the place of a manifest that cannot be had, why.
+
+        Raises:
+            UnsupportedStoreError: the directory is no archive.
+            ServiceUnavailableError: the file system does not let it be read; metadata has `file` and `errno`.
+        """
+        with reading(self._root):
+            return self._load()
+
+    def _load(self) -> list[Segment | StoreError]:
+        directory = layout.segments_dir(str(self._root), self._broker_name)
+        listed_at_nanos = self._clock_nanos()
+        stamp = _stamp(directory)
+        with self._lock:
+            known = self._manifests
+            if stamp is not None and stamp == self._stamp:
+                return [manifest for _, manifest in known.values()]
+        check_archive(self._fs, self._root)
+        manifests: dict[int, tuple[object, Segment | StoreError]] = {}
+        for offset in segment_offsets(self._fs, self._root, self._broker_name):
+            path = os.path.join(directory, f"{offset:020d}.json")
+            try:
+                file_stamp = _stamp(path)
+                if file_stamp is None:
+                    continue  # removed since it was listed
+                if offset in known and known[offset][0] == file_stamp:
+                    manifests[offset] = known[offset]
+                else:
+                    manifests[offset] = file_stamp, read_segment(self._fs, self._root, self._broker_name, offset)
+            except StoreCorruptedError as error:
+                manifests[offset] = None, error
+            except OSError as error:
+                manifests[offset] = None, unreadable(path, error)
+        if manifests != known:
+            with self._lock:
+                self._manifests = manifests
+                self._stamp = None
+            self._on_change([manifest for _, manifest in manifests.values() if isinstance(manifest, Segment)])
+        # A folder that has just changed may change again without its time telling; a damaged manifest may come back.
+        is_settled = stamp is not None and listed_at_nanos - stamp[1] > SETTLED_NANOS
+        if is_settled and all(isinstance(manifest, Segment) for _, manifest in manifests.values()):
+            with self._lock:
+                self._stamp = stamp
+        return [manifest for _, manifest in manifests.values()]
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    """What is another when a file or folder is; None when there is none."""
+    try:
+        state = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return state.st_ino, state.st_mtime_ns, state.st_size

@@ -1,0 +1,121 @@
+"""Message bodies as their producers gave them: the compression that the sysFlag declares, undone within a bound.
+
+    sysFlag & 0x701    method       the body holds
+    0x001, 0x301       zlib         a stream of RFC 1950; what follows it is not looked at, as in RocketMQ
+    0x101              LZ4          one frame, of `lz4_Frame_format`
+    0x201              Zstandard    one frame, of RFC 8878
+
+Source: `CompressionType`, `ZlibCompressor`, `Lz4Compressor` and `ZstdCompressor` of Apache RocketMQ 5.3.3. A frame may inflate
+to a thousand times its size and more: the decoders stop where the caller's bound says, they do not inflate and count
+afterwards. Their libraries are loaded with the first body that needs them.
+"""
+
+import sys
+import zlib
+from typing import Protocol
+
+from store.format.sys_flag import CompressionType, compression_type, is_compressed
+
+_NAMES = {
+    CompressionType.ZLIB_UNMARKED: "zlib",
+    CompressionType.ZLIB: "zlib",
+    CompressionType.LZ4: "lz4",
+    CompressionType.ZSTD: "zstd",
+}
+
+
+class BodyNotInflatedError(Exception):
+    """A compressed body must be taken as it is stored.
+
+    Args:
+        message: why, to be read after the name of the method.
+        is_damaged: whether the bytes are not what the flag says; otherwise they may be sound, and are of no known method
+            or inflate to more than was asked for.
+    """
+
+    def __init__(self, message: str, *, is_damaged: bool) -> None:
+        super().__init__(message)
+        self.is_damaged = is_damaged
+
+
+class _Decoder(Protocol):
+    """What the three decoders have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes | None: ...
+
+    def decompress(self, data: bytes, size_bytes_max: int, /) -> bytes: ...
+
+
+def compression_name(sys_flag: int) -> str:
+    """How a body is compressed: none, zlib, lz4, zstd or unknown."""
+    if not is_compressed(sys_flag):
+        return "none"
+    kind = compression_type(sys_flag)
+    return "unknown" if kind is None else _NAMES[kind]
+
+
+def inflate(stored: bytes, sys_flag: int, size_bytes_max: int) -> bytes:
+    """The body before compression; the stored one when it is not compressed.
+
+    Args:
+        stored: the stored body.
+        sys_flag: says whether and how it is compressed.
+        size_bytes_max: what may come of it, in bytes; no more than one further is ever made.
+
+    Raises:
+        BodyNotInflatedError: it is damaged, of an unknown method, or inflates to more.
+    """
+    if not is_compressed(sys_flag):
+        return stored
+    # One byte too many tells a body that is too large from one that ends at the bound.
+    content, decoder = _decode(stored, sys_flag, size_bytes_max + 1)
+    if len(content) > size_bytes_max:
+        raise BodyNotInflatedError(f"it inflates to over {size_bytes_max} bytes", is_damaged=False)
+    if not decoder.eof:
+        raise BodyNotInflatedError("it is cut short", is_damaged=True)
+    if decoder.unused_data and compression_name(sys_flag) != "zlib":
+        raise BodyNotInflatedError(f"{len(decoder.unused_data)} bytes follow its end", is_damaged=True)
+    return content
+
+
+def inflate_begin(stored: bytes, sys_flag: int, size_bytes: int) -> tuple[bytes, bool]:
+    """The first bytes of the body before compression, at most so many, and whether they are all.
+
+    Raises:
+        BodyNotInflatedError: it does not begin as the flag says, or is of an unknown method.
+    """
+    if not is_compressed(sys_flag):
+        return stored[:size_bytes], len(stored) <= size_bytes
+    content, decoder = _decode(stored, sys_flag, size_bytes)
+    return content, decoder.eof
+
+
+def _decode(stored: bytes, sys_flag: int, size_bytes_max: int) -> tuple[bytes, _Decoder]:
+    decoder, error_type = _decoder(sys_flag)
+    try:
+        return decoder.decompress(stored, size_bytes_max), decoder
+    except error_type as error:
+        raise BodyNotInflatedError(str(error), is_damaged=True) from error
+
+
+def _decoder(sys_flag: int) -> tuple[_Decoder, type[Exception]]:
+    """A fresh decoder and what it raises for bytes that are none of its kind."""
+    name = compression_name(sys_flag)
+    if name == "zlib":
+        return zlib.decompressobj(), zlib.error
+    if name == "lz4":
+        from lz4.frame import LZ4FrameDecompressor  # type: ignore[import-untyped]
+
+        return LZ4FrameDecompressor(), RuntimeError
+    if name == "zstd":
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+
+        return zstd.ZstdDecompressor(), zstd.ZstdError
+    raise BodyNotInflatedError(f"method {(sys_flag >> 8) & 7} is none of RocketMQ's", is_damaged=False)
