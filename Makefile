@@ -40,9 +40,11 @@ test: .venv/.setup-dev ## Run the tests; what needs grpcurl skips itself without
 	$(PYTEST) $(WITHOUT_TORTURE) -m "not ($(MARKED) or kubernetes)" $(AGAIN)
 
 torture: export TORTURE_LEVEL = $(if $(FULL),full,change)
+# One seed for all tests of a run, so that one that failed is run again as it was.
+torture: export TORTURE_SEED := $(or $(SEED),$(if $(CI),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')))
+torture: export TORTURE_COUNT = $(COUNT)
 torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
-	$(if $(COUNT),TORTURE_COUNT=$(COUNT)) $(if $(SEED),TORTURE_SEED=$(SEED)) \
-		$(PYTEST) $(NO_SKIPS) $(if $(FULL),--timeout 43200) tests/torture $(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
+	$(PYTEST) $(NO_SKIPS) $(if $(FULL),--timeout 43200) tests/torture $(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 
 check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compatible
 	$(BIN)/ruff check

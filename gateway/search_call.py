@@ -1,6 +1,5 @@
 """SearchMessages: one call of it, from its request to its answer; so many at once, each given up with its caller."""
 
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -13,13 +12,14 @@ from gateway.fan_out import FanOut
 from gateway.page_token import PageTokens
 from gateway.ports import FoundRecord
 from gateway.queries.search_messages import search_messages
+from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Budgets
 from gateway.search.cancellation import Cancellation
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.filter import Conditions, hex_needle
 from gateway.search.message_view import MessageView
+from gateway.search.places import Places
 from gateway.search.question import OffsetWindow, SearchAnswer, SearchQuestion
-from gateway.search.shard_scan import CallerGoneError
 from gateway.shards import Shards
 from gateway.wire import completeness_of, message_of, shard_outcome_of, stored_of, timestamp_of, window_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -28,6 +28,10 @@ from store.errors import InvalidArgumentError, ResourceBusyError
 
 # A search may take seconds, the other queries of the same threads milliseconds; and each holds a few MiB.
 SEARCH_COUNT_MAX = 4
+# As many as run: so each who waits has a turn when each of those has ended once.
+WAITING_COUNT_MAX = SEARCH_COUNT_MAX
+# For a turn among the steps of consoles, which take 0.14 s each; at most a quarter of the time that is left.
+PLACE_SECONDS_MAX = 1.0
 
 
 class Searches:
@@ -44,7 +48,7 @@ class Searches:
     def __init__(self, tokens: PageTokens, sandbox: CelSandbox) -> None:
         self._tokens = tokens
         self._sandbox = sandbox
-        self._places = threading.BoundedSemaphore(SEARCH_COUNT_MAX)
+        self._places = Places(SEARCH_COUNT_MAX, WAITING_COUNT_MAX)
         self.threads = FanOut(SEARCH_COUNT_MAX)
 
     def close(self) -> None:
@@ -71,19 +75,21 @@ class Searches:
             deadline: of the call.
 
         Raises:
-            ResourceBusyError: SEARCH_COUNT_MAX of them run.
+            ResourceBusyError: SEARCH_COUNT_MAX of them run, and went on doing so.
             StoreError: as `search_messages`.
         """
         cancellation = Cancellation()
-        if not self._places.acquire(blocking=False):
+        if not context.add_callback(cancellation.cancel):
+            cancellation.cancel()
+        if not self._places.take(cancellation, min(PLACE_SECONDS_MAX, deadline.remaining_seconds() / 4)):
+            if cancellation.is_set:
+                return None
             raise ResourceBusyError(
                 f"{SEARCH_COUNT_MAX} searches run, the most that this service takes: try again.",
                 countMax=SEARCH_COUNT_MAX,
             )
         pending: Future[Any] | None = None
         try:
-            if not context.add_callback(cancellation.cancel):
-                cancellation.cancel()
             return search_messages(
                 shards,
                 self.threads,
@@ -104,9 +110,9 @@ class Searches:
         finally:
             # A place is one of the threads: free once a shard that hangs has let go of it.
             if pending is None:
-                self._places.release()
+                self._places.give_back()
             else:
-                pending.add_done_callback(lambda _: self._places.release())
+                pending.add_done_callback(lambda _: self._places.give_back())
 
 
 def question_of(request: pb.SearchMessagesRequest) -> SearchQuestion:

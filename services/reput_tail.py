@@ -28,6 +28,8 @@ from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 # Heartbeats come every second; a stream silent for so long hangs and is opened anew.
 SILENCE_SECONDS_MAX = 15.0
 WATCH_SECONDS = 1.0
+# A stream that has nothing new is good once it has lived for so long: its first answer comes at once, and may be its last.
+SETTLED_SECONDS = 0.5
 
 _log = structlog.get_logger("reput.tail")
 
@@ -117,6 +119,7 @@ class ReputTail:
         options = {"while_recovering": True} if self._while_recovering else {}
         stream = self._client.reput(self._start_offset(), self._batch_bytes_max, **options)
         self._stream = stream
+        began = self._clock()
         try:
             batches = iter(stream)
             while not self._stop_event.is_set():
@@ -131,7 +134,10 @@ class ReputTail:
                     return
                 if batch.log_end_offset != END_UNKNOWN:
                     self._while_recovering = False
-                if batch.next_offset > self._reached_offset or batch.next_offset == batch.log_end_offset:
+                is_settled = self._clock() - began >= SETTLED_SECONDS
+                if batch.next_offset > self._reached_offset or (
+                    is_settled and batch.next_offset == batch.log_end_offset
+                ):
                     # Not for any batch: a stream that always breaks at the same record is no success.
                     self._reached_offset = batch.next_offset
                     self.failure_count, self.last_error = 0, ""

@@ -26,6 +26,7 @@ class Banner:
         took_millis: how long the answer took.
         begin_millis: begin of the window that was used; None without a limit.
         end_millis: its end.
+        is_partial_before: whether it is `partial` for what a page before said alone.
     """
 
     kind: str
@@ -33,20 +34,26 @@ class Banner:
     took_millis: float
     begin_millis: int | None = None
     end_millis: int | None = None
+    is_partial_before: bool = False
 
 
-def banner_of(answer: Any, took_millis: float, *, has_next: bool = False) -> Banner:
+def banner_of(answer: Any, took_millis: float, *, has_next: bool = False, was_partial: bool = False) -> Banner:
     """The banner over any answer with `completeness` and `shards`.
 
     A stretch of a queue can be complete and yet not the queue's end (`has_next`): people read that as more to come.
+    What is missing from a page before (`was_partial`) is missing from the whole.
     """
     kind = COMPLETENESS.get(answer.completeness, "unknown")
+    is_partial_before = was_partial and kind in ("complete", "truncated")
+    if is_partial_before:
+        kind = "partial"
     return Banner(
         "truncated" if has_next and kind == "complete" else kind,
         tuple(_notes(getattr(answer, "shards", ()))),
         took_millis,
         _millis(answer, "begin_time"),
         _millis(answer, "end_time"),
+        is_partial_before,
     )
 
 

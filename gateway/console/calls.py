@@ -4,15 +4,27 @@ A page asks exactly what a client could ask over gRPC and gets the same messages
 a client would not be shown.
 """
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from store.errors import DeadlineExceededError
+from gateway.search.cancellation import Cancellation
+from gateway.search.places import Places
+from store.errors import DeadlineExceededError, ResourceBusyError
 
 # Above a search's own five seconds, below what a person waits for.
 PAGE_SECONDS = 15.0
+# All consoles together, of the places that there are for searches (search_call.py): their windows search step after step,
+# and clients want some, too.
+SEARCH_COUNT_MAX = 2
+# Every thread that makes pages (desk.py) may wait: none is told to come again because of two other windows.
+SEARCH_WAITING_COUNT_MAX = 4
+# For a turn among steps of 0.14 s; at most a quarter of the time that is left.
+PLACE_SECONDS_MAX = 1.0
+
+_SEARCH_PLACES = Places(SEARCH_COUNT_MAX, SEARCH_WAITING_COUNT_MAX)
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -106,12 +118,34 @@ class Calls:
 
         Raises:
             DeadlineExceededError: the page's time is over.
+            ResourceBusyError: SEARCH_COUNT_MAX searches of other pages run, and went on doing so.
         """
         if self.context.time_remaining() <= 0:
             raise DeadlineExceededError("The page took too long: ask for less, or again.")
         context = self.context if seconds_max is None else self.context.for_at_most(seconds_max)
-        return getattr(self._answers, method)(request, context)
+        answer = getattr(self._answers, method)
+        if method != "SearchMessages":
+            return answer(request, context)
+        with _search_place(context):
+            return answer(request, context)
 
     def has(self, method: str) -> bool:
         """Whether the gateway has this method."""
         return hasattr(self._answers, method)
+
+
+@contextlib.contextmanager
+def _search_place(context: CallContext) -> Iterator[None]:
+    """A place for the search in the block."""
+    cancellation = Cancellation()
+    if not context.add_callback(cancellation.cancel):
+        cancellation.cancel()
+    if not _SEARCH_PLACES.take(cancellation, min(PLACE_SECONDS_MAX, context.time_remaining() / 4)):
+        raise ResourceBusyError(
+            f"{SEARCH_COUNT_MAX} searches of this console run, the most that it takes: try again.",
+            countMax=SEARCH_COUNT_MAX,
+        )
+    try:
+        yield
+    finally:
+        _SEARCH_PLACES.give_back()

@@ -4,6 +4,8 @@
     event: rows                          rows of HTML, or with `format=json` an array of messages
     event: passed                        how far it is: so many more were looked at and have other tags
     event: skipped                       more came in than is shown: how many
+    event: partial                       what is not looked at, each time that it changes: an object with `shards` that do
+                                         not answer, `unfollowedQueueCount`, and whether the console is too `busy` to look
     event: end                           the stream is over: its time, the server, or an error
 
 Bounded: so many streams, queues of a topic, messages a look, and minutes. Nobody is followed by pushing: the queues are
@@ -15,11 +17,10 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -30,139 +31,28 @@ from gateway.console.message_row import message_row
 from gateway.console.pages.page import to_json
 from gateway.console.question import Question
 from gateway.console.tag_expression import parse_tags
-from gateway.console.topic_queues import TopicQueue, queues_of
-from reput.gateway.v1 import gateway_service_pb2 as pb
-from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
+from gateway.console.tail_look import Look, TailPosition, look
+from store.errors import ResourceBusyError, StoreError
 
 STREAM_COUNT_MAX = 8
 STREAM_SECONDS_MAX = 15 * 60.0
 LOOK_SECONDS = 0.7
-SHOWN_COUNT_MAX = 40
-# Positions of a queue that are searched for tags in one look, and the time of it in milliseconds: with both, all queues of
-# a topic are looked at before the look's own time is over.
-SEARCHED_COUNT_MAX = 100_000
-SEARCH_MILLIS_MAX = 50
-QUEUE_COUNT_MAX = 64
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS_MAX = 5.0
 
-Key = tuple[str, int]
 
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """What a tail does not look at."""
 
-@dataclass(slots=True)
-class TailPosition:
-    """The next position of each queue."""
-
-    next_offsets: dict[Key, int] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    unfollowed_count: int = 0
+    is_busy: bool = False
 
     def to_text(self) -> str:
-        """For an event's id."""
-        return ";".join(f"{quote(name, safe='')}:{queue}:{at}" for (name, queue), at in self.next_offsets.items())
-
-    @classmethod
-    def from_text(cls, text: str) -> "TailPosition":
-        """InvalidArgumentError when it is none."""
-        position = cls()
-        try:
-            for part in filter(None, text.split(";")):
-                name, queue, at = part.split(":")
-                position.next_offsets[unquote(name), int(queue)] = max(0, int(at))
-        except ValueError as error:
-            raise InvalidArgumentError(f"from is {text[:200]!r}, no position of a tail.", field="from") from error
-        return position
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What one look at the queues found.
-
-    Attributes:
-        messages: oldest first.
-        skipped_count: messages before them that are not shown.
-        passed_count: messages that were looked at and have other tags.
-        has_moved: whether the position is another.
-    """
-
-    messages: list[Any]
-    skipped_count: int
-    passed_count: int
-    has_moved: bool
-
-
-def look(calls: Calls, topic: str, position: TailPosition, tags: tuple[str, ...] = ()) -> Look:
-    """The newest messages behind the position with one of the tags, if any; the position moves to the ends of the queues.
-
-    It moves when all queues were looked at: after an error the next look sees the same again.
-    """
-    queues = queues_of(calls, topic).queues[:QUEUE_COUNT_MAX]
-    before = position.next_offsets
-    after = dict(before)
-    messages: list[Any] = []
-    skipped_count = passed_count = 0
-    for queue in queues:
-        key = (queue.broker_name, queue.queue_id)
-        at = max(before.get(key, queue.min_offset if before else queue.max_offset), queue.min_offset)
-        begin = max(at, queue.max_offset - (SEARCHED_COUNT_MAX if tags else SHOWN_COUNT_MAX))
-        after[key] = max(at, queue.max_offset)
-        if begin >= queue.max_offset:
-            continue
-        # What did not fit comes with the next look.
-        part = _tagged(calls, topic, queue, begin, tags) if tags else _all(calls, topic, queue, begin)
-        after[key] = part.next_offset
-        messages.extend(part.messages)
-        skipped_count += begin - at + part.unreadable_count
-        passed_count += part.passed_count
-    position.next_offsets = after
-    messages.sort(key=lambda message: (message.store_time.ToMilliseconds(), message.commit_log_offset))
-    skipped_count += max(0, len(messages) - SHOWN_COUNT_MAX)
-    return Look(messages[-SHOWN_COUNT_MAX:], skipped_count, passed_count, after != before)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What one queue had; `next_offset` is behind all that was looked at."""
-
-    messages: Sequence[Any]
-    next_offset: int
-    passed_count: int = 0
-    unreadable_count: int = 0
-
-
-def _all(calls: Calls, topic: str, queue: TopicQueue, begin: int) -> _Part:
-    """Messages of a queue from a position on."""
-    request = pb.QueryMessageByOffsetRequest(
-        topic=topic,
-        queue_id=queue.queue_id,
-        queue_offset=begin,
-        broker_name=queue.broker_name,
-        max_messages=min(SHOWN_COUNT_MAX, queue.max_offset - begin),
-    )
-    answer = calls.ask("QueryMessageByOffset", request)
-    return _Part(answer.messages, max(answer.next_queue_offset, begin))
-
-
-def _tagged(calls: Calls, topic: str, queue: TopicQueue, begin: int, tags: tuple[str, ...]) -> _Part:
-    """The same of messages with one of the tags."""
-    request = pb.SearchMessagesRequest(
-        topic=topic,
-        broker_name=queue.broker_name,
-        queue_id=queue.queue_id,
-        begin_queue_offset=begin,
-        end_queue_offset=queue.max_offset,
-        order=pb.SEARCH_ORDER_OLDEST_FIRST,
-        tags=tags,
-        page_size=SHOWN_COUNT_MAX,
-        max_records=SEARCHED_COUNT_MAX,
-        max_millis=SEARCH_MILLIS_MAX,
-    )
-    answer = calls.ask("SearchMessages", request)
-    next_offset = max((scanned.end_offset for scanned in answer.scanned_ranges), default=begin)
-    if next_offset == begin:
-        for shard in answer.shards:
-            if shard.HasField("error"):
-                raise StoreError(f"shard {shard.broker_name} did not answer: {shard.error.message}")
-    passed_count = next_offset - begin - len(answer.messages) - answer.unreadable_count
-    return _Part(answer.messages, next_offset, passed_count, answer.unreadable_count)
+        """For an event."""
+        lack = {"shards": self.missing, "unfollowedQueueCount": self.unfollowed_count, "busy": self.is_busy}
+        return json.dumps(lack, ensure_ascii=False)
 
 
 class LiveTails:
@@ -219,6 +109,7 @@ class LiveTails:
         try:
             end_seconds = self._clock() + STREAM_SECONDS_MAX
             said_seconds = self._clock()
+            said_lack = lack = _Lack()
             yield "retry: 2000\n\n"
             while self._clock() < end_seconds and not self._is_closed.is_set():
                 calls = calls_for(LOOK_SECONDS_MAX)
@@ -226,12 +117,14 @@ class LiveTails:
                 try:
                     found = await self._desk.work(partial(made, calls), calls.context)
                 except ResourceBusyError:
-                    found = None  # pages come first; what is behind the position is not lost
+                    # Pages come first; what is behind the position is not lost.
+                    found, lack = None, replace(said_lack, is_busy=True)
                 except StoreError as error:
                     yield _event("end", error.message)
                     return
                 if found is not None:
                     seen, text = found
+                    lack = _Lack(seen.missing, seen.unfollowed_count)
                     if seen.skipped_count:
                         yield _event("skipped", str(seen.skipped_count))
                     if text:
@@ -240,9 +133,12 @@ class LiveTails:
                         yield _event("passed", str(seen.passed_count), position.to_text())
                     if seen.has_moved:
                         said_seconds = self._clock()
-                    elif self._clock() - said_seconds > HEARTBEAT_SECONDS:
-                        said_seconds = self._clock()
-                        yield ": here\n\n"
+                if lack != said_lack:
+                    said_lack = lack
+                    yield _event("partial", lack.to_text())
+                if self._clock() - said_seconds > HEARTBEAT_SECONDS:
+                    said_seconds = self._clock()
+                    yield ": here\n\n"
                 await asyncio.sleep(LOOK_SECONDS)
             yield _event("end", "the time is over" if not self._is_closed.is_set() else "the server is stopping")
         finally:

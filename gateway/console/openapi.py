@@ -102,7 +102,12 @@ def openapi() -> dict[str, Any]:
         _query("begin", "Stored at or after this (UTC)."),
         _query("end", "Stored at or before this (UTC)."),
     ]
-    paging = [_query("size", "Rows: 25 or 50."), _query("page", "A token out of the answer before.")]
+    paging = [
+        _query("size", "Rows: 25 or 50."),
+        _query("page", "A token out of the answer before; its `next` is the whole link."),
+        _query("partial", "1: matches may be missing from a page before."),
+        _query("matched", "1: a page before had matches."),
+    ]
     names = ("q", "topic", "key", "unique", "id", "queue", "offset", "tag", "body", "body_as", "cel", "order")
     asked = [{**_query("mode", "How to look."), "schema": {"type": "string", "enum": list(MODES)}}]
     asked += [_query(name, f"See the form of the mode that has `{name}`.") for name in names]
@@ -153,7 +158,8 @@ def openapi() -> dict[str, Any]:
             ),
             "/topics/{topic}/tail": {
                 "get": {
-                    "summary": "What comes into a topic, as server-sent events; each `rows` an array of StoredMessage.",
+                    "summary": "What comes into a topic, as server-sent events; each `rows` an array of StoredMessage, "
+                    "each `partial` what is not looked at.",
                     "parameters": [
                         topic,
                         _query("format", "json."),
@@ -176,10 +182,10 @@ def openapi() -> dict[str, Any]:
 def _find(answers: list[dict[str, Any]]) -> dict[str, Any]:
     question = {"type": "object", "additionalProperties": _TEXT}
     mode = {"type": "string", "enum": list(MODES)}
-    return _object(
-        {"mode": mode, "question": question, "tookMillis": _MILLIS, "answer": {"anyOf": answers}, "next": _TEXT},
-        optional=("answer", "next"),
-    )
+    partial = {"type": "boolean", "description": "This page or one before it said that matches may be missing."}
+    properties = {"mode": mode, "question": question, "tookMillis": _MILLIS, "answer": {"anyOf": answers}}
+    properties |= {"partial": partial, "next": _TEXT}
+    return _object(properties, optional=("answer", "partial", "next"))
 
 
 def _message(schemas: Schemas) -> dict[str, Any]:

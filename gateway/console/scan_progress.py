@@ -14,10 +14,11 @@ class ScanProgress:
     Attributes:
         passed_count: messages looked at or outside the window, since the search began.
         total_count: messages that there were then; 0 when nobody counted them.
-        percent: what they are of these, whole numbers; below 100 until the end.
+        percent: what they are of these, whole numbers; below 100 until everything was looked at.
         ranges: queues and positions `[begin, end)` that this step looked at.
         more_range_count: those that are not among `ranges`.
-        is_done: whether everything was looked at.
+        is_end: whether there is no further step.
+        is_done: whether everything was looked at, by the steps before as well.
         has_window: whether messages may have been passed by their time.
     """
 
@@ -26,14 +27,16 @@ class ScanProgress:
     percent: int
     ranges: tuple[Any, ...]
     more_range_count: int
+    is_end: bool
     is_done: bool
     has_window: bool
 
 
-def scan_progress(answer: Any) -> ScanProgress:
-    """The progress of a search by its answer."""
+def scan_progress(answer: Any, *, is_partial: bool) -> ScanProgress:
+    """The progress of a search by its answer, and whether that or one before it is partial."""
     total_count = answer.total_record_count
-    is_done = not answer.next_page_token
+    is_end = not answer.next_page_token
+    is_done = is_end and not is_partial
     percent = 100 * answer.passed_record_count // total_count if total_count else 0
     ranges = tuple(answer.scanned_ranges)
     return ScanProgress(
@@ -42,6 +45,7 @@ def scan_progress(answer: Any) -> ScanProgress:
         percent=percent if is_done else min(percent, 99),
         ranges=ranges[:SHOWN_RANGE_COUNT],
         more_range_count=max(0, len(ranges) - SHOWN_RANGE_COUNT),
+        is_end=is_end,
         is_done=is_done,
         has_window=answer.HasField("begin_time") or answer.HasField("end_time"),
     )

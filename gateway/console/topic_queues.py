@@ -1,6 +1,7 @@
 """The queues of a topic."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.console.calls import Calls
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -17,6 +18,11 @@ class TopicQueue:
     max_offset: int
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Which it is, of the topic's."""
+        return self.broker_name, self.queue_id
+
+    @property
     def count(self) -> int:
         """Messages that can be had."""
         return max(0, self.max_offset - self.min_offset)
@@ -27,7 +33,12 @@ class TopicQueues:
     """The queues, and the answer that they are from, for its completeness."""
 
     queues: tuple[TopicQueue, ...]
-    answer: object
+    answer: Any
+
+    @property
+    def missing_names(self) -> tuple[str, ...]:
+        """Shards that did not answer and may have further queues."""
+        return tuple(shard.broker_name for shard in self.answer.shards if shard.HasField("error"))
 
 
 def queues_of(calls: Calls, topic: str) -> TopicQueues:

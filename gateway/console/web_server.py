@@ -4,6 +4,7 @@ It runs in one thread of its own; nothing that can happen there takes a thread o
 
     connections     128, a further one is closed at once
     TLS handshake   10 s, all of it
+    TLS farewell    2 s
     request head    10 s and 16 KiB, of what is incomplete: one read may bring up to 256 KiB
     keep-alive      15 s of silence
     answers         30 s, a live tail 15 min (bounded.py)
@@ -25,6 +26,8 @@ from services.tls import TlsIdentity
 CONNECTION_COUNT_MAX = 128
 # As long as for a head: asyncio's own 60 s are for networks that no browser is behind.
 HANDSHAKE_SECONDS_MAX = 10.0
+# Whoever has its answer and says no farewell keeps its place for so long, of asyncio's own accord 30 s.
+FAREWELL_SECONDS_MAX = 2.0
 HEAD_SECONDS_MAX = 10.0
 HEAD_BYTES_MAX = 16 * 1024
 KEEP_ALIVE_SECONDS = 15
@@ -147,6 +150,7 @@ class _TlsConnection(SSLProtocol):
             None,  # type: ignore[arg-type]  # nobody waits for the handshake
             server_side=True,
             ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX,  # type: ignore[arg-type]  # any number
+            ssl_shutdown_timeout=FAREWELL_SECONDS_MAX,
         )
         self.inner = inner
         self._places = places

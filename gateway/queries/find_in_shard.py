@@ -100,8 +100,8 @@ class ShardFind:
 
     @property
     def knows_next(self) -> bool:
-        """Whether it is known which match comes next."""
-        return all(stream.head or stream.ended for stream in self.streams)
+        """Whether it is known which match comes next: not behind a topic that failed, whose next may be that one."""
+        return all(stream.head or (stream.ended and not stream.failed) for stream in self.streams)
 
     @property
     def newest(self) -> MatchStream | None:
@@ -133,6 +133,12 @@ class ShardFind:
             self.streams.append(stream)
             self.topics.append(topic)
 
+    def leave_out(self, error: StoreError) -> None:
+        """The shard is missing from the page, but for the record by its id; a later page begins where this one did."""
+        self.error = error
+        self.streams.clear()
+        self.topics.clear()
+
     def is_by_id(self, record: FoundRecord) -> bool:
         """Whether the text is the record's id: then it is shown as that, once."""
         return (record.store_host, record.commit_log_offset) == self._id
@@ -150,6 +156,8 @@ class ShardFind:
     def next_place(self) -> Place:
         """Where the next page goes on here."""
         place = self._place
+        if self.error is not None:
+            return place
         left = {topic: stream for topic, stream in zip(self.topics, self.streams, strict=True) if stream.has_more}
         bounds = {topic: _bound(stream) for topic, stream in left.items()}
         is_named = bool(place.named) and not place.last

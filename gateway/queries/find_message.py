@@ -107,7 +107,9 @@ def find_message(
     more = bool(later) or any(find.has_more for find in finds if find.error is None)
     token = ""
     if more:
-        ahead = {find.shard.broker_name: find.next_place() for find in finds if find.error is None}
+        # A new shard that failed stays new, so that its record by id is asked for, unless this page shows it.
+        asked = [find for find in finds if find.error is None or find.by_id is not None]
+        ahead = {find.shard.broker_name: find.next_place() for find in asked}
         ahead = {name: place for name, place in ahead.items() if name not in later}
         token = tokens.seal(METHOD, sealed, to_fields(places | ahead))
     topic_count = len({name for find in finds for name in find.topics})
@@ -127,7 +129,7 @@ def _begin(
     finds = [ShardFind(shard, question, page, places.get(shard.broker_name), first, max_millis) for shard in shards]
     for find, answer in zip(finds, shards.fan_out.ask(finds, ShardFind.begin), strict=True):
         if isinstance(answer, StoreError):
-            find.error = answer
+            find.leave_out(answer)
     if all(find.error is not None for find in finds):
         raise_first_error(find.outcome() for find in finds)
     for stream in (stream for find in finds for stream in find.streams):

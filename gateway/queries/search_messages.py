@@ -13,6 +13,7 @@ A message that cannot be read, or not looked into, does not end a scan: it is co
 """
 
 from dataclasses import replace
+from functools import partial
 
 from gateway.deadline import Deadline
 from gateway.fan_out import FanOut
@@ -20,6 +21,7 @@ from gateway.limits import page_size
 from gateway.page import Page
 from gateway.page_token import PageTokens
 from gateway.ports import Shard
+from gateway.search.asking import ask_until_gone
 from gateway.search.budgets import Budgets, Meter
 from gateway.search.cancellation import Cancellation
 from gateway.search.cel_sandbox import CelEvaluator, CelSandbox
@@ -28,9 +30,11 @@ from gateway.search.filter import MessageFilter
 from gateway.search.question import SearchAnswer, SearchQuestion
 from gateway.search.scan import Scan, ViewOf
 from gateway.shards import Shards, has_unwritten_queue, require_topic
-from store.errors import QueueNotFoundError, StoreError
+from store.errors import DeadlineExceededError, QueueNotFoundError, StoreError
 
 METHOD = "SearchMessages"
+# For counting in all shards; the search itself is what its caller waits for.
+COUNT_SECONDS_MAX = 0.5
 
 
 def search_messages(
@@ -73,10 +77,11 @@ def search_messages(
     fields = question.sealed_fields()
     page = Page(page_size(page_size_asked, "page_size"))
     cursor = Cursor.from_fields(tokens.open(page_token, METHOD, fields))
+    meter = Meter(budgets, deadline)
     total_count = cursor.total_count if cursor is not None else 0
     if count_total and cursor is None:
-        total_count = _position_count(shards, question, deadline)
-    meter = Meter(budgets, deadline)
+        count = partial(_position_count, shards, question)
+        total_count = ask_until_gone(threads, count, cancellation, deadline, seconds_max=COUNT_SECONDS_MAX)
     evaluator = None
     if question.conditions.cel:
         evaluator = CelEvaluator(
@@ -95,12 +100,15 @@ def search_messages(
         end = replace(end, passed_count=scan.answer.passed_count, total_count=total_count)
         scan.answer.next_page_token = tokens.seal(METHOD, fields, end.to_fields())
     elif not page_token and not scan.knows_topic and all(outcome.complete for outcome in scan.answer.outcomes):
-        _require_place(shards, question, deadline)
+        ask_until_gone(threads, partial(_require_place, shards, question), cancellation, deadline)
     return scan.answer
 
 
 def _position_count(shards: Shards, question: SearchQuestion, deadline: Deadline) -> int:
-    """Positions of the queues that are asked for; a shard that does not answer now has its failure when it is scanned."""
+    """Positions of the queues that are asked for; 0, as if not asked for, when a shard does not say it in time.
+
+    A shard that is down has its failure when it is scanned.
+    """
     asked = [shards.named(question.broker_name)] if question.broker_name else list(shards)
     shard_deadline = deadline.for_one_of(len(asked))
 
@@ -111,7 +119,10 @@ def _position_count(shards: Shards, question: SearchQuestion, deadline: Deadline
             if question.queue_id in (None, queue.queue_id)
         )
 
-    return sum(answer for answer in shards.fan_out.ask(asked, ask) if isinstance(answer, int))
+    answers = shards.fan_out.ask(asked, ask)
+    if any(isinstance(answer, DeadlineExceededError) for answer in answers):
+        return 0
+    return sum(answer for answer in answers if isinstance(answer, int))
 
 
 def _require_place(shards: Shards, question: SearchQuestion, deadline: Deadline) -> None:

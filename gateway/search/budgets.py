@@ -23,6 +23,8 @@ BYTES_DEFAULT = 64 << 20
 BYTES_MAX = 1 << 30
 MILLIS_DEFAULT = 5_000
 MILLIS_MAX = 20_000
+# For deciding what was read, also when reading took all the time: or a slow read would be repeated for every message.
+DECIDING_SECONDS = 0.05
 
 
 class StopReason(Enum):
@@ -74,6 +76,11 @@ class Meter:
         self.record_count = 0
         self.size_bytes = 0
         self.has_moved = False
+        self._decide_until_seconds = 0.0
+
+    def begin_batch(self) -> None:
+        """Records were read, and are decided now."""
+        self._decide_until_seconds = self._deadline.clock() + DECIDING_SECONDS
 
     @property
     def free_records(self) -> int:
@@ -89,6 +96,11 @@ class Meter:
     def time_is_over(self) -> bool:
         """Whether to end with what there is."""
         return self._deadline.clock() >= self._stop_at_seconds or self._deadline.is_near()
+
+    @property
+    def batch_is_over(self) -> bool:
+        """Whether to leave the rest of the batch to the next page; not before it had DECIDING_SECONDS."""
+        return self._deadline.clock() >= self._decide_until_seconds and self.time_is_over
 
     def stop(self) -> StopReason | None:
         """The budget that is used up; None before the scan has moved."""

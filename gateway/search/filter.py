@@ -9,7 +9,7 @@
 The cheap ones come first: an expression sees only what all others let through.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -111,15 +111,24 @@ class MessageFilter:
             return False
         return tags_code not in self._tag_codes
 
-    def decide(self, views: Iterable[MessageView]) -> Iterator[Verdict]:
-        """A verdict for each, in order; fewer when the time for evaluating is over."""
+    def decide(self, views: Iterable[MessageView], gives_up: Callable[[], bool]) -> Iterator[Verdict]:
+        """A verdict for each, in order; fewer, but one at least, when the time for it is over.
+
+        Args:
+            views: the messages.
+            gives_up: whether to look into no further one; asked before each but the first.
+        """
         if self._evaluator is None:
-            for view in views:
+            for number, view in enumerate(views):
+                if number and gives_up():
+                    return
                 yield self._before_cel(view)[0]
             return
         batch: list[tuple[Verdict, MessageView, bytes]] = []
         size_bytes = 0
-        for view in views:
+        for number, view in enumerate(views):
+            if number and gives_up():
+                break
             verdict, body, inflated_bytes = self._before_cel(view)
             batch.append((verdict, view, body))
             size_bytes += inflated_bytes

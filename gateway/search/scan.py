@@ -9,13 +9,14 @@ from gateway.dropped import was_dropped
 from gateway.fan_out import FanOut
 from gateway.page import Page
 from gateway.ports import FoundRecord, Shard, Unit
+from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Meter, StopReason
 from gateway.search.cancellation import Cancellation
 from gateway.search.cursor import Cursor
 from gateway.search.filter import MessageFilter
 from gateway.search.message_view import MessageView
 from gateway.search.question import ScannedRange, SearchAnswer, SearchQuestion
-from gateway.search.shard_scan import CallerGoneError, ShardFailedError, ShardScan
+from gateway.search.shard_scan import ShardFailedError, ShardScan
 from gateway.shards import Shards
 from store.errors import (
     BrokerNotFoundError,
@@ -203,6 +204,7 @@ class Scan:
             and self._is_of(unit, outcome)
             and self._question.times.holds(outcome.store_time_millis)
         ]
+        self._meter.begin_batch()
         chosen = self._matches(in_window)
         for unit in batch:
             if self._cancellation.is_set:
@@ -245,11 +247,15 @@ class Scan:
 
     def _matches(self, records: list[FoundRecord]) -> "Iterator[StoreError | bool]":
         """For each record, in order, whether it matches, or why nobody knows; fewer when time was over."""
-        for verdict in self._filter.decide(map(self._view_of, records)):
+        for verdict in self._filter.decide(map(self._view_of, records), self._gives_up):
             if verdict.cel_error:
                 self.answer.cel_error_count += 1
                 self.answer.cel_error = self.answer.cel_error or verdict.cel_error
             yield verdict.error or verdict.matches
+
+    def _gives_up(self) -> bool:
+        """Whether to decide no more of a batch."""
+        return self._cancellation.is_set or self._meter.batch_is_over
 
     def _advance(self, position: int) -> None:
         """Everything up to the position, in the direction of the scan, is decided."""

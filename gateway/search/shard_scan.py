@@ -1,40 +1,26 @@
 """What a scan asks of one shard: its queues, where each begins and ends, units, and records with their bodies.
 
-Every call to a port runs on another thread, so that a caller that goes is free at once, and has half of the time that is
-left, so that a shard that hangs leaves some for the others.
+Every call to a port runs on another thread (asking.py), so that a caller that goes is free at once, and has half of the
+time that is left, so that a shard that hangs leaves some for the others.
 """
 
 from collections.abc import Callable, Sequence
-from concurrent import futures
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from gateway.completeness import ShardOutcome
 from gateway.deadline import Deadline
 from gateway.fan_out import FanOut
 from gateway.limits import PAGE_BYTES_MAX
 from gateway.ports import Boundary, BuildProgress, FoundRecord, QueueRange, Shard, Unit
+from gateway.search.asking import ask_until_gone
 from gateway.search.cancellation import Cancellation
 from gateway.search.question import OffsetWindow, SearchQuestion
 from gateway.time_window import TimeWindow
 from store.errors import StoreError
 
 Answer = TypeVar("Answer")
-# Ports answer in milliseconds. A thread whose caller has gone is free after this.
-ASK_SECONDS_MAX = 10.0
-
-
-class CallerGoneError(Exception):
-    """The call was cancelled; nobody waits for an answer.
-
-    Args:
-        pending: a call to a port that has not ended yet, and keeps its thread until it does.
-    """
-
-    def __init__(self, pending: "futures.Future[Any] | None" = None) -> None:
-        super().__init__("the caller has gone")
-        self.pending = pending
 
 
 class ShardFailedError(Exception):
@@ -153,19 +139,13 @@ class ShardScan:
         self.outcome = replace(self.outcome, progress=progress, complete=self.outcome.complete and not behind)
 
     def _ask(self, call: Callable[[Deadline], Answer]) -> Answer:
-        if self._cancellation.is_set:
-            raise CallerGoneError
-        seconds = min(self._deadline.remaining_seconds() / 2, ASK_SECONDS_MAX)
-        deadline = Deadline.after(seconds, self._deadline.clock)
-        asked = self._fan_out.start(lambda: call(deadline))
-        pair: list[futures.Future[Any]] = [asked, self._cancellation.happened]
-        futures.wait(pair, return_when=futures.FIRST_COMPLETED)
-        if not asked.done():
-            raise CallerGoneError(None if asked.cancel() else asked)
-        try:
-            return asked.result()
-        except StoreError as error:
-            raise ShardFailedError(error) from error
+        def ask(deadline: Deadline) -> Answer:
+            try:
+                return call(deadline)
+            except StoreError as error:
+                raise ShardFailedError(error) from error
+
+        return ask_until_gone(self._fan_out, ask, self._cancellation, self._deadline)
 
 
 def _is_built(question: SearchQuestion, queues: Sequence[QueueRange], progress: BuildProgress) -> bool:

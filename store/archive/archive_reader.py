@@ -4,6 +4,7 @@ Segments that are published while this is open are seen with the next question. 
 told beside the answer (`problem`), so that the rest can still be had and nobody takes it for the whole.
 """
 
+import errno
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -93,7 +94,7 @@ class ArchiveReader:
         manifests = self._segments.load()
         for manifest in manifests:
             if isinstance(manifest, Segment) and manifest.first_offset <= commit_log_offset < manifest.end_offset:
-                with self._reading():
+                with self._reading(manifest):
                     return self._reader(manifest).record(commit_log_offset)
         problem = self.problem()
         if problem is not None:
@@ -143,7 +144,7 @@ class ArchiveReader:
             if all(file.topic != topic for file in segment.files):
                 continue
             try:
-                with self._reading():
+                with self._reading(segment):
                     for offset in self._reader(segment).offsets_of_key(hash_, below_offset):
                         if len(found) == count:
                             return KeyHits(tuple(found), True, problem)
@@ -164,7 +165,7 @@ class ArchiveReader:
                 if isinstance(reader, StoreError):
                     problem = problem or reader
                 else:
-                    with self._reading():
+                    with self._reading(reader.segment):
                         found.extend(reader.units(topic, queue_id, queue_offset, count - len(found)))
         except StoreError as error:
             problem = problem or error
@@ -188,7 +189,7 @@ class ArchiveReader:
                     problem = problem or reader
                     continue
                 try:
-                    with self._reading():
+                    with self._reading(reader.segment):
                         span = reader.time_span(topic, queue_id)
                         if span is None:
                             continue
@@ -211,7 +212,7 @@ class ArchiveReader:
         for reader in self._readers_with(topic):
             if isinstance(reader, StoreError):
                 raise reader
-            with self._reading():
+            with self._reading(reader.segment):
                 for name, queue_id, first, last in reader.queues():
                     if topic in (None, name):
                         known = ranges.get((name, queue_id), (first, last + 1))
@@ -249,14 +250,27 @@ class ArchiveReader:
         return reader
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """What the file system does not let be read is unavailable, and opened anew by who asks next."""
+    def _reading(self, segment: Segment) -> Iterator[None]:
+        """What the file system does not let be read is unavailable; it and what is damaged is opened anew by who asks next.
+
+        A stale descriptor stays so, and a file may be brought back from a copy.
+        """
         with reading(self.root):
             try:
                 yield
-            except OSError:
-                self._keep_readers(())  # a descriptor that is stale (ESTALE) stays so
+            except OSError as error:
+                if error.errno == errno.ESTALE:
+                    self._keep_readers(())  # the server of the file system has begun anew, for all files
+                else:
+                    self._drop_reader(segment)
                 raise
+            except StoreCorruptedError:
+                self._drop_reader(segment)
+                raise
+
+    def _drop_reader(self, segment: Segment) -> None:
+        with self._lock:
+            self._readers.pop((segment.first_offset, segment.records_end_offset), None)
 
     def _keep_readers(self, segments: Iterable[Segment]) -> None:
         kept = {(segment.first_offset, segment.records_end_offset) for segment in segments}

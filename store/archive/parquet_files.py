@@ -155,7 +155,10 @@ class _OpenParquet:
 
     def read(self, row_group: int, columns: Sequence[str]) -> "pa.Table":
         with self.lock:
-            return self.file.read_row_group(row_group, columns=list(columns), use_threads=False)
+            table = self.file.read_row_group(row_group, columns=list(columns), use_threads=False)
+        if missing := set(columns).difference(table.column_names):  # pyarrow leaves these out without a word
+            raise damaged(self.path, 0, f"it has no column {', '.join(sorted(missing))}")
+        return table
 
     def bounds(self, row_group: int, column: str) -> tuple[int, int] | None:
         """The least and the greatest of a column there, None when the file does not say."""
@@ -190,7 +193,8 @@ class ParquetFiles:
 
         Raises:
             StoreCorruptedError: the file is gone or not what was written; here and in the other methods.
-            ServiceUnavailableError: the file system does not let it be read (ESTALE, EACCES, EIO), likewise.
+            ServiceUnavailableError: the file system does not let it be read (ESTALE, EACCES, EIO when it is
+                opened), likewise. EIO while reading is the disk's damage.
         """
         row_group, within = self._locate(path, row)
         table = self._row_group(path, row_group, FRAME_COLUMNS)
@@ -293,13 +297,18 @@ class ParquetFiles:
         try:
             return read()
         except StoreCorruptedError:
+            self._close(path)
             raise
         except FileNotFoundError as error:
             raise damaged(path, 0, "it is gone") from error
         except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError) as error:
+            self._close(path)
             # pyarrow's own errors are ValueError, KeyError and OSError, which has a number only from the file system.
             if not isinstance(error, OSError) or error.errno is None:
                 raise damaged(path, 0, f"it cannot be read ({error})") from error
-            with self._lock:
-                self._open.pop(path, None)  # a stale descriptor (ESTALE) stays so: the next reader opens one anew
             raise unreadable(path, error) from error
+
+    def _close(self, path: Path) -> None:
+        """Who asks next opens the file anew: a stale descriptor stays stale, and a copy may be brought back."""
+        with self._lock:
+            self._open.pop(path, None)

@@ -78,7 +78,9 @@ class SegmentList:
                 manifests[offset] = None, error
             except OSError as error:
                 manifests[offset] = None, unreadable(path, error)
-        if manifests != known:
+        if manifests == known:
+            manifests = known
+        else:
             with self._lock:
                 self._manifests = manifests
                 self._stamp = None
@@ -87,7 +89,8 @@ class SegmentList:
         is_settled = stamp is not None and listed_at_nanos - stamp[1] > SETTLED_NANOS
         if is_settled and all(isinstance(manifest, Segment) for _, manifest in manifests.values()):
             with self._lock:
-                self._stamp = stamp
+                if self._manifests is manifests:  # otherwise another listed meanwhile, perhaps earlier than this one
+                    self._stamp = stamp
         return [manifest for _, manifest in manifests.values()]
 
 

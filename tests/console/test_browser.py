@@ -1,5 +1,6 @@
 """The console in a real browser, over real services on the broker's store."""
 
+import itertools
 import json
 import re
 import urllib.request
@@ -224,6 +225,60 @@ def test_a_search_without_the_script_goes_on_by_its_link(stack, open_page) -> No
     assert not page.locator("[data-run]").is_visible()
     page.click("a[rel=next] >> text=Search on")
     assert page.locator("progress").count() == 1
+
+
+def test_a_search_that_goes_on_left_no_time_to_others(stack, open_page) -> None:
+    page = open_page()
+    steps = []
+    page.on("requestfinished", lambda asked: steps.append(asked.timing) if "part=result" in asked.url else None)
+    page.goto(url(stack, "/?mode=search&topic=Many&body=nowhere-to-be-found"))
+    page.wait_for_selector("main:has-text('Everything was looked at.')", timeout=60_000)
+
+    assert len(steps) > 2
+    took_millis = sum(step["responseEnd"] for step in steps[:-1])
+    pause_millis = sum(
+        after["startTime"] - before["startTime"] - before["responseEnd"] for before, after in itertools.pairwise(steps)
+    )
+    assert pause_millis > took_millis / 2
+
+
+def test_why_a_step_was_partial_is_still_said_at_the_end(stack, open_page) -> None:
+    page = open_page()
+    steps = []
+
+    def first_is_partial(route) -> None:
+        answer = route.fetch()
+        html = answer.text()
+        if not steps:
+            note = '<section class="banner warn"><span data-count></span> broker-x is down'
+            html = re.sub(r'<section class="banner \w+"', f"{note}</section>\\g<0> hidden", html)
+            html = html.replace("/?mode=search", "/?partial=1&amp;mode=search")
+        steps.append(html)
+        route.fulfill(response=answer, body=html)
+
+    page.route("**/*part=result*", first_is_partial)
+    page.goto(url(stack, "/?mode=search&topic=Many&cel=" + quote('message.body_text == "hit 0"')))
+    page.wait_for_selector(".messages tbody tr", timeout=60_000)
+    page.wait_for_function("() => !document.querySelector('[data-goes-on]')", timeout=60_000)
+
+    assert len(steps) > 1
+    assert "a page before said that matches may be missing" in steps[-1]
+    assert "broker-x is down" in page.locator(".banner").first.inner_text()
+    assert "1 shown" in page.locator(".banner").first.inner_text()
+    assert "Everything was looked at." not in page.locator("main").inner_text()
+
+
+def test_a_live_tail_says_what_it_does_not_look_at(stack, open_page) -> None:
+    page = open_page()
+    lack = {"shards": ["broker-x"], "unfollowedQueueCount": 3, "busy": True}
+    stream = f"retry: 100000\n\nevent: partial\ndata: {json.dumps(lack)}\n\nevent: skipped\ndata: 7\n\n"
+    page.route("**/topics/b_log/tail*", lambda route: route.fulfill(content_type="text/event-stream", body=stream))
+    page.goto(url(stack, "/topics/b_log"))
+    page.click("[data-tail-start]")
+    page.wait_for_function("() => document.querySelector('[data-tail-note]').innerText.includes('7')")
+
+    said = page.locator("[data-tail-note]").inner_text()
+    assert "no answer from: broker-x · queues not followed: 3 · Too busy · more came in" in said
 
 
 def test_a_live_tail_shows_what_comes_pauses_and_goes_on_where_it_was(stack, open_page, screenshots) -> None:

@@ -37,6 +37,7 @@ from reput_client.errors import DeadlineExceededError, DiskFullError, ServiceUna
 from reput_client.explanation import PassedOver, Rejected, Rejection
 from services.status import DETAILS_KEY
 from tests.reput_client.fake_gateway import refusal
+from tests.support import compressed_bodies
 
 QUICK = RetryPolicy(attempt_count_max=4, pause_seconds_first=0.001, pause_seconds_max=0.002)
 COMPLETE = message_pb2.COMPLETENESS_COMPLETE
@@ -413,8 +414,12 @@ TEXT = b"hello, hello, hello, hello"
         (0x300, TEXT, "none", TEXT),  # a kind without the bit that says compressed
         (0x001, zlib.compress(TEXT), "zlib", TEXT),
         (0x301, zlib.compress(TEXT), "zlib", TEXT),
-        (0x101, b"\x04\x22\x4d\x18", "lz4", None),
-        (0x201, b"\x28\xb5\x2f\xfd", "zstd", None),
+        (0x101, compressed_bodies.LZ4, "lz4", compressed_bodies.BODY),
+        (0x201, compressed_bodies.ZSTD, "zstd", compressed_bodies.BODY),
+        (0x101, compressed_bodies.LZ4[:-9], "lz4", None),
+        (0x201, compressed_bodies.ZSTD[:-5], "zstd", None),
+        (0x101, b"not lz4", "lz4", None),
+        (0x201, b"not zstd", "zstd", None),
         (0x701, b"?", "unknown", None),
         (0x301, b"not zlib", "zlib", None),
         (0x301, zlib.compress(TEXT)[:-5], "zlib", None),
@@ -431,9 +436,10 @@ def test_a_body_is_inflated_or_it_is_said_why_not(ask, sys_flag: int, stored: by
             _ = got.body
 
 
-def test_what_inflates_without_an_end_is_refused(ask, monkeypatch) -> None:
+@pytest.mark.parametrize(("sys_flag", "stored"), compressed_bodies.STORED.items())
+def test_what_inflates_without_an_end_is_refused(ask, monkeypatch, sys_flag: int, stored: bytes) -> None:
     monkeypatch.setattr("reput_client.bodies.INFLATED_BYTES_MAX", 1000)
-    message = message_pb2.StoredMessage(body=zlib.compress(b"x" * 1001), sys_flag=1)
+    message = message_pb2.StoredMessage(body=stored, sys_flag=sys_flag)
     _, got = ask([pb.QueryMessageByIdResponse(message=message)], lambda client: client.by_id("0" * 32))
     with pytest.raises(BodyCompressionError):
         _ = got.body

@@ -115,9 +115,49 @@ def test_a_builder_that_takes_no_batch_is_asked_anew_where_to_start():
     assert builder.applied == ALL_OFFSETS
 
 
+class NoPause(Backoff):
+    """Notes how long it would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__(uniform=lambda low, high: high)
+        self.pauses: list[float] = []
+
+    def next_seconds(self, max_seconds=None):
+        self.pauses.append(super().next_seconds(max_seconds))
+        return 0.0
+
+
+def test_streams_that_break_behind_their_first_answer_are_asked_for_after_growing_pauses():
+    """The first answer at the log's end comes at once: it alone is no sign that the stream is good."""
+    starts = []
+
+    def ends_at_once(request, context):
+        starts.append(request.start_offset)
+        yield batch_at(LOG_END)
+        raise StoreRecoveringError("the log is closing")
+
+    applied = []
+
+    def apply(batch) -> bool:
+        applied.append(batch.next_offset)
+        if len(applied) == 6:
+            tail.stop()
+        return True
+
+    backoff = NoPause()
+    with commit_log_server(reput=ends_at_once) as server:
+        # A clock that stands still: however long the machine takes, no stream lives long.
+        tail = ReputTail(CommitLogClient(server.address), lambda: LOG_END, apply, backoff=backoff, clock=lambda: 0.0)
+        tail.run()
+
+    # The very first is news: nobody knew before that the log ends there.
+    assert backoff.pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
+
+
 def test_a_damaged_record_is_asked_for_again_after_growing_pauses():
     """Good batches before it do not shorten them: the builder is shown its last record each time."""
-    pauses, starts, answers = [], [], []
+    starts, answers = [], []
+    backoff = NoPause()
 
     def damaged_at_400(request, context):
         starts.append(request.start_offset)
@@ -126,22 +166,17 @@ def test_a_damaged_record_is_asked_for_again_after_growing_pauses():
                 raise RecordCorruptedError("record at 400 is damaged", commitLogOffset=400)
             yield response
 
-    class NoPause(Backoff):
-        def next_seconds(self, max_seconds=None):
-            pauses.append(super().next_seconds(max_seconds))
-            return 0.0
-
     with commit_log_server(reput=damaged_at_400) as server:
         builder = Builder(
             CommitLogClient(server.address),
             on_broken=lambda error: answers.append(error.message),
-            backoff=NoPause(uniform=lambda low, high: high),
+            backoff=backoff,
         )
         builder.tail._start_offset = lambda: builder.applied[-1] if builder.applied else -1
         builder.tail.run()
 
     assert starts == [-1, *[300] * 5]
-    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert backoff.pauses == [0.1, 0.2, 0.4, 0.8, 1.6]
     assert answers == ["record at 400 is damaged"] * 5
     assert sorted(set(builder.applied)) == ALL_OFFSETS
 

@@ -21,5 +21,5 @@ def level() -> str:
 def amount(*, sample: int, change: int, full: int) -> int:
     """The count for this run; TORTURE_COUNT rules at `full`."""
     if level() == "full":
-        return int(os.environ.get("TORTURE_COUNT", full))
+        return int(os.environ.get("TORTURE_COUNT") or full)
     return change if level() == "change" else sample

@@ -5,8 +5,9 @@
     unique   topic and unique key  search   a scan: tag, text in the body, CEL
 
 Every question is its URL: `/?q=...`, `/?mode=key&topic=...&key=...`. One page looks for a bounded time and says where it
-goes on (`page`). The script goes on by itself until the page is full: it asks for the result alone (`part=result`), and says
-how many rows it has (`have`).
+goes on (`page`), and what no token knows of the pages before: that matches may be missing from one (`partial`), or that one
+of a key with `#` had some (`matched`). The script goes on by itself until the page is full: it asks for the result alone
+(`part=result`), and says how many rows it has (`have`).
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +21,10 @@ from gateway.console.message_row import MessageRow, message_row
 from gateway.console.pages.page import Page, Stopwatch, to_json
 from gateway.console.question import LAST_SECONDS, Question
 from gateway.console.scan_progress import ScanProgress, scan_progress
+from gateway.console.tag_expression import parse_tags
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from store.errors import StoreError, TopicNotFoundError
+from reput.message.v1 import message_pb2
+from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError, TopicNotFoundError
 
 MODES = ("find", "key", "unique", "id", "offset", "search")
 PAGE_SIZES = (25, 50)
@@ -34,6 +37,8 @@ SEARCH_MILLIS_MAX = 140
 FIND_MILLIS_MAX = 80
 # Parameters of the script, which belong to no question.
 STEP_PARAMETERS = {"part": None, "have": None}
+# What a link says of the pages before it, which belongs to no question either.
+BEFORE_PARAMETERS = {"partial": None, "matched": None}
 UNCHANGED: Mapping[str, str | None] = {}
 
 
@@ -48,6 +53,7 @@ class Found:
         goes_on: whether the page has room for what is found there.
         count: rows so far, with those that the script has.
         progress: of a search; None of any other mode.
+        was_partial: whether what was asked before it, such as the page before, said that matches may be missing.
     """
 
     answer: Any
@@ -56,13 +62,19 @@ class Found:
     goes_on: bool = False
     count: int = 0
     progress: ScanProgress | None = None
+    was_partial: bool = False
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether matches may be missing from it or what was before."""
+        return self.was_partial or _is_partial(self.answer)
 
 
 def find_page(calls: Calls, question: Question) -> Page:
     """The form, and the answer when something is asked. An answer that fails leaves the form and says why."""
     mode = question.choice("mode", MODES, "find")
     part = question.choice("part", ("all", "result"), "all")
-    left_out = ("lang", "mode", *STEP_PARAMETERS)
+    left_out = ("lang", "mode", *STEP_PARAMETERS, *BEFORE_PARAMETERS)
     asked = {name: value for name, value in question.given().items() if name not in left_out}
     is_asked = bool(asked) and (mode != "find" or bool(question.text("q")))
     can_explain = calls.has("ExplainQuery")
@@ -76,9 +88,10 @@ def find_page(calls: Calls, question: Question) -> Page:
     took_millis = stopwatch.millis()
     if error is not None:
         raise FindFailedError(error, _values(question, mode, None, took_millis, can_explain=can_explain))
-    answer = {"mode": mode, "question": asked, "tookMillis": took_millis}
+    answer: dict[str, Any] = {"mode": mode, "question": asked, "tookMillis": took_millis}
     if found is not None:
         answer["answer"] = to_json(found.answer)
+        answer["partial"] = found.is_partial
         if found.next_href:
             answer["next"] = found.next_href
     template = "find.html" if part == "all" or found is None else "find_result.html"
@@ -103,6 +116,10 @@ def _values(
     question: Question, mode: str, found: Found | None, took_millis: float, *, can_explain: bool
 ) -> dict[str, Any]:
     given = question.given()
+    banner = None
+    if found is not None and hasattr(found.answer, "completeness"):
+        has_next = bool(found.next_href)
+        banner = banner_of(found.answer, took_millis, has_next=has_next, was_partial=found.was_partial)
     return {
         "mode": mode,
         "modes": MODES,
@@ -110,12 +127,10 @@ def _values(
         "page_sizes": PAGE_SIZES,
         "ranges": tuple(LAST_SECONDS),
         "found": found,
-        "banner": None
-        if found is None or not hasattr(found.answer, "completeness")
-        else banner_of(found.answer, took_millis, has_next=bool(found.next_href)),
+        "banner": banner,
         "took_millis": took_millis,
         "is_first_page": "page" not in given,
-        "first_href": question.link("/", page=None, **STEP_PARAMETERS),
+        "first_href": question.link("/", page=None, **STEP_PARAMETERS, **BEFORE_PARAMETERS),
         "page_size": _page_size(question),
         # A scan looks at no index: what it looked at stands in its answer.
         "explain_href": question.link("/explain", **STEP_PARAMETERS) if mode != "search" and can_explain else "",
@@ -126,7 +141,7 @@ def _by_anything(calls: Calls, question: Question) -> Found:
     text = question.text("q")
     topic, key = split_topic_and_key(text)
     if key:
-        return _key(calls, question, topic, key)
+        return _key(calls, question, topic, key, question.text("page"))
     request = pb.FindMessageRequest(
         text=text,
         page_size=_wanted_count(question),
@@ -136,15 +151,27 @@ def _by_anything(calls: Calls, question: Question) -> Found:
     )
     answer = calls.ask("FindMessage", request)
     topic, _, key = text.partition("#")
-    if topic and key and not answer.matches and not request.page_token:
-        try:
-            found = _key(calls, question, topic, key, {"mode": "key", "q": None, "topic": topic, "key": key})
-        except TopicNotFoundError:
-            found = None
-        if found is not None and found.rows:
-            return found
+    changed = UNCHANGED
+    if topic and key:
+        if answer.matches:
+            changed = {"matched": "1"}
+        elif not answer.next_page_token and not question.text("matched") and not _have_count(question):
+            # Only now is it known that nothing has the whole text as its key.
+            found = _topic_and_key(calls, question, topic, key, "1" if _is_partial(answer) else None)
+            if found is not None:
+                return found
     rows = [message_row(match.message, MATCHED_BY.get(match.matched_by, "")) for match in answer.matches]
-    return _paged(answer, rows, question)
+    return _paged(answer, rows, question, changed)
+
+
+def _topic_and_key(calls: Calls, question: Question, topic: str, key: str, partial: str | None) -> Found | None:
+    """What `TOPIC#KEY` finds; None when that is nothing, or what is before the `#` is no topic that this caller has."""
+    changed = {"mode": "key", "q": None, "topic": topic, "key": key, "partial": partial or question.text("partial")}
+    try:
+        found = _key(calls, question, topic, key, "", changed)
+    except (TopicNotFoundError, InvalidArgumentError, PermissionDeniedError):
+        return None
+    return found if found.rows or found.next_href else None
 
 
 def split_topic_and_key(text: str) -> tuple[str, str]:
@@ -154,17 +181,22 @@ def split_topic_and_key(text: str) -> tuple[str, str]:
 
 
 def _by_key(calls: Calls, question: Question) -> Found:
-    return _key(calls, question, question.text("topic"), question.text("key"))
+    return _key(calls, question, question.text("topic"), question.text("key"), question.text("page"))
 
 
 def _key(
-    calls: Calls, question: Question, topic: str, key: str, changed: Mapping[str, str | None] = UNCHANGED
+    calls: Calls,
+    question: Question,
+    topic: str,
+    key: str,
+    page_token: str,
+    changed: Mapping[str, str | None] = UNCHANGED,
 ) -> Found:
     request = pb.QueryMessageByKeyRequest(
         topic=topic,
         key=key,
         page_size=_wanted_count(question),
-        page_token=question.text("page"),
+        page_token=page_token,
         **question.window().fields(),
     )
     answer = calls.ask("QueryMessageByKey", request)
@@ -210,7 +242,7 @@ def _by_search(calls: Calls, question: Question) -> Found:
         topic=question.text("topic"),
         broker_name=question.text("broker"),
         order=pb.SEARCH_ORDER_NEWEST_FIRST if order == "newest" else pb.SEARCH_ORDER_OLDEST_FIRST,
-        tags=[tag for part in question.text("tag").split("||") if (tag := part.strip())],
+        tags=parse_tags(question.text("tag"), "tag"),
         cel=question.text("cel"),
         page_size=_wanted_count(question),
         page_token=question.text("page"),
@@ -224,7 +256,8 @@ def _by_search(calls: Calls, question: Question) -> Found:
         form = question.choice("body_as", ("text", "hex"), "text")
         setattr(request, f"body_{form}", question.whole_text("body"))
     answer = calls.ask("SearchMessages", request)
-    return replace(_paged(answer, _rows(answer), question), progress=scan_progress(answer))
+    found = _paged(answer, _rows(answer), question)
+    return replace(found, progress=scan_progress(answer, is_partial=found.is_partial))
 
 
 def _rows(answer: Any) -> list[MessageRow]:
@@ -236,14 +269,21 @@ def _paged(
 ) -> Found:
     """A page; `changed` is what the next one is asked for with."""
     next_href = ""
+    was_partial = bool(question.text("partial") or changed.get("partial"))
     if answer.next_page_token:
         if question.text("last") in LAST_SECONDS:
             # The token is of this window; the next request's `last` would be of another.
             begin = time_text(question.window().begin_millis).replace(" ", "T")
             changed = {**changed, "last": None, "begin": begin, "end": None}
+        if was_partial or _is_partial(answer):
+            changed = {**changed, "partial": "1"}
         next_href = question.link("/", **{**STEP_PARAMETERS, **changed, "page": answer.next_page_token})
     goes_on = bool(next_href) and len(rows) < _wanted_count(question)
-    return Found(answer, rows, next_href, goes_on, _have_count(question) + len(rows))
+    return Found(answer, rows, next_href, goes_on, _have_count(question) + len(rows), was_partial=was_partial)
+
+
+def _is_partial(answer: Any) -> bool:
+    return getattr(answer, "completeness", None) == message_pb2.COMPLETENESS_PARTIAL
 
 
 def _have_count(question: Question) -> int:

@@ -104,9 +104,9 @@ for (const result of document.querySelectorAll("[data-result]")) {
     if (table) table.append(...rows);
     else part("rows").replaceChildren(...part("rows", step).childNodes);
     const count = part("banner", step).querySelector("[data-count]")?.textContent;
-    // What was missing once is missing from the whole.
+    // What was missing once is missing from the whole, and why is said where it was.
     const wasPartial = part("banner").querySelector(".banner.warn");
-    if (!wasPartial || part("banner", step).querySelector(".banner.warn")) {
+    if (!wasPartial || part("banner", step).querySelector(".banner.warn:not([data-partial-before])")) {
       part("banner").replaceChildren(...part("banner", step).childNodes);
     } else if (count) wasPartial.querySelector("[data-count]").textContent = count;
     if (part("problems", step).children.length) part("problems").replaceChildren(...part("problems", step).childNodes);
@@ -123,9 +123,13 @@ for (const result of document.querySelectorAll("[data-result]")) {
     run.hidden = false;
     show(state.dataset.running, "info");
     let failures = 0;
+    let pauseMillis = 0;
     let link;
     while (running === mine && (link = part("pager").querySelector("[data-goes-on]"))) {
+      // About half of the time is left to others who search.
+      await wait(pauseMillis);
       await seen();
+      const beginMillis = performance.now();
       const have = result.querySelectorAll(".messages tbody tr").length;
       try {
         const answer = await fetch(`${link.href}&part=result&have=${have}`, {
@@ -139,6 +143,7 @@ for (const result of document.querySelectorAll("[data-result]")) {
         if (running !== mine) return;
         take(step.content);
         failures = 0;
+        pauseMillis = performance.now() - beginMillis;
       } catch {
         if (running !== mine) return;
         failures += 1;
@@ -178,10 +183,17 @@ for (const tail of document.querySelectorAll("[data-tail]")) {
   let source = null;
   let position = "";
   let passedCount = 0;
+  let said = {};
   tail.hidden = false;
   const show = (text, tone) => {
     state.textContent = text;
     state.className = `state ${tone}`;
+  };
+  const say = (kind, text) => {
+    said[kind] = text;
+    note.textContent = Object.values(said)
+      .filter(Boolean)
+      .join(" · ");
   };
   const stop = (text) => {
     if (source) source.close();
@@ -207,9 +219,9 @@ for (const tail of document.querySelectorAll("[data-tail]")) {
     try {
       const answer = await fetch(asked, { headers: { Accept: "application/json" } });
       if (answer.ok) await answer.body.cancel();
-      else note.textContent = (await answer.json()).message;
+      else say("end", (await answer.json()).message);
     } catch {
-      note.textContent = "…";
+      say("end", "…");
     }
   };
   form.addEventListener("submit", (event) => {
@@ -220,12 +232,24 @@ for (const tail of document.querySelectorAll("[data-tail]")) {
     const mine = new EventSource(asked);
     source = mine;
     if (!position) rows.replaceChildren();
+    said = {};
     note.textContent = passed.textContent = "";
     passedCount = 0;
     start.hidden = true;
     pause.hidden = clear.hidden = false;
     if (document.activeElement !== tag) pause.focus();
-    mine.addEventListener("open", () => show(tail.dataset.tailLive, "good"));
+    mine.addEventListener("open", () => {
+      say("partial", ""); // a new stream says what it lacks
+      show(tail.dataset.tailLive, "good");
+    });
+    mine.addEventListener("partial", (event) => {
+      const { shards, unfollowedQueueCount, busy } = JSON.parse(event.data);
+      const lacks = [];
+      if (shards.length) lacks.push(`${tail.dataset.tailMissing} ${shards.join(", ")}`);
+      if (unfollowedQueueCount) lacks.push(`${tail.dataset.tailUnfollowed} ${unfollowedQueueCount}`);
+      if (busy) lacks.push(tail.dataset.tailBusy);
+      say("partial", lacks.join(" · "));
+    });
     mine.addEventListener("rows", (event) => {
       position = event.lastEventId || position;
       const fresh = document.createElement("template");
@@ -242,11 +266,11 @@ for (const tail of document.querySelectorAll("[data-tail]")) {
       if (passedCount) passed.textContent = `${tail.dataset.tailOthers} ${passedCount}`;
     });
     mine.addEventListener("skipped", (event) => {
-      note.textContent = `${tail.dataset.tailSkipped} ${event.data}`;
+      say("skipped", `${tail.dataset.tailSkipped} ${event.data}`);
     });
     mine.addEventListener("end", (event) => {
       stop(tail.dataset.tailEnded);
-      note.textContent = event.data;
+      say("end", event.data);
     });
     mine.addEventListener("error", () => {
       if (mine !== source) return;

@@ -340,3 +340,16 @@ def test_a_handshake_under_way_does_not_hold_up_the_end(pem: Pem) -> None:
                 assert ask(connection)
         silent.settimeout(0)
         assert silent.recv(1) == b""
+
+
+def test_a_browser_that_had_its_answer_and_said_no_farewell_kept_its_place_for_half_a_minute(
+    pem: Pem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.console.web_server.FAREWELL_SECONDS_MAX", 0.3)
+    with served(who, TlsFiles(pem.certificate, pem.key)) as address, greet(address, pem) as connection:
+        connection.sendall(REQUEST)
+        with socket.socket(fileno=connection.detach()) as plain:  # takes everything and answers nothing
+            plain.settimeout(10)
+            with contextlib.suppress(ConnectionResetError):
+                while plain.recv(65_536):
+                    pass

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from gateway.completeness import Completeness
 from gateway.deadline import Deadline
 from gateway.fan_out import FanOut
+from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Budgets, StopReason
 from gateway.search.cancellation import Cancellation
 from gateway.search.filter import Conditions, hex_needle
 from gateway.search.question import OffsetWindow, SearchQuestion
-from gateway.search.shard_scan import CallerGoneError
 from gateway.time_window import TimeWindow
 from store.errors import (
     BrokerNotFoundError,

@@ -93,6 +93,7 @@ class Searcher:
         *,
         page_size: int = 0,
         page_token: str = "",
+        count_total: bool = False,
         cancellation: Cancellation | None = None,
         deadline: Deadline | None = None,
     ) -> SearchAnswer:
@@ -105,6 +106,7 @@ class Searcher:
             budgets or Budgets(),
             page_size_asked=page_size,
             page_token=page_token,
+            count_total=count_total,
             view_of=view_of,
             cancellation=cancellation or Cancellation(),
             deadline=deadline or Deadline.after(60),

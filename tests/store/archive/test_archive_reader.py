@@ -1,23 +1,31 @@
 """Point lookups in an archive equal brute force over the log, and read little of it."""
 
 import errno
+import itertools
 import os
 import random
 import shutil
+import threading
+import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from store.archive import archive_reader
 from store.archive.archive_reader import ArchiveReader
+from store.archive.manifest import Segment
 from store.archive.parquet_files import ParquetFiles
+from store.archive.segment_list import SegmentList
 from store.errors import (
     OffsetOutOfRangeError,
     RecordNotFoundError,
     ServiceUnavailableError,
+    StoreCorruptedError,
     StoreError,
     UnsupportedStoreError,
 )
+from store.files.file_system import RealFileSystem
 from store.format.index_layout import index_key, key_hash
 from tests.support.archives import (
     BEGIN_MILLIS,
@@ -341,6 +349,93 @@ def test_what_the_file_system_does_not_let_be_read_is_unavailable_not_damaged_an
     assert reader.record(record.commit_log_offset) == record
     assert fs.count("open", suffix) > opened, "what may be stale is opened anew"
     assert reader.problem() is None
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".idx"])
+def test_a_file_brought_back_from_a_copy_was_damaged_until_the_restart(
+    small_archive: Archived, tmp_path: Path, suffix: str
+) -> None:
+    """The error says to bring the file back; whoever does so is answered."""
+    archive = tmp_path / "archive"
+    shutil.copytree(small_archive.archive, archive)
+    record = small_archive.records[0]
+    reader = ArchiveReader(archive, BROKER)
+    assert reader.record(record.commit_log_offset) == record
+    reader._parquet._kept.clear()  # its file stays open
+    path = min(archive.rglob(f"*{suffix}"))
+    sound = path.read_bytes()
+    damaged = archive / "damaged"
+    # In place, so that who has it open sees it: as a disk's damage is seen.
+    path.write_bytes(bytes(byte ^ 0xFF for byte in sound))
+    with pytest.raises(StoreCorruptedError):
+        for each in small_archive.records:
+            assert reader.record(each.commit_log_offset) == each
+
+    damaged.write_bytes(sound)
+    os.replace(damaged, path)
+
+    for each in small_archive.records:
+        assert reader.record(each.commit_log_offset) == each
+
+
+def test_a_parquet_file_without_a_column_is_damaged_not_a_bug(small_archive: Archived, tmp_path: Path) -> None:
+    """pyarrow leaves out a column that is not there without a word; then a KeyError failed the answers of all shards."""
+    archive = tmp_path / "archive"
+    shutil.copytree(small_archive.archive, archive)
+    for path in archive.rglob("*.parquet"):
+        table = pq.read_table(path, partitioning=None)
+        pq.write_table(table.drop_columns(["physicalOffset", "tail"]), path)
+    reader = ArchiveReader(archive, BROKER)
+    for record in small_archive.records[:5]:
+        with pytest.raises(StoreCorruptedError, match="column"):
+            reader.record(record.commit_log_offset)
+        problem = reader.units(record.topic, record.queue_id, 0, 1).problem
+        assert isinstance(problem, StoreCorruptedError)
+
+
+class HangingFileSystem(RealFileSystem):
+    """Lets one thread wait before it reads a manifest."""
+
+    def __init__(self) -> None:
+        self.hangs: threading.Thread | None = None
+        self.is_hanging = threading.Event()
+        self.may_go = threading.Event()
+
+    def open(self, path: str | Path, flags: int, mode: int = 0o644) -> int:
+        if threading.current_thread() is self.hangs and "/segments/" in str(path):
+            self.is_hanging.set()
+            assert self.may_go.wait(60)
+        return super().open(path, flags, mode)
+
+
+def test_a_segment_published_while_another_thread_was_slow_stayed_unseen(
+    small_archive: Archived, tmp_path: Path
+) -> None:
+    """What a slow listing had found was taken for what a later one had stamped."""
+    archive = tmp_path / "archive"
+    shutil.copytree(small_archive.archive, archive)
+    manifests = sorted((archive / "segments" / BROKER).glob("*.json"))
+    late = manifests[-1]
+    aside = tmp_path / late.name
+    late.rename(aside)
+    fs = HangingFileSystem()
+
+    def let_the_slow_one_end(_: list[Segment]) -> None:
+        if threading.current_thread() is not slow:
+            fs.may_go.set()
+            slow.join(60)
+
+    later = itertools.count(time.time_ns() + 10**12, 10**12)  # the folder has settled each time
+    segments = SegmentList(archive, BROKER, fs, let_the_slow_one_end, clock_nanos=lambda: next(later))
+    fs.hangs = slow = threading.Thread(target=segments.load)
+    slow.start()
+    assert fs.is_hanging.wait(60)
+    aside.rename(late)
+
+    segments.load()
+
+    assert not slow.is_alive()
+    assert len(segments.load()) == len(manifests)
 
 
 def test_a_settled_archive_is_not_listed_again_and_a_change_is_still_seen(small_archive: Archived, tmp_path: Path):
