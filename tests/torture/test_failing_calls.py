@@ -8,7 +8,7 @@ EINTR is missing here: Python itself tries such calls again, so it can only come
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -69,6 +69,16 @@ def check_answers(told: Told, life: Life, about: str) -> None:
         assert error in TYPED | {"OSError", "BlockingIOError"}, f"{about}: builder {name} failed with {error}"
 
 
+def is_flushed_again(trace: Sequence[Sequence[str]], number: int) -> bool:
+    """Whether the n-th call is a recovery's first flush of a file, before it forgets the pages and reads the disk.
+
+    What that one says means nothing (store/files/cached_pages.py): what is read then is flushed by another descriptor
+    before the log opens.
+    """
+    opened = next((n for n, call in enumerate(trace, 1) if list(call[:2]) == ["open", "abort"]), 0)
+    return number < opened and trace[number - 1] in trace[number:opened]
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("fault", AT_ONCE + MORE)
 def test_a_call_that_fails_makes_no_false_acknowledgement(
@@ -94,7 +104,8 @@ def test_a_call_that_fails_makes_no_false_acknowledgement(
             assert len(told.acked) == life.count, f"{about}: half a write is no reason to refuse: {told.lines}"
         call = trace[number - 1]
         if fault.startswith("EIO") and call[0] == "fdatasync" and call[1].startswith("commitlog/"):
-            assert told.rows("fenced") or told.rows("recover_failed"), f"{about}: a refused flush must fence"
+            fenced = told.rows("fenced") or told.rows("recover_failed")
+            assert fenced or is_flushed_again(trace, number), f"{about}: a refused flush must fence"
         history.add(life, told)
         judge(lives, root, history, about)
 

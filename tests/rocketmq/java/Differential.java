@@ -29,13 +29,28 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 public class Differential {
     private static final String BROKER = "broker-a";
     private static final int QUEUE_COUNT = 4;
+    // A broker whose machine is busy takes longer than the admin client's own 5 s.
+    private static final long CALL_MILLIS_MAX = 60_000;
 
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        int status = 1;
+        try {
+            run(args);
+            status = 0;
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+        }
+        System.out.flush();
+        // The clients' threads would keep the process.
+        Runtime.getRuntime().halt(status);
+    }
+
+    private static void run(String[] args) throws Exception {
         List<String[]> lines = new ArrayList<>();
         for (String line : Files.readAllLines(Path.of(args[3]))) {
             lines.add(line.split("\t", -1));
         }
-        DefaultMQAdminExt admin = new DefaultMQAdminExt();
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(CALL_MILLIS_MAX);
         admin.setNamesrvAddr(args[1]);
         admin.start();
         if (args[0].equals("send")) {
@@ -43,14 +58,12 @@ public class Differential {
         } else {
             ask(admin, args[1], lines);
         }
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
     }
 
     private static void send(DefaultMQAdminExt admin, String namesrv, String broker, List<String[]> lines) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("differential");
         producer.setNamesrvAddr(namesrv);
-        producer.setSendMsgTimeout(30000);
+        producer.setSendMsgTimeout((int) CALL_MILLIS_MAX);
         producer.start();
         Set<String> topics = new LinkedHashSet<>();
         lines.forEach(line -> topics.add(text(line[0])));
