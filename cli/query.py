@@ -195,16 +195,20 @@ class _Pages:
         call: asks for one page.
         request: the query; its page fields are set here.
         messages_max: when to stop; None: never.
+        field: of an answer, that holds a page's messages, or what else stands for one each.
 
     Attributes:
         completeness: of the whole, once iterated: PARTIAL when any page was, TRUNCATED when more may be there.
         outcomes: how the shards took part.
     """
 
-    def __init__(self, call: Callable[[Any], Any], request: Any, messages_max: int | None) -> None:
+    def __init__(
+        self, call: Callable[[Any], Any], request: Any, messages_max: int | None, field: str = "messages"
+    ) -> None:
         self._call = call
         self._request = request
         self._messages_max = messages_max
+        self._field = field
         self.completeness = _complete()
         self.outcomes = Outcomes()
 
@@ -219,8 +223,9 @@ class _Pages:
             answer = self._call(self._request)
             self.outcomes.see(answer.shards)
             partial |= answer.completeness == message_pb2.COMPLETENESS_PARTIAL
-            yield from answer.messages
-            count += len(answer.messages)
+            page = getattr(answer, self._field)
+            yield from page
+            count += len(page)
             enough = self._messages_max is not None and count >= self._messages_max
             if enough or not answer.next_page_token:
                 break

@@ -78,9 +78,7 @@ class Searches:
             ResourceBusyError: SEARCH_COUNT_MAX of them run, and went on doing so.
             StoreError: as `search_messages`.
         """
-        cancellation = Cancellation()
-        if not context.add_callback(cancellation.cancel):
-            cancellation.cancel()
+        cancellation = Cancellation.of(context)
         if not self._places.take(cancellation, min(PLACE_SECONDS_MAX, deadline.remaining_seconds() / 4)):
             if cancellation.is_set:
                 return None

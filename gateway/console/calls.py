@@ -137,9 +137,7 @@ class Calls:
 @contextlib.contextmanager
 def _search_place(context: CallContext) -> Iterator[None]:
     """A place for the search in the block."""
-    cancellation = Cancellation()
-    if not context.add_callback(cancellation.cancel):
-        cancellation.cancel()
+    cancellation = Cancellation.of(context)
     if not _SEARCH_PLACES.take(cancellation, min(PLACE_SECONDS_MAX, context.time_remaining() / 4)):
         raise ResourceBusyError(
             f"{SEARCH_COUNT_MAX} searches of this console run, the most that it takes: try again.",

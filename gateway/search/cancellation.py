@@ -8,6 +8,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Protocol
+
+
+class Caller(Protocol):
+    """Who knows when a caller goes, as a gRPC servicer's context does."""
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Has it called when the call ends; False when it has ended already."""
 
 
 class Cancellation:
@@ -21,6 +29,14 @@ class Cancellation:
         self.happened: Future[None] = Future()
         self._lock = threading.Lock()
         self._endings: dict[object, Callable[[], None]] = {}
+
+    @classmethod
+    def of(cls, context: Caller) -> "Cancellation":
+        """The cancellation of the call that a context is of; set already when that has ended."""
+        cancellation = cls()
+        if not context.add_callback(cancellation.cancel):
+            cancellation.cancel()
+        return cancellation
 
     @property
     def is_set(self) -> bool:

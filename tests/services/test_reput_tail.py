@@ -129,10 +129,8 @@ class NoPause(Backoff):
 
 def test_streams_that_break_behind_their_first_answer_are_asked_for_after_growing_pauses():
     """The first answer at the log's end comes at once: it alone is no sign that the stream is good."""
-    starts = []
 
     def ends_at_once(request, context):
-        starts.append(request.start_offset)
         yield batch_at(LOG_END)
         raise StoreRecoveringError("the log is closing")
 
