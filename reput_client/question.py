@@ -67,10 +67,12 @@ class TokenCursor(Generic[Item]):
         self._to_items = to_items
         self._has_more = True
 
-    def next_request(self) -> tuple[str, Any] | None:  # noqa: D102
+    def next_request(self) -> tuple[str, Any] | None:
+        """See Cursor."""
         return (self._method, self._request) if self._has_more else None
 
-    def take(self, response: Any) -> Page[Item]:  # noqa: D102
+    def take(self, response: Any) -> Page[Item]:
+        """See Cursor."""
         self._request.page_token = response.next_page_token
         self._has_more = bool(response.next_page_token)
         return Page(self._to_items(response), Completeness(response.completeness), shards_of(response.shards))
@@ -82,7 +84,8 @@ class SearchCursor(TokenCursor[Message]):
     def __init__(self, request: pb.SearchMessagesRequest) -> None:
         super().__init__("SearchMessages", request, messages_of)
 
-    def take(self, response: pb.SearchMessagesResponse) -> Page[Message]:  # noqa: D102
+    def take(self, response: pb.SearchMessagesResponse) -> Page[Message]:
+        """See Cursor."""
         page = super().take(response)
         return Page(page.items, page.completeness, page.shards, scan_of(response))
 
@@ -101,14 +104,16 @@ class QueueCursor:
         self._has_more = message_count_max is None or message_count_max > 0
         self._page_size = request.max_messages
 
-    def next_request(self) -> tuple[str, Any] | None:  # noqa: D102
+    def next_request(self) -> tuple[str, Any] | None:
+        """See Cursor."""
         if not self._has_more:
             return None
         if self._left is not None:
             self._request.max_messages = min(self._page_size, self._left)
         return "QueryMessageByOffset", self._request
 
-    def take(self, response: pb.QueryMessageByOffsetResponse) -> Page[Message]:  # noqa: D102
+    def take(self, response: pb.QueryMessageByOffsetResponse) -> Page[Message]:
+        """See Cursor."""
         asked, nexts = self._request.queue_offset, response.next_queue_offset
         items = messages_of(response)
         if self._left is not None:

@@ -114,7 +114,7 @@ class _Details(NamedTuple):
     compression: Any
 
 
-class _ShownDetails(_Details, grpc.ClientCallDetails):  # type: ignore[misc]
+class _ShownDetails(_Details, grpc.ClientCallDetails):  # type: ignore[misc]  # grpc has no types
     """A call's details, as interceptors of both kinds want them."""
 
 
@@ -129,7 +129,7 @@ def _with(details: Any, metadata: tuple[tuple[str, str], ...]) -> _ShownDetails:
     )
 
 
-class ShowingInterceptor(  # type: ignore[misc]
+class ShowingInterceptor(  # type: ignore[misc]  # likewise
     grpc.UnaryUnaryClientInterceptor,
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,

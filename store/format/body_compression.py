@@ -108,7 +108,7 @@ def _decoder(sys_flag: int) -> tuple[_Decoder, type[Exception]]:
     if name == "zlib":
         return zlib.decompressobj(), zlib.error
     if name == "lz4":
-        from lz4.frame import LZ4FrameDecompressor  # type: ignore[import-untyped]
+        from lz4.frame import LZ4FrameDecompressor  # type: ignore[import-untyped]  # it has no types
 
         return LZ4FrameDecompressor(), RuntimeError
     if name == "zstd":
