@@ -234,7 +234,7 @@ class ArchiveReader:
                     yield error
 
     def _reader(self, segment: Segment) -> SegmentReader:
-        key = (segment.first_offset, segment.records_end_offset)
+        key = _key_of(segment)
         with self._lock:
             reader = self._readers.get(key)
             if reader is not None:
@@ -270,12 +270,16 @@ class ArchiveReader:
 
     def _drop_reader(self, segment: Segment) -> None:
         with self._lock:
-            self._readers.pop((segment.first_offset, segment.records_end_offset), None)
+            self._readers.pop(_key_of(segment), None)
 
     def _keep_readers(self, segments: Iterable[Segment]) -> None:
-        kept = {(segment.first_offset, segment.records_end_offset) for segment in segments}
+        kept = {_key_of(segment) for segment in segments}
         with self._lock:
             self._readers = OrderedDict((key, reader) for key, reader in self._readers.items() if key in kept)
+
+
+def _key_of(segment: Segment) -> tuple[int, int]:
+    return segment.first_offset, segment.records_end_offset
 
 
 def _hole(segments: list[Segment]) -> StoreError | None:
