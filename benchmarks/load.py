@@ -2,7 +2,7 @@
 
     python -m benchmarks.load '{"client": "producer", "target": "127.0.0.1:8081", "seconds": 5}'
 
-Clients: `producer` (reput_client), `stream` (an append stream by hand), `unary` (threads with unary calls), `echo` (a
+Clients: `producer` (reput_client, a batch a call), `one by one` (a message a call), `stream` (an append stream by hand), `unary` (threads with unary calls), `echo` (a
 stream to the bare echo with the same bytes).
 """
 
@@ -105,6 +105,30 @@ def _pace(load: Load) -> Callable[[int], None]:
 
 
 def _producer(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
+    """As RocketMQ's driver: a list of messages a call."""
+    from reput_client import FlushMode, NewMessage, Producer
+
+    def delivered(future: Any) -> None:
+        if future.exception() is None:
+            acks.add(len(future.result()))
+        else:
+            acks.error = future.exception()
+
+    body = os.urandom(load.body_bytes)
+    wait = _pace(load)
+    flush_mode = FlushMode.SYNC if load.sync else FlushMode.ASYNC
+    with Producer(load.target, batch_count_max=load.batch_count, flush_mode=flush_mode) as producer:
+        sent = 0
+        while not is_over() and acks.error is None:
+            numbers = range(sent + 1, sent + 1 + load.batch_count)
+            sent += load.batch_count
+            batch = [NewMessage(TOPIC, body, (f"key-{number}",), "TagA") for number in numbers]
+            producer.send_batch(batch).add_done_callback(delivered)
+            wait(sent)
+
+
+def _one_by_one(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
+    """The same message by message, with a future each."""
     from reput_client import FlushMode, Producer
 
     def delivered(future: Any) -> None:
@@ -221,7 +245,13 @@ def _flush(load: Load) -> int:
     return int(message_pb2.FLUSH_MODE_SYNC if load.sync else message_pb2.FLUSH_MODE_ASYNC)
 
 
-CLIENTS: dict[str, Appending] = {"producer": _producer, "stream": _stream, "unary": _unary, "echo": _echo}
+CLIENTS: dict[str, Appending] = {
+    "producer": _producer,
+    "one by one": _one_by_one,
+    "stream": _stream,
+    "unary": _unary,
+    "echo": _echo,
+}
 
 
 def measure(load: Load) -> dict[str, float]:

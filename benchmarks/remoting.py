@@ -16,12 +16,17 @@ TIMEOUT_SECONDS = 10.0
 FRAME_BYTES_MAX = 16 << 20
 
 
+class RefusedError(RuntimeError):
+    """The answer is a refusal."""
+
+
 def call(port: int, code: int, fields: Mapping[str, str] | None = None) -> bytes:
     """The body of the answer of whoever listens on a port of loopback.
 
     Raises:
         OSError: nobody answers.
-        RuntimeError: the answer is a refusal.
+        RefusedError: the answer is a refusal.
+        RuntimeError: the answer is none.
     """
     header = {"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
     raw = json.dumps(header).encode()
@@ -35,7 +40,7 @@ def call(port: int, code: int, fields: Mapping[str, str] | None = None) -> bytes
     header_length = struct.unpack(">i", frame[:4])[0] & 0xFFFFFF
     answer = json.loads(frame[4 : 4 + header_length])
     if answer["code"] != OK:
-        raise RuntimeError(f"request {code} was refused: {answer.get('remark')}")
+        raise RefusedError(f"request {code} was refused: {answer.get('remark')}")
     return frame[4 + header_length :]
 
 

@@ -103,10 +103,13 @@ class RocketMQ(real_broker.RealRocketMQ):
 
     def wait_until_built(self, seconds: float = 600.0) -> None:
         """Return once queues and index hold all of the log."""
-        processes.wait_for(
-            lambda: remoting.runtime_info(self.broker_port).get("dispatchBehindBytes") == "0",
-            "the broker's dispatch", seconds,
-        )  # fmt: skip
+        processes.wait_for(self._is_built, "the broker's dispatch", seconds)
+
+    def _is_built(self) -> bool:
+        try:
+            return remoting.runtime_info(self.broker_port).get("dispatchBehindBytes") == "0"
+        except remoting.RefusedError:  # before StoreStatsService has taken its first sample, a second after the start
+            return False
 
     def create_topic(self, topic: str, queue_count: int = 8) -> None:
         """Make a topic; it is known to the name server then."""

@@ -23,8 +23,10 @@ from reput_client.answers import (
 )
 from reput_client.async_producer import AsyncProducer
 from reput_client.async_query_client import AsyncPages, AsyncQueryClient
+from reput_client.batch_delivery import Receipts
 from reput_client.encoding import FlushMode
 from reput_client.errors import (
+    BatchDeliveryError,
     BodyCompressionError,
     BodyOmittedError,
     BufferFullError,
@@ -48,6 +50,7 @@ from reput_client.errors import (
 )
 from reput_client.explanation import Explanation
 from reput_client.message import Message
+from reput_client.new_message import NewMessage
 from reput_client.producer import Producer
 from reput_client.query_client import Pages, QueryClient
 from reput_client.receipt import SendReceipt
@@ -60,6 +63,7 @@ __all__ = [
     "AsyncPages",
     "AsyncProducer",
     "AsyncQueryClient",
+    "BatchDeliveryError",
     "BodyCompressionError",
     "BodyOmittedError",
     "Boundary",
@@ -81,6 +85,7 @@ __all__ = [
     "Match",
     "MatchedBy",
     "Message",
+    "NewMessage",
     "NotFoundError",
     "Page",
     "Pages",
@@ -91,6 +96,7 @@ __all__ = [
     "ProducerSettings",
     "QueryClient",
     "Queue",
+    "Receipts",
     "ReputClientError",
     "RetryPolicy",
     "Scan",

@@ -8,15 +8,18 @@ import contextlib
 import functools
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 import tenacity
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput_client.batch_delivery import Receipts, watch
 from reput_client.channel import SERVICE
 from reput_client.encoding import encode_request, encode_request_tail
 from reput_client.errors import (
+    BatchDeliveryError,
     DeadlineExceededError,
     ProducerClosedError,
     ReputClientError,
@@ -24,10 +27,10 @@ from reput_client.errors import (
     is_worth_retrying,
 )
 from reput_client.futures import OnDelivery
-from reput_client.outbox import Outbox
+from reput_client.outbox import Outbox, taken_bytes
 from reput_client.outcome import CLOSED, OVERDUE, Outcomes
 from reput_client.receipt import SendReceipt
-from reput_client.settings import ProducerSettings
+from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 from reput_client.status import error_of_call
 
 _log = logging.getLogger("reput_client")
@@ -108,14 +111,33 @@ class AsyncDelivery:
             BufferFullError: there was no room for too long.
             ProducerClosedError: closed.
         """
-        if not self._outbox.has_room(wire):
-            await self._wait_for_room(wire)
+        size_bytes = len(wire) + MESSAGE_OVERHEAD_BYTES
+        if not self._outbox.has_room(size_bytes):
+            await self._wait_for_room(size_bytes)
         if self._is_closing:
             raise ProducerClosedError("the producer is closed")
         settlement, slot, wake = self._outbox.add(wire, time.monotonic(), urgent=urgent)
         future: asyncio.Future[SendReceipt] = asyncio.get_running_loop().create_future()
         settlement.listen(slot, functools.partial(_tell_future, future, on_delivery))
         if wake and not self._outbox.is_saturated:
+            self._work.send()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="reput-producer")
+        return future
+
+    async def send_all(self, wires: Sequence[bytes]) -> asyncio.Future[Receipts]:
+        """Take messages, all of them or, with an error as of `send`, none; where their outcome will be."""
+        if self._is_closing:
+            raise ProducerClosedError("the producer is closed")
+        size_bytes = taken_bytes(wires)
+        if not self._outbox.has_room(size_bytes):
+            await self._wait_for_room(size_bytes)
+        if self._is_closing:
+            raise ProducerClosedError("the producer is closed")
+        future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
+        spans = self._outbox.add_all(wires, time.monotonic()) if wires else []
+        watch(spans, functools.partial(_tell_batch, future))
+        if not self._outbox.is_saturated:
             self._work.send()
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="reput-producer")
@@ -307,11 +329,11 @@ class AsyncDelivery:
             self._room.send()
         self._done.send()
 
-    async def _wait_for_room(self, wire: bytes) -> None:
+    async def _wait_for_room(self, size_bytes: int) -> None:
         seconds = self._settings.block_seconds_max
-        self._outbox.check_fits(wire)
+        self._outbox.check_fits(size_bytes)
         end = time.monotonic() + seconds
-        while not self._is_closing and not self._outbox.has_room(wire):
+        while not self._is_closing and not self._outbox.has_room(size_bytes):
             if time.monotonic() >= end:
                 raise self._outbox.full_error(seconds)
             await self._room.wait(end - time.monotonic())
@@ -336,3 +358,12 @@ def _tell_future(
                 future.exception()  # asyncio complains of errors that nobody was told
     if on_delivery is not None:
         on_delivery(receipt, error)
+
+
+def _tell_batch(future: asyncio.Future[Receipts], receipts: Receipts | None, error: BatchDeliveryError | None) -> None:
+    if future.done():  # cancelled by its holder
+        return
+    if receipts is not None:
+        future.set_result(receipts)
+    elif error is not None:
+        future.set_exception(error)

@@ -11,9 +11,11 @@ from typing import Any
 import grpc
 
 from reput_client.async_delivery import AsyncDelivery
+from reput_client.batch_delivery import Receipts
 from reput_client.channel import open_async_channel
 from reput_client.errors import ProducerClosedError
 from reput_client.futures import OnDelivery
+from reput_client.new_message import NewMessage
 from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
 from reput_client.settings import ProducerSettings
@@ -116,6 +118,26 @@ class AsyncProducer:
         future = await self._started().send(wire, None, urgent=True)
         async with asyncio.timeout(timeout_seconds):
             return await asyncio.shield(future)
+
+    async def send_batch(self, messages: Iterable[NewMessage]) -> asyncio.Future[Receipts]:
+        """Send messages in one call; awaits only while the buffer is full.
+
+        The quickest way to send many: what `send` takes for each, this takes once. They are stored in order; those that
+        fit into one request (`batch_count_max`, `batch_bytes_max`) travel in one.
+
+        Args:
+            messages: any number; the buffer takes all of them or none.
+
+        Returns:
+            One future for all: the receipts in the order of the messages, or a BatchDeliveryError that says which failed.
+
+        Raises:
+            BufferFullError: no room in `block_seconds_max`.
+            ProducerClosedError: closed.
+            InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
+        """
+        create = self._create_unique_key
+        return await self._started().send_all([encode(*message, create) for message in messages])
 
     async def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time was over first."""

@@ -10,12 +10,14 @@ A fork copies no threads: in the child, nothing here works and everything says s
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import grpc
 import tenacity
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput_client.batch_delivery import Span
 from reput_client.channel import SERVICE
 from reput_client.encoding import encode_request, encode_request_tail
 from reput_client.errors import (
@@ -26,9 +28,9 @@ from reput_client.errors import (
     is_worth_retrying,
 )
 from reput_client.futures import DeliveryFuture, OnDelivery
-from reput_client.outbox import Batch, Outbox
+from reput_client.outbox import Batch, Outbox, taken_bytes
 from reput_client.outcome import CLOSED, OVERDUE, Outcomes
-from reput_client.settings import ProducerSettings
+from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 from reput_client.status import error_of_call
 from reput_client.stream import Stream
 
@@ -99,8 +101,9 @@ class Delivery:
         with self._lock:
             if self._is_closing:
                 raise ProducerClosedError("the producer is closed")
-            if not outbox.has_room(wire):
-                self._wait_for_room(wire)
+            size_bytes = len(wire) + MESSAGE_OVERHEAD_BYTES
+            if not outbox.has_room(size_bytes):
+                self._wait_for_room(size_bytes)
             settlement, slot, wake = outbox.add(wire, time.monotonic(), urgent=urgent)
             if on_delivery is not None:
                 settlement.listen(slot, on_delivery)
@@ -109,6 +112,25 @@ class Delivery:
             if self._thread is None:
                 self._start()
         return DeliveryFuture(settlement, slot)
+
+    def send_all(self, wires: Sequence[bytes]) -> list[Span]:
+        """Take messages, all of them or, with an error as of `send`, none; where they will be settled."""
+        if self.is_forked:
+            raise ProducerClosedError("this producer was made before the fork: make one in each process")
+        outbox, size_bytes = self._outbox, taken_bytes(wires)
+        with self._lock:
+            if self._is_closing:
+                raise ProducerClosedError("the producer is closed")
+            if not wires:
+                return []
+            if not outbox.has_room(size_bytes):
+                self._wait_for_room(size_bytes)
+            spans = outbox.add_all(wires, time.monotonic())
+            if not outbox.is_saturated:
+                self._work.notify_all()
+            if self._thread is None:
+                self._start()
+        return spans
 
     def flush(self, timeout_seconds: float | None) -> bool:
         """Wait until everything sent before is answered or has failed; False when the time was over first."""
@@ -344,14 +366,14 @@ class Delivery:
         self._thread.start()
         threading.Thread(target=self._watch, name="reput-producer-watch", daemon=True).start()
 
-    def _wait_for_room(self, wire: bytes) -> None:
-        self._outbox.check_fits(wire)
+    def _wait_for_room(self, size_bytes: int) -> None:
+        self._outbox.check_fits(size_bytes)
         # A callback runs in the thread that makes room.
         seconds = 0.0 if threading.current_thread() is self._thread else self._settings.block_seconds_max
         self._room_waiter_count += 1
         try:
             has_room = self._room.wait_for(
-                lambda: self._is_closing or self._outbox.has_room(wire), min(seconds, threading.TIMEOUT_MAX)
+                lambda: self._is_closing or self._outbox.has_room(size_bytes), min(seconds, threading.TIMEOUT_MAX)
             )
         finally:
             self._room_waiter_count -= 1

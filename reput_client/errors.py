@@ -12,6 +12,7 @@
     ├── AccessError                UnauthenticatedError, PermissionDeniedError
     ├── InternalError              a failure inside the services that has no name
     ├── DeliveryError              DeliveryTimeoutError (not written), DeliveryUnknownError (may be written)
+    ├── BatchDeliveryError         some messages of a `send_batch` failed
     ├── BufferFullError, ProducerClosedError
     └── PartialAnswerError, BodyOmittedError, BodyCompressionError
 
@@ -19,7 +20,7 @@ The names below the second level are the services' reasons: `TOPIC_NOT_FOUND` is
 of the services' own: a client that people install must not bring the servers with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import grpc
 
@@ -190,6 +191,30 @@ class DeliveryUnknownError(DeliveryError):
 
     Sent again under the same unique key, it is stored once.
     """
+
+
+class BatchDeliveryError(ReputClientError):
+    """Messages of one `send_batch` failed; the others are stored.
+
+    Attributes:
+        errors: why, by the message's place in the batch.
+    """
+
+    errors: Mapping[int, ReputClientError]
+
+    @classmethod
+    def of(cls, errors: Mapping[int, ReputClientError], message_count: int) -> "BatchDeliveryError":
+        """The error of a batch of so many messages; its cause is the first message's error."""
+        first = min(errors)
+        error = cls(
+            f"{len(errors)} of {message_count} messages failed, the first at place {first}: {errors[first].message}; "
+            "`errors` has each",
+            code=errors[first].code,
+            metadata={"index": str(first), "failedCount": str(len(errors))},
+        )
+        error.errors = dict(errors)
+        error.__cause__ = errors[first]
+        return error
 
 
 class BufferFullError(ReputClientError):

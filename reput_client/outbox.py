@@ -9,8 +9,10 @@ has an answer or an error; until then its bytes count as buffered.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
+from reput_client.batch_delivery import Span
 from reput_client.errors import BufferFullError, ReputClientError
 from reput_client.futures import Settlement
 from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
@@ -19,6 +21,11 @@ from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 BATCH_SPREAD_SECONDS_MAX = 1.0
 # Whoever waits for room is woken when this part of the buffer is free: not for each answer to send one batch more.
 AMPLE_ROOM_DIVISOR = 8
+
+
+def taken_bytes(wires: Sequence[bytes]) -> int:
+    """What messages count in the buffer."""
+    return sum(map(len, wires)) + MESSAGE_OVERHEAD_BYTES * len(wires)
 
 
 class Batch:
@@ -121,15 +128,16 @@ class Outbox:
         room_bytes = self._buffer_bytes_max - self.buffered_bytes
         return room_bytes >= self._buffer_bytes_max // AMPLE_ROOM_DIVISOR or not self._in_flight
 
-    def has_room(self, wire: bytes) -> bool:
-        """Whether the message fits the buffer now."""
-        return self.buffered_bytes + len(wire) + MESSAGE_OVERHEAD_BYTES <= self._buffer_bytes_max
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether what takes so many bytes (`taken_bytes`) fits the buffer now."""
+        return self.buffered_bytes + size_bytes <= self._buffer_bytes_max
 
-    def check_fits(self, wire: bytes) -> None:
-        """Raise BufferFullError for a message that is too large for the whole buffer."""
-        size_bytes = len(wire) + MESSAGE_OVERHEAD_BYTES
+    def check_fits(self, size_bytes: int) -> None:
+        """Raise BufferFullError for what is too large for the whole buffer."""
         if size_bytes > self._buffer_bytes_max:
-            raise BufferFullError(f"the message takes {size_bytes} bytes, more than buffer_bytes_max")
+            raise BufferFullError(
+                f"this takes {size_bytes} bytes, more than buffer_bytes_max: send less at once, or raise it"
+            )
 
     def full_error(self, seconds: float) -> BufferFullError:
         """What to raise when there was no room for so many seconds."""
@@ -150,18 +158,9 @@ class Outbox:
             Where it will be settled, its slot there, and whether whoever takes should look again.
         """
         size_bytes = len(wire)
-        batch = self._open
-        wake = False
-        if batch is not None and (
-            batch.wire_bytes + size_bytes > self._batch_bytes_max or now - batch.opened_at > BATCH_SPREAD_SECONDS_MAX
-        ):
-            self.seal()
-            batch = None
-        if batch is None:
-            self._number += 1
-            batch = self._open = Batch(self._number, now)
-            self._unfinished.add(self._number)
-            wake = True
+        batch, wake = self._open, False
+        if batch is None or not self._takes(batch, size_bytes, now):
+            batch, wake = self._next_batch(now), True
         wires = batch.wires
         slot = len(wires)
         wires.append(wire)
@@ -175,6 +174,58 @@ class Outbox:
             self._is_urgent = True
             wake = True
         return batch.settlement, slot, wake
+
+    def add_all(self, wires: Sequence[bytes], now: float) -> list[Span]:
+        """Put messages behind all others, in one request if they fit in one.
+
+        Args:
+            wires: their bytes as they stand in a request, one at least; all of them fit the buffer.
+            now: the time.
+
+        Returns:
+            Where they will be settled.
+        """
+        batch, size_bytes = self._open, sum(map(len, wires))
+        if batch is not None and not (
+            self._takes(batch, size_bytes, now) and len(batch.wires) + len(wires) <= self._batch_count_max
+        ):
+            self.seal()
+        spans: list[Span] = []
+        begin = 0
+        while begin < len(wires):
+            batch = self._open or self._next_batch(now)
+            room = self._batch_bytes_max - batch.wire_bytes
+            end = begin
+            for wire in islice(wires, begin, begin + self._batch_count_max - len(batch.wires)):
+                room -= len(wire)
+                if room < 0 and (batch.wires or end > begin):
+                    break
+                end += 1
+            if end > begin:
+                spans.append(Span(batch.settlement, len(batch.wires), end - begin))
+                batch.wires.extend(wires[begin:end])
+                batch.wire_bytes += sum(map(len, wires[begin:end]))
+                batch.last_added_at = now
+            is_full = len(batch.wires) >= self._batch_count_max or batch.wire_bytes >= self._batch_bytes_max
+            if end < len(wires) or is_full:
+                self.seal()
+            begin = end
+        self.buffered_bytes += taken_bytes(wires)
+        return spans
+
+    def _takes(self, batch: Batch, size_bytes: int, now: float) -> bool:
+        """Whether so many bytes may join a batch with messages."""
+        return (
+            batch.wire_bytes + size_bytes <= self._batch_bytes_max and now - batch.opened_at <= BATCH_SPREAD_SECONDS_MAX
+        )
+
+    def _next_batch(self, now: float) -> Batch:
+        """A new open batch; the one before is complete."""
+        self.seal()
+        self._number += 1
+        batch = self._open = Batch(self._number, now)
+        self._unfinished.add(self._number)
+        return batch
 
     def seal(self) -> int:
         """Let the open batch go without further linger; the number of the last batch so far."""

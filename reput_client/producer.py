@@ -7,14 +7,18 @@ import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 import grpc
 
+from reput_client.batch_delivery import Receipts, watch
 from reput_client.channel import open_channel
 from reput_client.delivery import Delivery
+from reput_client.errors import BatchDeliveryError
 from reput_client.futures import OnDelivery
+from reput_client.new_message import NewMessage
 from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
 from reput_client.settings import ProducerSettings
@@ -128,6 +132,30 @@ class Producer:
         wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
         return self._delivery.send(wire, None, urgent=True).result(timeout_seconds)
 
+    def send_batch(self, messages: Iterable[NewMessage]) -> Future[Receipts]:
+        """Send messages in one call; returns at once unless the buffer is full.
+
+        The quickest way to send many: what `send` takes for each, this takes once. They are stored in order; those that
+        fit into one request (`batch_count_max`, `batch_bytes_max`) travel in one.
+
+        Args:
+            messages: any number; the buffer takes all of them or none.
+
+        Returns:
+            One future for all: the receipts in the order of the messages, or a BatchDeliveryError that says which failed.
+
+        Raises:
+            BufferFullError: no room in `block_seconds_max`.
+            ProducerClosedError: closed, or forked.
+            InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
+        """
+        create = self._create_unique_key
+        spans = self._delivery.send_all([encode(*message, create) for message in messages])
+        future: Future[Receipts] = Future()
+        future.set_running_or_notify_cancel()
+        watch(spans, partial(_tell_batch, future))
+        return future
+
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time was over first."""
         return self._delivery.flush(timeout_seconds)
@@ -159,6 +187,13 @@ class Producer:
 
     def __repr__(self) -> str:
         return f"Producer({self.target!r})"
+
+
+def _tell_batch(future: Future[Receipts], receipts: Receipts | None, error: BatchDeliveryError | None) -> None:
+    if receipts is not None:
+        future.set_result(receipts)
+    else:
+        future.set_exception(error)
 
 
 def _close_all() -> None:

@@ -19,9 +19,21 @@ if TYPE_CHECKING:
 Store = Annotated[
     pathlib.Path | None, typer.Option("--store", help="The store root; nothing is written there.", show_default=False)
 ]
-Out = Annotated[pathlib.Path, typer.Option("--out", help="The root to make: empty, or not there.", show_default=False)]
+Out = Annotated[
+    str,
+    typer.Option(
+        "--out",
+        help="The root to make: a directory that is empty or not there, or s3://BUCKET/PREFIX without any object.",
+        show_default=False,
+    ),
+]
 Mode = Annotated[
-    str, typer.Option("--mode", help="scatter: one machine or a shared disk; shuffle: each file written in one go.")
+    str | None,
+    typer.Option(
+        "--mode",
+        help="scatter: one machine or a shared disk; shuffle: each file written in one go.",
+        show_default="scatter; shuffle into an object store",
+    ),
 ]
 Continuous = Annotated[bool, typer.Option("--continuous", help="Follow a running commit log until stopped.")]
 Target = Annotated[
@@ -44,7 +56,7 @@ def rebuild(
     *,
     out: Out,
     store: Store = None,
-    mode: Mode = "scatter",
+    mode: Mode = None,
     continuous: Continuous = False,
     commitlog: Target = "127.0.0.1:8082",
     until_caught_up: UntilCaughtUp = False,
@@ -53,10 +65,13 @@ def rebuild(
     master: Master = "local[*]",
 ) -> int:
     """Make ConsumeQueue and IndexFile anew from the log, byte for byte as RocketMQ makes them."""
+    from pipeline.jobs.rebuild_object_uri import is_uri
     from store.errors import StoreError
 
-    if mode not in MODES:
+    if mode is not None and mode not in MODES:
         usage_error(f"--mode is {mode!r}", "It is scatter or shuffle.")
+    if continuous and is_uri(out):
+        usage_error("--continuous goes on with the files that it made", "Name a directory.")
     if continuous and dry_run:
         usage_error("--continuous has no --dry-run", "Leave one of them out.")
     if not continuous and (store is None or not store.is_dir()):
@@ -67,7 +82,7 @@ def rebuild(
     try:
         layout = layout_of_settings()
         if continuous:
-            report = _follow(store, out, commitlog, layout, master, until_caught_up=until_caught_up)
+            report = _follow(store, pathlib.Path(out), commitlog, layout, master, until_caught_up=until_caught_up)
         else:
             assert store is not None
             report = _rebuild(store, out, mode, layout, master, split_bytes=split_bytes, dry_run=dry_run)
@@ -103,27 +118,33 @@ def failure(error: Exception) -> CliError:
 
 def _rebuild(
     store: pathlib.Path,
-    out: pathlib.Path,
-    mode: str,
+    out: str,
+    mode: str | None,
     layout: "StoreLayout",
     master: str,
     *,
     split_bytes: int | None,
     dry_run: bool,
 ) -> "JobReport":
-    import pipeline
+    from cli.pipeline.spark_job import run_on_session
     from pipeline.jobs import rebuild as job
-    from pipeline.jobs.progress import progress_bar
-    from pipeline.jobs.rebuild_out import refuse_out
+    from pipeline.jobs.rebuild_object_root import ObjectRoot
     from store.files.file_system import RealFileSystem
 
-    refuse_out(store, out)  # before Spark takes its seconds
-    job.refuse_no_store(RealFileSystem(), store)
-    spark = pipeline.session(master=master)
-    with progress_bar() as progress:
-        return job.run(
+    goal = ObjectRoot.of(out)
+
+    def check() -> None:
+        job.mode_for(goal, mode)
+        job.refuse_no_store(RealFileSystem(), store)
+        job.refuse_goal(store, goal)
+
+    return run_on_session(
+        master,
+        check,
+        lambda spark, progress: job.run(
             spark, store, out, mode=mode, layout=layout, split_bytes=split_bytes, dry_run=dry_run, progress=progress
-        )
+        ),
+    )
 
 
 def _follow(

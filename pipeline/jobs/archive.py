@@ -26,7 +26,8 @@ from store.archive.manifest import (
     read_segment,
     segment_offsets,
 )
-from store.errors import UnsupportedStoreError
+from store.archive.topic_table import keep_topic_table
+from store.errors import StoreCorruptedError, UnsupportedStoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.json_state import read_bytes
 from store.files.locks import OwnerLock
@@ -60,7 +61,8 @@ def run(
         progress: told how many log files are done.
 
     Returns:
-        Counts, and as findings every log file that cannot be archived and every record that was damaged before.
+        Counts, and as findings every log file, or topic table, that cannot be archived and every record that was damaged
+        before.
 
     Raises:
         UnsupportedStoreError: the store is none, or the directory holds something else than an archive.
@@ -92,6 +94,7 @@ def run(
         _fill(report, outcomes, known, offsets)
         if not dry_run:
             remove_leftovers(fs, archive)  # what a growing file was archived as before
+            _keep_topics(fs, report, store, archive, broker_name)
             _note_holes(report, archive, broker_name)
     finally:
         lock.release()
@@ -207,6 +210,18 @@ def _fill(report: JobReport, outcomes: list[LogFileInArchive], known: dict[int, 
         for offset in outcome.damaged_offsets:
             what = "the record has not its CRC; it is in the archive as it is"
             report.findings.append({"kind": "record_damaged", "commit_log_offset": offset, "what": what})
+
+
+def _keep_topics(fs: FileSystem, report: JobReport, store: Path, archive: Path, broker_name: str) -> None:
+    if not segment_offsets(fs, archive, broker_name):
+        return  # a shard is in the archive with its first log file
+    try:
+        topic_count = keep_topic_table(fs, store, archive, broker_name)
+    except StoreCorruptedError as error:
+        report.findings.append({"kind": "topics_not_archived", "file": error.metadata["file"], "what": error.message})
+        return
+    if topic_count is not None:
+        report.counts["topic_count"] = topic_count
 
 
 def _note_holes(report: JobReport, archive: Path, broker_name: str) -> None:

@@ -4,6 +4,7 @@
     index           CRC-32 of front and blocks; as many records as the manifest
     Parquet         page checksums, rows as the manifest counts them, and each row's record: CRCs, place, size
     all together    each record of the index stands in one row, and one ends where the next begins, up to the manifest's end
+    topic table     its CRC-32
     log file        records, tail and zeros come to the SHA-256 of the file that was archived, as a restore would make it
 
 What is found names the file; nothing is written but an unnamed temporary file, one log file large at most: rows come by
@@ -26,6 +27,7 @@ from store.archive.manifest import Segment, check_archive, read_segment, segment
 from store.archive.parquet_files import FRAME_COLUMNS, ParquetFiles
 from store.archive.segment_reader import SegmentReader
 from store.archive.segment_writer import file_crc32, read_tail
+from store.archive.topic_table import read_topic_table
 from store.errors import RecordCorruptedError, ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.record import decode_record
@@ -71,6 +73,10 @@ def run(
     problem = ArchiveReader(archive, broker_name).problem()
     if problem is not None and problem.metadata.get("beginOffset"):
         report.findings.append(_finding("log_missing", str(archive), problem))
+    try:
+        read_topic_table(fs, archive, broker_name)
+    except StoreCorruptedError as error:
+        report.findings.append(_finding("topics_damaged", error.metadata["file"], error))
     report.counts |= {
         "segment_count": len(offsets),
         "record_count": sum(outcome["record_count"] for outcome in outcomes),

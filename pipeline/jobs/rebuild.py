@@ -10,10 +10,11 @@ Theory of operation (mode `scatter`, for one machine or a shared file system):
     index    | file 0 | file 1 |                   each by one task, from its keys' numbers alone (rebuild_files.py)
 
 Nothing is sorted and nothing is shuffled. Where files cannot be written at many places at once (an object store), mode
-`shuffle` writes each from its first byte to its last (`rebuild_shuffle.py`).
+`shuffle` writes each from its first byte to its last (`rebuild_shuffle.py`, `rebuild_object_out.py`).
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,9 @@ from pipeline.jobs.log_scan import LogOutline, LogSplit, durable_offset_of, outl
 from pipeline.jobs.progress import Progress, RunTasks, run_on_spark, silent
 from pipeline.jobs.rebuild_files import IndexFilePlan, QueueFiles, keys_before, plan_index_files, write_index_file
 from pipeline.jobs.rebuild_layout import StoreLayout, find_layout
+from pipeline.jobs.rebuild_log_end import log_end
+from pipeline.jobs.rebuild_object_out import ObjectOut, refuse_objects
+from pipeline.jobs.rebuild_object_root import ObjectRoot
 from pipeline.jobs.rebuild_out import Staging, index_names, refuse_out
 from pipeline.jobs.rebuild_queues import (
     OrderedTask,
@@ -32,12 +36,10 @@ from pipeline.jobs.rebuild_queues import (
     write_in_order,
 )
 from pipeline.jobs.rebuild_scan import QueueId, ScanResult, ScanTask, is_rolled, scan
+from pipeline.jobs.rebuild_target import DirectoryTarget, MadeFiles, Target
 from pipeline.jobs.report import JobReport
-from store.audit.log_files import LogFileRun
 from store.errors import (
     InvalidArgumentError,
-    RecordCorruptedError,
-    StoreCorruptedError,
     StoreLockedError,
     UnsupportedStoreError,
 )
@@ -45,7 +47,6 @@ from store.files.file_system import FileSystem, RealFileSystem
 from store.format.index_layout import IndexHeader
 from store.format.paths import commit_log_dir
 from store.format.queue_unit import UNIT_SIZE_BYTES
-from store.readers.log_walk import find_record_behind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ class RebuildPlan:
 
     Attributes:
         source: the store root.
-        out: the root to be made.
+        out: the root to be made: a directory, or a place in an object store.
         layout: of the files to be made.
         outline: of the log.
         splits: of the log.
@@ -70,7 +71,7 @@ class RebuildPlan:
     """
 
     source: Path
-    out: Path
+    out: Path | ObjectRoot
     layout: StoreLayout
     outline: LogOutline
     splits: list[LogSplit]
@@ -82,7 +83,7 @@ def run(
     store: Path | str,
     out: Path | str,
     *,
-    mode: str = "scatter",
+    mode: str | None = None,
     layout: StoreLayout | None = None,
     split_bytes: int | None = None,
     dry_run: bool = False,
@@ -94,8 +95,8 @@ def run(
     Args:
         spark: who runs the tasks.
         store: the store root; nothing is written there.
-        out: the root to be made; it must be empty or not there.
-        mode: `scatter` or `shuffle`.
+        out: the root to be made; it must be empty or not there. A text with `://` is a place in an object store.
+        mode: `scatter` or `shuffle`; None for `scatter`, and for `shuffle` into an object store.
         layout: how files are divided where the store has none to tell; None for RocketMQ's defaults.
         split_bytes: log for a task; None for whole files, or less where there are fewer files than cores.
         dry_run: read and check all, write nothing.
@@ -106,13 +107,15 @@ def run(
         InvalidArgumentError: `out` or `mode` will not do.
         UnsupportedStoreError: `store` is no store.
         StoreCorruptedError, RecordCorruptedError: the log is damaged, with good records behind the damage.
+        PermissionDeniedError, ServiceUnavailableError: the object store refuses, or does not answer.
+        PySparkException: a task of `shuffle` failed as often as Spark tries; its text has the task's own error.
     """
-    if mode not in MODES:
-        raise InvalidArgumentError(f"There is no mode {mode!r}: {' and '.join(MODES)} are known.", field="mode")
+    goal = ObjectRoot.of(out)
+    mode = mode_for(goal, mode)
     report = JobReport.begin("rebuild", is_dry_run=dry_run)
     fs = RealFileSystem()
     plan, notes = make_plan(
-        fs, Path(store), Path(out), layout or StoreLayout(),
+        fs, Path(store), goal, layout or StoreLayout(),
         split_bytes=split_bytes, parallelism=spark.sparkContext.defaultParallelism, is_flushed=is_flushed,
     )  # fmt: skip
     report.notes += notes
@@ -126,10 +129,36 @@ def run(
     return report.end()
 
 
+def mode_for(out: Path | ObjectRoot, mode: str | None) -> str:
+    """The mode asked for, or the one that fits the goal.
+
+    Raises:
+        InvalidArgumentError: there is no such mode, or it cannot write there.
+    """
+    if mode is None:
+        return "shuffle" if isinstance(out, ObjectRoot) else "scatter"
+    if mode not in MODES:
+        raise InvalidArgumentError(f"There is no mode {mode!r}: {' and '.join(MODES)} are known.", field="mode")
+    if mode == "scatter" and isinstance(out, ObjectRoot):
+        raise InvalidArgumentError(
+            f"--mode scatter writes into files at many places, which {out} does not allow: use --mode shuffle.",
+            field="mode",
+        )
+    return mode
+
+
+def refuse_goal(source: Path, out: Path | ObjectRoot) -> None:
+    """Refuses what is no place for a rebuild of `source`: see `refuse_out` and `refuse_objects`."""
+    if isinstance(out, ObjectRoot):
+        refuse_objects(source, out)
+    else:
+        refuse_out(source, out)
+
+
 def make_plan(
     fs: FileSystem,
     source: Path,
-    out: Path,
+    out: Path | ObjectRoot,
     wanted: StoreLayout,
     *,
     split_bytes: int | None = None,
@@ -137,7 +166,7 @@ def make_plan(
     is_flushed: bool = True,
 ) -> tuple[RebuildPlan, list[str]]:
     """The plan, and what a person should know of it."""
-    refuse_out(source, out)
+    refuse_goal(source, out)
     live = is_live(fs, source)
     durable_offset = durable_offset_of(fs, source)
     refuse_no_store(fs, source)
@@ -171,7 +200,7 @@ def is_live(fs: FileSystem, root: Path) -> bool:
 
 
 Scanned = list[tuple[ScanTask, ScanResult]]  # the splits with records, in log order
-MakeAll = Callable[[RebuildPlan, Scanned, set[QueueId], Staging], tuple[int, list[IndexHeader]]]
+MakeAll = Callable[[RebuildPlan, Scanned, set[QueueId], Target, Iterator[str]], MadeFiles]
 
 
 class Rebuild:
@@ -202,25 +231,47 @@ class Rebuild:
 
     def run(self, *, dry_run: bool) -> None:
         """Does it, or with `dry_run` only says what it would do."""
-        plan, report = self._plan, self._report
+        out = self._plan.out
         if dry_run:
             self._scan(None)
             return
-        with Staging(self._fs, plan.out) as staging:
+        if isinstance(out, ObjectRoot):
+            self._make_objects(out)
+        else:
+            self._make_directory(out)
+        self._report.outputs = {name: f"{out}/{name}" for name in ("consumequeue", "index")}
+
+    def _make_objects(self, out: ObjectRoot) -> None:
+        plan, make_all = self._plan, self._make_all
+        assert make_all is not None, "scatter cannot write there"
+        with ObjectOut(plan.source, out) as place:
+            scanned, ordered = self._scan(None)
+            made = make_all(plan, scanned, ordered, place.target, place.index_names())
+            self._count_made(made)
+            place.publish(made, plan.layout, self._report.counts)
+
+    def _make_directory(self, out: Path) -> None:
+        plan = self._plan
+        with Staging(self._fs, out) as staging:
+            names = index_names(int(time.time() * 1000))
             if self._make_all is not None:
                 scanned, ordered = self._scan(None)
-                file_count, headers = self._make_all(plan, scanned, ordered, staging)
+                self._count_made(self._make_all(plan, scanned, ordered, DirectoryTarget(str(staging.root)), names))
             else:
                 scanned, ordered = self._scan(staging)
                 file_count = self._finish_queues(staging, scanned, ordered)
-                headers = self._write_indexes(staging, scanned)
-            report.counts["queue_file_count"] = file_count
-            report.counts["index_file_count"] = len(headers)
-            report.counts["index_entry_count"] = sum(max(header.entry_count - 1, 0) for header in headers)
+                self._count_files(file_count, self._write_indexes(staging, scanned, names))
             staging.publish(is_flushed=plan.is_flushed)
-        report.outputs = {
-            "consumequeue": str(plan.out / "consumequeue"),
-            "index": str(plan.out / "index"),
+
+    def _count_made(self, made: MadeFiles) -> None:
+        self._report.notes += made.notes
+        self._count_files(made.queue_files.num_rows, [header for _, _, header in made.index_files])
+
+    def _count_files(self, queue_file_count: int, headers: list[IndexHeader]) -> None:
+        self._report.counts |= {
+            "queue_file_count": queue_file_count,
+            "index_file_count": len(headers),
+            "index_entry_count": sum(max(header.entry_count - 1, 0) for header in headers),
         }
 
     def _scan(self, staging: Staging | None) -> tuple[Scanned, set[QueueId]]:
@@ -236,7 +287,7 @@ class Rebuild:
             for number, split in enumerate(plan.splits)
         ]
         results = self._run_tasks("scan", scan, tasks)
-        end_offset = log_end(self._fs, plan, results)
+        end_offset = log_end(self._fs, plan.source, plan.outline, results)
         ordered = out_of_order(results)
         refused = set[QueueId]().union(*(result.refused for result in results))
         report.counts |= {
@@ -276,24 +327,14 @@ class Rebuild:
         tasks = [OrderedTask(splits, frozenset(ordered), str(staging.root), size, plan.is_flushed)] if ordered else []
         for done in self._run_tasks("ordered queues", write_in_order, tasks):
             for queue in done:
-                name = f"queue {queue.topic}/{queue.queue_id}"
-                if queue.filled_count:
-                    self._report.notes.append(f"{name}: {queue.filled_count} places without a message were filled")
-                if queue.dropped_count:
-                    self._report.notes.append(
-                        f"{name}: {queue.dropped_count} messages whose place was taken were left out"
-                    )
-                for position, offset in queue.refused[:10]:
-                    self._report.notes.append(
-                        f"{name}: the record at {offset} says that it is message {position}, for which the log has no room"
-                    )
+                self._report.notes += queue.notes()
         return sum(1 for path in (staging.root / "consumequeue").rglob("*") if path.is_file())
 
-    def _write_indexes(self, staging: Staging, scanned: Scanned) -> list[IndexHeader]:
+    def _write_indexes(self, staging: Staging, scanned: Scanned, names: Iterator[str]) -> list[IndexHeader]:
         plan = self._plan
         spills = [(task.spill, result.key_count) for task, result in scanned if task.spill is not None]
         plans = plan_index_files(
-            staging.root, index_names(), plan.layout.index, spills,
+            staging.root, names, plan.layout.index, spills,
             key_before=keys_before(self._fs, plan.layout.index, spills),
             is_rolled=is_rolled([result for _, result in scanned]),
             is_flushed=plan.is_flushed,
@@ -306,46 +347,3 @@ def _write_index(plan: IndexFilePlan) -> IndexHeader:
 
     load_kernels()
     return write_index_file(RealFileSystem(), plan)
-
-
-def log_end(fs: FileSystem, plan: RebuildPlan, results: list[ScanResult]) -> int:
-    """Where the log ends, by what each split has found (bytes).
-
-    Raises:
-        RecordCorruptedError: good records lie behind a place that is none: nothing is rebuilt from a part of a log.
-        StoreCorruptedError: the log is shorter than its owner said that it is flushed.
-    """
-    end, why, is_over = plan.outline.first_offset, "", False
-    for result in results:
-        if is_over and result.record_count:
-            _refuse_damage(end, why, result.begin)
-        if not is_over:
-            end, why = result.end_offset, result.why
-            is_over = end < result.end
-    if is_over:
-        files = LogFileRun(
-            fs, Path(commit_log_dir(str(plan.source))), plan.outline.file_size_bytes, list(plan.outline.file_offsets)
-        )
-        try:
-            behind = find_record_behind(files, end)
-        finally:
-            files.close()
-        if behind is not None and behind < plan.outline.end_bound:
-            _refuse_damage(end, why, behind)
-    durable_offset = durable_offset_of(fs, plan.source)
-    if durable_offset is not None and end < durable_offset and end < plan.outline.end_bound:
-        raise StoreCorruptedError(
-            f"the log ends at {end}, its owner had flushed it up to {durable_offset}: bring the files back, or have "
-            "`reput fsck --repair-log` say what is lost",
-            file=plan.source,
-            offset=end,
-        )
-    return end
-
-
-def _refuse_damage(end: int, why: str, behind: int) -> None:
-    raise RecordCorruptedError(
-        f"{why or f'zeros where the record at {end} should be'}; the next good record is at {behind}: `reput fsck` shows "
-        "all of it, and `reput fsck --repair-log` cuts the log there",
-        commitLogOffset=end,
-    )

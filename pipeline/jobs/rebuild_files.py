@@ -47,12 +47,12 @@ class QueueFiles:
         self._root = root
         self._file_size_bytes = file_size_bytes
         self._files = OpenFiles(fs)
-        self._made: set[Path] = set()
+        self._made: dict[Path, int] = {}
 
     @property
-    def paths(self) -> set[Path]:
-        """The files that were written."""
-        return self._made
+    def unit_counts(self) -> dict[Path, int]:
+        """The files that were written, and the units of each, up to the last."""
+        return {path: end // UNIT_SIZE_BYTES for path, end in self._made.items()}
 
     def write(self, topic: str, queue_id: int, queue_offset: int, units: memoryview | bytes) -> None:
         """Writes units at consecutive positions from `queue_offset` on.
@@ -70,8 +70,9 @@ class QueueFiles:
                 file = self._files.get(path, writing=True)
             else:
                 file = self._files.create(path, size)
-                self._made.add(path)
+                self._made[path] = 0
             file.write(within, part)
+            self._made[path] = max(self._made[path], within + len(part))
             byte += len(part)
             view = view[len(part) :]
 
@@ -82,7 +83,7 @@ class QueueFiles:
             shutil.rmtree(directory)
         for path in [path for path in self._made if path.parent == directory]:
             self._files.forget(path)
-            self._made.discard(path)
+            del self._made[path]
 
     def flush(self) -> None:
         """Everything written is on the disk afterwards, or FlushFailedError."""

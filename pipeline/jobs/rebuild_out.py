@@ -10,8 +10,7 @@ A directory that a killed rebuild left is known by its lock file, and made anew.
 
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -23,9 +22,13 @@ from store.format.paths import consume_queue_dir, index_dir, index_file_name
 LOCK_NAME = "rebuild.lock"
 
 
-def index_names(clock: Callable[[], float] = time.time) -> Iterator[str]:
-    """Names of index files made from now on, a millisecond apart."""
-    name = index_file_name(int(clock() * 1000))
+def index_names(begin_millis: int) -> Iterator[str]:
+    """Names of index files made from a time on, a millisecond apart.
+
+    Args:
+        begin_millis: since 1970 UTC.
+    """
+    name = index_file_name(begin_millis)
     while True:
         yield name
         moment = datetime.strptime(name[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(name[14:]) + 1)
@@ -34,16 +37,21 @@ def index_names(clock: Callable[[], float] = time.time) -> Iterator[str]:
 
 def refuse_out(source: Path, out: Path) -> None:
     """InvalidArgumentError when `out` is no place for a rebuild of `source`."""
+    refuse_inside(source, out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InvalidArgumentError(
+            f"{out} holds other data: name a directory that is empty or not there.", field="out", file=out
+        )
+
+
+def refuse_inside(source: Path, out: Path) -> None:
+    """InvalidArgumentError when one of two directories lies in the other."""
     inside, outside = out.resolve(), source.resolve()
     if inside == outside or inside.is_relative_to(outside) or outside.is_relative_to(inside):
         raise InvalidArgumentError(
             f"{out} lies in the store {source}, or that in it: a rebuild never writes into its source; name another one.",
             field="out",
             file=out,
-        )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InvalidArgumentError(
-            f"{out} holds other data: name a directory that is empty or not there.", field="out", file=out
         )
 
 

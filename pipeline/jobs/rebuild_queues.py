@@ -13,6 +13,8 @@ from store.dispatch_columns import DispatchColumns
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.queue_unit import UNIT_SIZE_BYTES
 
+NOTED_COUNT_MAX = 10  # refused messages that a report names, of each queue
+
 
 @dataclass(frozen=True, slots=True)
 class OrderedTask:
@@ -43,6 +45,24 @@ class OrderedQueue:
     filled_count: int
     dropped_count: int
     refused: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, topic: str, queue_id: int, order: QueueOrder) -> "OrderedQueue":
+        """What an order that has seen all of a queue knows."""
+        return cls(topic, queue_id, order.end or 0, order.filled_count, order.dropped_count, tuple(order.refused))
+
+    def notes(self) -> list[str]:
+        """What a person should know."""
+        name, notes = f"queue {self.topic}/{self.queue_id}", []
+        if self.filled_count:
+            notes.append(f"{name}: {self.filled_count} places without a message were filled")
+        if self.dropped_count:
+            notes.append(f"{name}: {self.dropped_count} messages whose place was taken were left out")
+        for position, offset in self.refused[:NOTED_COUNT_MAX]:
+            notes.append(
+                f"{name}: the record at {offset} says that it is message {position}, for which the log has no room"
+            )
+        return notes
 
 
 def out_of_order(results: list[ScanResult]) -> set[QueueId]:
@@ -105,10 +125,7 @@ def write_in_order(task: OrderedTask) -> list[OrderedQueue]:
     finally:
         if files is not None:
             files.close()
-    return [
-        OrderedQueue(topic, queue_id, order.end or 0, order.filled_count, order.dropped_count, tuple(order.refused))
-        for (topic, queue_id), order in orders.items()
-    ]
+    return [OrderedQueue.of(topic, queue_id, order) for (topic, queue_id), order in orders.items()]
 
 
 def _columns_of(fs: FileSystem, splits: tuple[LogSplit, ...]) -> Iterator[DispatchColumns]:

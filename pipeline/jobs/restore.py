@@ -1,7 +1,7 @@
 """The job `restore`: segments of an archive back to a RocketMQ store, with queues and indexes rebuilt.
 
 OUT.restoring/log/commitlog/    each log file written by one task, its SHA-256 compared
-OUT.restoring/built/            consumequeue/ and index/ by the job `rebuild`; then the log goes there
+OUT.restoring/built/            consumequeue/ and index/ by the job `rebuild`; then the log goes there, and the topic table
 OUT                             that renamed: a store appears whole or not at all
 """
 
@@ -18,9 +18,11 @@ from pipeline.jobs.report import JobReport
 from pipeline.jobs.restore_segment import restore_log_file
 from store.archive.archive_reader import ArchiveReader, missing_log
 from store.archive.manifest import Segment, read_segment
+from store.archive.topic_table import read_topic_table
 from store.errors import InvalidArgumentError, OffsetOutOfRangeError
 from store.files.file_system import FileSystem, RealFileSystem
-from store.format.paths import commit_log_dir
+from store.files.json_state import write_bytes_atomic
+from store.format.paths import commit_log_dir, topics_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +82,9 @@ def run(
         "log_bytes": sum(segment.file_end_offset - segment.first_offset for segment in segments),
     }
     report.notes.append(f"commit-log offsets {segments[0].first_offset} to {segments[-1].end_offset}")
+    topics = read_topic_table(fs, archive, broker_name)
+    if topics is None:
+        report.notes.append("the archive has no topic table: config/topics.json is not restored")
     if dry_run:
         return report.end()
     staging = out.with_name(out.name + STAGING_SUFFIX)
@@ -91,6 +96,8 @@ def run(
     Rebuild(fs, plan, run_tasks, report).run(dry_run=False)
     report.notes += notes
     fs.rename(commit_log_dir(str(staging / LOG_FOLDER)), commit_log_dir(str(staging / BUILT_FOLDER)))
+    if topics is not None:
+        write_bytes_atomic(fs, Path(topics_file(str(staging / BUILT_FOLDER))), topics)
     fs.fsync_dir(staging / BUILT_FOLDER)
     if fs.is_dir(out):
         out.rmdir()

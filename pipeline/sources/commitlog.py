@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.arrow_batches import ArrowBatches, damage_row, mask_of
 from pipeline.filters import PHYSICAL_OFFSET, QUEUE_ID, STORE_TIME, TOPIC, Condition, matches, take_filters
+from pipeline.kept_workers import settle
 from pipeline.log_files import LogFileGoneError
 from pipeline.options import OFFSET_MAX, Corrupt, ScanOptions, parse_options
 from pipeline.scan import Damage, RecordRun, SplitScan
@@ -96,7 +97,9 @@ class CommitLogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """A split for each task."""
-        return plan_splits(self._scan, self._conditions)
+        splits = plan_splits(self._scan, self._conditions)
+        settle()
+        return splits
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The batches of a split; none for what Spark makes of a plan without splits."""
@@ -130,6 +133,7 @@ class CommitLogReader(DataSourceReader):
                 raise
             _log.warning("scan.file_gone %s", error.message)
         yield from self._reported(batches, damages)
+        settle()
 
     def _chosen(self, run: RecordRun) -> RecordRun | None:
         """The records that are wanted; None without any."""

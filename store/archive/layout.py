@@ -2,6 +2,7 @@
 
     archive.json                                                what this directory is
     segments/BROKER/FIRST.json                                  what is in of one log file: counts once it is here
+    segments/BROKER/topics.json                                 the store's topic table (`topic_table.py`)
     messages/topic=TOPIC/date=YYYY-MM-DD/BROKER-FIRST-END.parquet   its messages, of one topic and day of storing (UTC)
     keys/BROKER/FIRST-END.idx                                   where each record and each key of it is
     tails/BROKER/FIRST-END.bin                                  its bytes behind the last record, where they are many
@@ -42,6 +43,11 @@ def segments_dir(root: str, broker_name: str = "") -> str:
 def segment_file(root: str, broker_name: str, first_offset: int) -> str:
     """The manifest of the log file that begins there."""
     return posixpath.join(segments_dir(root, broker_name), f"{first_offset:020d}.json")
+
+
+def topics_file(root: str, broker_name: str) -> str:
+    """The archived topic table of a shard."""
+    return posixpath.join(segments_dir(root, broker_name), "topics.json")
 
 
 def parse_segment_name(name: str) -> int | None:

@@ -27,6 +27,12 @@ OSError: [Errno 5] Input/output error: '/store'
             "OPTION",
             "no such option",
         ),
+        (
+            "Traceback\nstore.errors.ServiceUnavailableError: s3://bucket/out: no answer.",
+            Exit.UNAVAILABLE,
+            "SERVICE_UNAVAILABLE",
+            "s3://bucket/out: no answer.",
+        ),
         (OTHERS, Exit.UNAVAILABLE, "JOB_FAILED", "OSError: [Errno 5] Input/output error: '/store'"),
         ("[PATH_NOT_FOUND] gone\nmore", Exit.UNAVAILABLE, "JOB_FAILED", "[PATH_NOT_FOUND] gone"),
     ],

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput_client.errors import ServiceUnavailableError
-from reput_client.outbox import BATCH_SPREAD_SECONDS_MAX, Batch, Outbox
+from reput_client.outbox import BATCH_SPREAD_SECONDS_MAX, Batch, Outbox, taken_bytes
 from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 
 UNBOUNDED = 1 << 39
@@ -37,6 +37,7 @@ def wakes(box: Outbox, wire: bytes, now: float, *, urgent: bool = False) -> bool
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(1, 120)),
+        st.tuples(st.just("add_all"), st.lists(st.integers(1, 120), min_size=1, max_size=12)),
         st.tuples(st.just("take"), st.none()),
         st.tuples(st.just("answer"), st.none()),
         st.tuples(st.just("refuse"), st.none()),
@@ -72,6 +73,21 @@ def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
             open_names.append(added)
             sizes[added] = argument
             added += 1
+        elif step == "add_all":
+            told = []
+            for settlement, first, message_count in box.add_all(
+                [message(added + i, size) for i, size in enumerate(argument)], now
+            ):
+                settlements.append(settlement)
+                told += [(id(settlement), first + i) for i in range(message_count)]
+            assert len(told) == len(argument)
+            if len(argument) <= count_max and sum(argument) <= bytes_max:
+                assert len({settlement for settlement, _ in told}) == 1, "what fits into one request travels in one"
+            for i, (place, size) in enumerate(zip(told, argument, strict=True)):
+                places[place] = added + i
+                open_names.append(added + i)
+                sizes[added + i] = size
+            added += len(argument)
         elif step == "take":
             batch = box.take(now)
             if batch is not None:
@@ -183,15 +199,15 @@ def test_who_waits_for_room_is_woken_for_an_eighth_of_the_buffer_or_when_no_answ
     size_bytes = 10_000 - MESSAGE_OVERHEAD_BYTES
     box = outbox(linger_millis=0, batch_count_max=1, buffer_bytes_max=160_000, in_flight_count_max=4)
     for name in range(16):
-        assert box.has_room(message(name, size_bytes))
+        assert box.has_room(taken_bytes([message(name, size_bytes)]))
         box.add(message(name, size_bytes), 0.0)
-    assert not box.has_room(message(16, size_bytes))
+    assert not box.has_room(taken_bytes([message(16, size_bytes)]))
     assert box.has_ample_room, "nothing is in flight"
     for _ in range(4):
         box.take(0.0)
     assert not box.has_ample_room
     box.settle(box.answered())
-    assert box.has_room(message(16, size_bytes))
+    assert box.has_room(taken_bytes([message(16, size_bytes)]))
     assert not box.has_ample_room
     box.settle(box.answered())
     assert box.has_ample_room

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.jobs import archive, restore
+from pipeline.jobs import archive, archive_verify, restore
 from pipeline.jobs.rebuild_layout import StoreLayout
 from pipeline.jobs.report import JobReport
 from store.archive.archive_reader import ArchiveReader
@@ -289,7 +289,11 @@ def test_a_fixture_comes_back_byte_by_byte(name: str, request: pytest.FixtureReq
     restore.run(None, tmp_path / "archive", tmp_path / "out", layout=SMALL_LAYOUT)
 
     assert_same_log(fixture, tmp_path / "out")
-    assert {"commitlog", "consumequeue", "index"} == {path.name for path in (tmp_path / "out").iterdir()}
+    topics = fixture / "config" / "topics.json"
+    folders = {"commitlog", "consumequeue", "index", *(["config"] if topics.exists() else [])}
+    assert folders == {path.name for path in (tmp_path / "out").iterdir()}
+    if topics.exists():
+        assert (tmp_path / "out/config/topics.json").read_bytes() == topics.read_bytes()
 
 
 def test_what_stands_behind_the_last_record_comes_back_too(tmp_path: Path):
@@ -341,6 +345,67 @@ def test_a_hole_or_damage_in_the_archive_stops_a_restore_and_is_named(clean: Arc
     manifests[2].unlink()
     with pytest.raises(StoreCorruptedError, match="from 131072 to 196608"):
         restore.run(None, root, tmp_path / "out", layout=SMALL_LAYOUT)
+
+
+# -- topics
+
+TABLE = b'{"dataVersion":{"counter":3},"topicConfigTable":{"orders":{"writeQueueNums":9,"perm":4,"\xe6\x94\xaf":1}}}'
+
+
+def with_topics(store: Path, root: Path, table: bytes) -> Path:
+    """The log of a store, and a topic table."""
+    (root / "config").mkdir(parents=True)
+    (root / "commitlog").symlink_to(store / "commitlog")
+    (root / "config/topics.json").write_bytes(table)
+    return root
+
+
+def test_the_newest_topic_table_comes_back_as_it_was(store: Path, tmp_path: Path):
+    made = with_topics(store, tmp_path / "store", b"{}")
+    archive.run(None, made, tmp_path / "archive")
+    (made / "config/topics.json").write_bytes(TABLE)
+    report = archive.run(None, made, tmp_path / "archive")
+
+    restore.run(None, tmp_path / "archive", tmp_path / "out", to_offset=65536, layout=SMALL_LAYOUT)
+
+    assert (tmp_path / "out/config/topics.json").read_bytes() == TABLE
+    assert report.counts["topic_count"] == 1
+    assert archive_verify.run(None, tmp_path / "archive").findings == []
+
+
+def test_an_archive_without_a_topic_table_is_restored_without_one(clean: Archived, tmp_path: Path):
+    report = restore.run(None, clean.archive, tmp_path / "out", to_offset=65536, layout=SMALL_LAYOUT)
+
+    assert not (tmp_path / "out/config").exists()
+    assert any("no topic table" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("table", [b"", b"[]", b"{\xff}", TABLE[:-9]])
+def test_a_store_whose_topic_table_is_damaged_says_so_and_the_archive_keeps_its_own(
+    store: Path, tmp_path: Path, table: bytes
+):
+    made = with_topics(store, tmp_path / "store", TABLE)
+    archive.run(None, made, tmp_path / "archive")
+    before = files_of(tmp_path / "archive")
+    (made / "config/topics.json").write_bytes(table)
+
+    report = archive.run(None, made, tmp_path / "archive")
+
+    assert [finding["kind"] for finding in report.findings] == ["topics_not_archived"]
+    assert files_of(tmp_path / "archive") == before
+
+
+def test_a_damaged_topic_table_in_the_archive_is_named(store: Path, tmp_path: Path):
+    archive.run(None, with_topics(store, tmp_path / "store", TABLE), tmp_path / "archive")
+    kept = tmp_path / "archive" / "segments" / BROKER / "topics.json"
+    kept.write_bytes(kept.read_bytes().replace(b"orders", b"orderz"))
+
+    verified = archive_verify.run(None, tmp_path / "archive")
+
+    assert [(finding["kind"], finding["file"]) for finding in verified.findings] == [("topics_damaged", str(kept))]
+    with pytest.raises(StoreCorruptedError, match=r"topics\.json of the archive is damaged"):
+        restore.run(None, tmp_path / "archive", tmp_path / "out", layout=SMALL_LAYOUT)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_report_is_json(store: Path, tmp_path: Path):

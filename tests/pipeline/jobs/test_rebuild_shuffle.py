@@ -1,70 +1,11 @@
-"""Mode `shuffle` makes the same bytes; its functions on Arrow tables here, Spark's grouping played by a dictionary."""
+"""Mode `shuffle` makes the same bytes; its functions on Arrow batches here, without Spark."""
 
-from pathlib import Path
-
-import pyarrow as pa
 import pytest
 
-from pipeline.jobs import rebuild_shuffle
-from pipeline.jobs.progress import run_here
-from pipeline.jobs.rebuild import Rebuild, make_plan
 from pipeline.jobs.rebuild_layout import StoreLayout
-from pipeline.jobs.report import JobReport
-from store.files.file_system import RealFileSystem
 from store.readers.index_reader import IndexLayout
 from tests.pipeline.jobs.rebuilding import assert_same_store, rebuild_here
-
-
-class _Frame:
-    """As much of a DataFrame as the job uses; groups come in no particular order, nor do their rows."""
-
-    def __init__(self, batches: list[pa.RecordBatch], keys: tuple[str, ...] = ()) -> None:
-        self._batches, self._keys = batches, keys
-
-    def mapInArrow(self, work, schema) -> "_Frame":
-        return _Frame([batch for number in self._batches for batch in work(iter([number]))])
-
-    def groupBy(self, *keys) -> "_Frame":
-        return _Frame(self._batches, keys)
-
-    def applyInArrow(self, work, schema) -> "_Frame":
-        if not self._batches:
-            return _Frame([])
-        rows = pa.Table.from_batches(self._batches).to_pylist()[::-1]
-        groups: dict[tuple, list] = {}
-        for row in rows:
-            groups.setdefault(tuple(row[key] for key in self._keys), []).append(row)
-        tables = [work(pa.Table.from_pylist(group, schema=self._batches[0].schema)) for group in groups.values()]
-        return _Frame([batch for table in tables for batch in table.to_batches()])
-
-    def distinct(self) -> "_Frame":
-        return self
-
-    def count(self) -> int:
-        return len({row["path"] for batch in self._batches for row in batch.to_pylist()})
-
-    def collect(self) -> list:
-        class Row:
-            def __init__(self, row) -> None:
-                self.__dict__.update(row)
-
-        return [Row(row) for batch in self._batches for row in batch.to_pylist()]
-
-
-class _Spark:
-    def range(self, begin: int, end: int, step: int, partitions: int) -> _Frame:
-        return _Frame([pa.record_batch({"id": [number]}) for number in range(begin, end, step)])
-
-
-def shuffle_here(store: Path, out: Path, layout: StoreLayout, split_bytes: int) -> JobReport:
-    fs, report = RealFileSystem(), JobReport.begin("rebuild")
-    plan, _ = make_plan(fs, store, out, layout, split_bytes=split_bytes, is_flushed=False)
-
-    def make_all(*arguments):
-        return rebuild_shuffle.make_all(_Spark(), *arguments)
-
-    Rebuild(fs, plan, run_here(), report, make_all=make_all).run(dry_run=False)
-    return report.end()
+from tests.pipeline.jobs.shuffling import shuffle_here
 
 
 @pytest.mark.parametrize("split_bytes", [70_000, 1 << 30])

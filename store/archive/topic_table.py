@@ -1,0 +1,82 @@
+"""The topics of an archived store: its `config/topics.json`, kept beside the manifests of its segments.
+
+    segments/BROKER/topics.json     {"crc32": N, "topics": "..."}    the file's text, N the CRC-32 of its bytes
+
+A log says which topics messages went to, and not how many queues a topic has nor who may write to it. The newest run's
+table counts; an archive made before this was kept has none.
+"""
+
+import json
+import zlib
+from pathlib import Path
+
+from store.archive import layout
+from store.errors import StoreCorruptedError
+from store.files.file_system import FileSystem
+from store.files.json_state import read_bytes, write_bytes_atomic
+from store.format.paths import topics_file
+from store.format.topic import decode_topic_table
+
+
+def keep_topic_table(fs: FileSystem, store: Path, archive: Path, broker_name: str) -> int | None:
+    """Brings a store's topic table into an archive, in place of the one before; how many topics, None without a table.
+
+    Args:
+        fs: the door to the disk.
+        store: the store root.
+        archive: the archive.
+        broker_name: the shard.
+
+    Raises:
+        StoreCorruptedError: the store's table is none; the archive keeps the one that it has.
+    """
+    data = topic_table_of(fs, store)
+    if data is None:
+        return None
+    document = json.dumps({"crc32": zlib.crc32(data), "topics": data.decode()}).encode()
+    path = Path(layout.topics_file(str(archive), broker_name))
+    if read_bytes(fs, path) != document:
+        write_bytes_atomic(fs, path, document)
+    return len(decode_topic_table(data))
+
+
+def topic_table_of(fs: FileSystem, store: Path) -> bytes | None:
+    """A store's topic table as it is in its file, None without one; StoreCorruptedError when it is none."""
+    path = Path(topics_file(str(store)))
+    data = read_bytes(fs, path)
+    if data is None:
+        return None
+    try:
+        decode_topic_table(data.decode())
+    except (UnicodeDecodeError, StoreCorruptedError) as error:
+        raise StoreCorruptedError(
+            f"{path} is no topic table ({error}): bring it back from a copy (RocketMQ keeps topics.json.bak)",
+            file=path,
+            offset=0,
+        ) from error
+    return data
+
+
+def read_topic_table(fs: FileSystem, archive: Path, broker_name: str) -> bytes | None:
+    """The bytes of the archived `topics.json`; None when the archive has none.
+
+    Raises:
+        StoreCorruptedError: it is not what was written.
+    """
+    path = Path(layout.topics_file(str(archive), broker_name))
+    kept = read_bytes(fs, path)
+    if kept is None:
+        return None
+    try:
+        document = json.loads(kept)
+        data: bytes = document["topics"].encode()
+        if document["crc32"] != zlib.crc32(data):
+            raise ValueError("its CRC-32 is another")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise StoreCorruptedError(
+            f"{path} of the archive is damaged ({error}): bring it back from a copy, or remove it; a restore then makes "
+            "a store without a topic table",
+            file=path,
+            offset=0,
+        ) from error
+    return data

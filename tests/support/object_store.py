@@ -1,0 +1,89 @@
+"""An S3 for tests: moto's server in a process of its own on loopback, and what is in it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyarrow.fs import FileSelector, FileType, S3FileSystem
+
+ROOT = Path(__file__).parents[2]
+# What every S3 client asks of its environment; the server takes any.
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+END_SECONDS_MAX = 10.0
+
+
+class ObjectStore:
+    """A running server.
+
+    Attributes:
+        endpoint: `127.0.0.1:PORT`.
+        fs: an own way in, to look and to make buckets.
+    """
+
+    def __init__(self, process: subprocess.Popen) -> None:
+        self._process = process
+        self.endpoint = f"127.0.0.1:{int(self.said())}"
+        self.fs = S3FileSystem(
+            access_key="test",
+            secret_key="test",
+            scheme="http",
+            endpoint_override=self.endpoint,
+            region="us-east-1",
+            allow_bucket_creation=True,
+        )
+
+    def uri(self, path: str) -> str:
+        """`BUCKET/PREFIX` as a URI."""
+        return f"s3://{path}?scheme=http&region=us-east-1&endpoint_override={self.endpoint}"
+
+    def said(self) -> str:
+        """The next line that it prints; waits for it."""
+        line = self._process.stdout.readline()
+        assert line, "the object store ended"
+        return line.strip()
+
+    def tell(self, *words: object) -> None:
+        """A command of `object_store_server`; in force when this returns."""
+        self._process.stdin.write(" ".join(map(str, words)) + "\n")
+        self._process.stdin.flush()
+        while self.said() != "done":
+            pass
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Name below and size of every object below `BUCKET/PREFIX`."""
+        entries = self.fs.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
+        return {entry.path[len(path) + 1 :]: entry.size for entry in entries if entry.type == FileType.File}
+
+    def download(self, path: str, target: Path) -> Path:
+        """All objects below `BUCKET/PREFIX` as files."""
+        for name in self.sizes(path):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            with self.fs.open_input_stream(f"{path}/{name}") as stream:
+                (target / name).write_bytes(stream.read())
+        return target
+
+
+@contextlib.contextmanager
+def running_object_store() -> Iterator[ObjectStore]:
+    """A server with nothing in it; it ends with the block, and with this process."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.object_store_server"],
+        cwd=ROOT,
+        env=os.environ | CREDENTIALS,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield ObjectStore(process)
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()

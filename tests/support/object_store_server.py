@@ -1,0 +1,77 @@
+"""An S3 on loopback, moto's, as a program: says its port on stdout, then does what stdin says, and ends with it.
+
+    hold FRAGMENT COUNT     uploads whose path has FRAGMENT wait once COUNT have begun to be answered; says `held` then
+    release                 they go on
+    refuse FRAGMENT COUNT   such uploads are answered with 403 once COUNT were not
+
+Run it by `tests.support.object_store`.
+"""
+
+import sys
+import threading
+
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+
+class Gate:
+    """Lets requests through, until it is told otherwise; a WSGI application around another."""
+
+    def __init__(self, application) -> None:
+        self._application = application
+        self._lock = threading.Lock()
+        self._fragment, self._left, self._is_refused = "", 0, False
+        self._released = threading.Event()
+
+    def command(self, word: str, fragment: str = "", count: str = "0") -> None:
+        with self._lock:
+            if word == "release":
+                self._fragment = ""
+                self._released.set()
+            else:
+                self._released.clear()
+                self._fragment, self._left, self._is_refused = fragment, int(count), word == "refuse"
+
+    def __call__(self, environ, start_response):
+        if environ["REQUEST_METHOD"] in ("PUT", "POST") and self._is_closed_for(environ["PATH_INFO"]):
+            if self._is_refused:
+                start_response("403 Forbidden", [("Content-Type", "application/xml")])
+                return [b"<Error><Code>AccessDenied</Code><Message>the test says so</Message></Error>"]
+            say("held")
+            self._released.wait()
+        return self._application(environ, start_response)
+
+    def _is_closed_for(self, path: str) -> bool:
+        with self._lock:
+            if not self._fragment or self._fragment not in path:
+                return False
+            self._left -= 1
+            return self._left < 0
+
+
+class Quiet(WSGIRequestHandler):
+    """Logs nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log(self, type, message, *arguments) -> None:
+        pass
+
+
+def say(line: object) -> None:
+    print(line, flush=True)
+
+
+def main() -> None:
+    gate = Gate(DomainDispatcherApplication(create_backend_app))
+    server = make_server("127.0.0.1", 0, gate, threaded=True, request_handler=Quiet)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    say(server.server_port)
+    for line in sys.stdin:
+        gate.command(*line.split())
+        say("done")
+
+
+if __name__ == "__main__":
+    main()
