@@ -2,8 +2,8 @@
 
     python -m benchmarks.load '{"client": "producer", "target": "127.0.0.1:8081", "seconds": 5}'
 
-Clients: `producer` (reput_client, a batch a call), `one by one` (a message a call), `stream` (an append stream by hand), `unary` (threads with unary calls), `echo` (a
-stream to the bare echo with the same bytes).
+Clients: `producer` (reput_client, a batch a call), `one by one` (a message a call), `stream` (an append stream by
+hand), `unary` (threads with unary calls), `echo` (a stream to the bare echo with the same bytes).
 """
 
 import json

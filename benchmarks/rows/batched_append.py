@@ -12,7 +12,7 @@ from benchmarks.sizes import Sizes
 
 JAVA_THREADS = 8  # of one producer: more of them brought no more on 2 cores
 THROUGH_GATEWAY, DIRECT, CPU = "through the gateway", "direct to the commitlog service", "CPU of the services"
-ONE_BY_ONE = "through the gateway, a call and a future for each message"
+ONE_BY_ONE = "the same, a call and a future for each message"
 
 
 def _enough_for_1_kib(medians: Medians) -> float:
