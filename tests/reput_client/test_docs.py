@@ -10,7 +10,7 @@ DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "client.md"
 
 def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     printed = []
     with running_stack(tmp_path / "store") as stack:
         for block in blocks:
@@ -18,14 +18,16 @@ def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
             printed.append(capsys.readouterr().out)
             stack.wait_until_built()
     assert re.match(r"[0-9A-F]{32} \d+ 0\n\Z", printed[0]), "sent, and nothing failed"
-    assert "b'hello'" in printed[1]
-    assert "Orders" in printed[1]
-    assert "there may be more" not in printed[1]
-    assert "found KEY Orders" in printed[2]
-    scans = re.findall(r"^scanned (\d+) (\w+) ", printed[2], re.MULTILINE)
-    assert sum(int(count) for count, _ in scans) == 1001
+    assert len(re.findall(r"\d+", printed[1])) == 32, "one receipt for each message of the batch"
+    assert "not stored" not in printed[1]
+    assert "b'hello'" in printed[2]
+    assert "Orders" in printed[2]
+    assert "there may be more" not in printed[2]
+    assert "found KEY Orders" in printed[3]
+    scans = re.findall(r"^scanned (\d+) (\w+) ", printed[3], re.MULTILINE)
+    assert sum(int(count) for count, _ in scans) == 1033
     assert [stop for _, stop in scans] == ["RECORDS", "RECORDS", "END"]
-    assert all(body in printed[2] for body in ("b'99'", "b'199'", "b'990'"))
-    assert "explained broker-a 1 candidates 1 matches" in printed[2]
-    assert printed[3] == "[b'now']\n"
-    assert printed[4] == "b'from asyncio'\n"
+    assert all(body in printed[3] for body in ("b'99'", "b'199'", "b'990'"))
+    assert "explained broker-a 1 candidates 1 matches" in printed[3]
+    assert printed[4] == "[b'now']\n"
+    assert printed[5] == "b'from asyncio'\n"
