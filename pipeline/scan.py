@@ -39,6 +39,9 @@ from store.readers.log_walk import find_record_in
 # What is read at once. It bounds a batch too, far below the 2 GiB of Arrow's offsets, and most of it stays in the CPU's
 # cache between the passes over it.
 READ_BYTES = 8 << 20
+# What lies that far apart has the same place in a first-level cache of 4 KiB a way, and what one of its lines holds; in
+# numbers of 32 bits.
+CACHE_WAY_ROWS, CACHE_LINE_ROWS = (4 << 10) // 4, 64 // 4
 # Behind damage less is read, and twice as much each time that goes well: it seldom comes alone.
 READ_BYTES_MIN = 64 << 10
 # What a row about damage shows of it.
@@ -100,9 +103,15 @@ class Damage:
 
 
 class _Tables:
-    """What the kernel fills, of one scan."""
+    """What the kernel fills, of one scan.
+
+    A record is a column of these tables, so that it is written to as many places as there are rows. Were those a power of
+    two apart, as rows of 8192 are, a first-level cache would have the same few lines for all of them: the rows are a
+    little longer.
+    """
 
     def __init__(self, row_count: int) -> None:
+        row_count = -(-row_count // CACHE_WAY_ROWS) * CACHE_WAY_ROWS + CACHE_LINE_ROWS
         self.rows_32: Rows = np.empty((ROW_COUNT_32, row_count), dtype=np.int32)
         self.rows_64: Rows = np.empty((ROW_COUNT_64, row_count), dtype=np.int64)
         self.topics: Rows = np.empty((NAME_ROW_COUNT, NAME_COUNT_MAX), dtype=np.int64)
@@ -195,6 +204,7 @@ class SplitScan:
             offset + at,
             self._check,
             self._with_hosts,
+            self._row_count_max,
             tables.rows_32,
             tables.rows_64,
             tables.topics,

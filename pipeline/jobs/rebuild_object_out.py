@@ -66,6 +66,11 @@ class ObjectTarget:
     root: ObjectRoot
     run: str
 
+    @property
+    def is_flushed(self) -> bool:
+        """See Target: what is here is gone once it is sent."""
+        return False
+
     def working_root(self) -> AbstractContextManager[Path]:
         """See Target: a directory of the executor's, as large as what one task makes at a time."""
         return scratch_root()

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 class Target(Protocol):
     """Goes to executors with the task."""
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether files must be on the disk when they are handed over."""
+
     def working_root(self) -> "AbstractRoot":
         """The store root to write below, for as long as it is open."""
 
@@ -42,9 +46,11 @@ class DirectoryTarget:
 
     Attributes:
         root: the store root that is being made.
+        is_flushed: whether files must be on the disk when they are handed over.
     """
 
     root: str
+    is_flushed: bool
 
     @contextmanager
     def working_root(self) -> Iterator[Path]:

@@ -107,6 +107,16 @@ def _name_number(data: Bytes, at: Number, size: Number, names: Int64Rows, count:
 
 
 @compiled
+def _name_number_after(
+    last: Number, data: Bytes, at: Number, size: Number, names: Int64Rows, count: Number, slots: Int32s
+) -> Number:
+    """As `_name_number`, where most names are that of the record before."""
+    if count > 0 and names[NAME_SIZE, last] == size and is_same(data, names[NAME_AT, last], at, size):
+        return last
+    return _name_number(data, at, size, names, count, slots)
+
+
+@compiled
 def _is_doubtful(data: Bytes, at: Number, frame_end: Number, body_at: Number, properties_at: Number) -> Number:
     """Whether a CRC of a frame in order is wrong, or what closes its properties may once have been a `__CRC32#`."""
     body_size = load_i32(data, body_at - 4)
@@ -128,6 +138,7 @@ def fill_rows(
     commit_log_offset: Number,
     check: Number,
     with_hosts: Number,
+    row_count_max: Number,
     rows_32: Int32Rows,
     rows_64: Int64Rows,
     topics: Int64Rows,
@@ -144,6 +155,7 @@ def fill_rows(
         commit_log_offset: of `at`; every record must say its place, unless `check` is LENGTHS.
         check: LENGTHS, PLACE, or SUMS, which marks records as doubtful.
         with_hosts: whether hosts are numbered.
+        row_count_max: how many records are wanted, at most; the tables may be wider.
         rows_32: int32[ROW_COUNT_32, n].
         rows_64: int64[ROW_COUNT_64, n].
         topics: a table of names.
@@ -159,9 +171,11 @@ def fill_rows(
     host_count: Number = 0
     topic_slots[:] = -1
     host_slots[:] = -1
-    count_max = min(rows_32.shape[1], rows_64.shape[1])
+    count_max = min(row_count_max, rows_32.shape[1], rows_64.shape[1])
     end = min(end, len(data))
     topic = np.int64(0)
+    born_host = np.int64(0)
+    store_host = np.int64(0)
     while count < count_max and at < end:
         stated = commit_log_offset
         if check == LENGTHS:
@@ -172,26 +186,21 @@ def fill_rows(
         if size == 0:
             break
         topic_size = properties_at - 2 - topic_at
-        if not (
-            topic_count > 0
-            and topics[NAME_SIZE, topic] == topic_size
-            and is_same(data, topics[NAME_AT, topic], topic_at, topic_size)
-        ):
-            topic = _name_number(data, topic_at, topic_size, topics, topic_count, topic_slots)
-            if topic < 0:
-                break
-            topic_count = max(topic_count, topic + 1)
+        topic = _name_number_after(topic, data, topic_at, topic_size, topics, topic_count, topic_slots)
+        if topic < 0:
+            break
+        topic_count = max(topic_count, topic + 1)
         sys_flag = load_i32(data, at + 36)
         time_at = store_time_at(data, at)
-        born_host = np.int64(0)
-        store_host = np.int64(0)
         store_host_size = _HOST_SIZE + _HOST_V6_EXTRA * (sys_flag >> 5 & 1)
         if with_hosts:
-            born_host = _name_number(data, at + 48, time_at - at - 48, hosts, host_count, host_slots)
+            born_host = _name_number_after(born_host, data, at + 48, time_at - at - 48, hosts, host_count, host_slots)
             if born_host < 0:
                 break
             host_count = max(host_count, born_host + 1)
-            store_host = _name_number(data, time_at + 8, store_host_size, hosts, host_count, host_slots)
+            store_host = _name_number_after(
+                store_host, data, time_at + 8, store_host_size, hosts, host_count, host_slots
+            )
             if store_host < 0:
                 break
             host_count = max(host_count, store_host + 1)
@@ -434,7 +443,7 @@ def touch() -> None:
     slots = np.empty(NAME_SLOT_COUNT, dtype=np.int32)
     names = np.empty((NAME_ROW_COUNT, NAME_COUNT_MAX), dtype=np.int64)
     fill_rows(
-        data, 0, 1, 0, PLACE, True,
+        data, 0, 1, 0, PLACE, True, 1,
         np.empty((ROW_COUNT_32, 1), dtype=np.int32),
         np.empty((ROW_COUNT_64, 1), dtype=np.int64),
         names, slots, names, slots,

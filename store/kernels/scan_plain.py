@@ -118,6 +118,7 @@ def fill_rows(
     commit_log_offset: int,
     check: int,
     with_hosts: bool,
+    row_count_max: int,
     rows_32: Array,
     rows_64: Array,
     topics: Array,
@@ -129,7 +130,7 @@ def fill_rows(
     view = data.data[: min(end, len(data))].toreadonly()
     topic_names, host_names = _Names(topics), _Names(hosts)
     count = 0
-    while count < min(rows_32.shape[1], rows_64.shape[1]) and at < len(view):
+    while count < min(row_count_max, rows_32.shape[1], rows_64.shape[1]) and at < len(view):
         found = _header(view[at:], None if check == LENGTHS else commit_log_offset)
         if found is None:
             break

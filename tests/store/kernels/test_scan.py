@@ -53,7 +53,7 @@ def fill(
 ) -> tuple[Any, Tables]:
     tables = Tables(row_count, name_count)
     result = module.fill_rows(
-        data, at, end, offset, check, True, tables.rows_32, tables.rows_64,
+        data, at, end, offset, check, True, row_count, tables.rows_32, tables.rows_64,
         tables.topics, tables.slots[0], tables.hosts, tables.slots[1],
     )  # fmt: skip
     return tuple(map(int, result)), tables
