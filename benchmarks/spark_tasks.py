@@ -16,6 +16,7 @@ import pipeline
 from benchmarks.plain_decode import decode_log
 from pipeline.sources.commitlog import CommitLogDataSource
 from pipeline.spark_session import close_session
+from pipeline.split import Split
 
 # What the queue units are made of.
 QUEUE_COLUMNS = "topic,queueId,queueOffset,physicalOffset,storeSize,tagsCode"
@@ -51,6 +52,36 @@ class TupleDataSource(CommitLogDataSource):
         return TupleReader(super().reader(schema=schema))
 
 
+class BareReader(TupleReader):
+    """As many rows as the real reader makes, all of them its first batch again: what Spark takes where nothing is read.
+
+    Records are taken to be of one size, as those of the log that is measured are; needs the column storeSize.
+    """
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Batches."""
+        assert isinstance(partition, Split)
+        batch = next(iter(self._inner.read(partition)))
+        size_bytes = sum(batch.column("storeSize").to_pylist())
+        count = (partition.end - partition.begin) * batch.num_rows // size_bytes
+        while count > 0:
+            yield batch.slice(0, count)
+            count -= batch.num_rows
+
+
+class BareDataSource(CommitLogDataSource):
+    """format("commitlog-bare")."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "commitlog-bare"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of nothing."""
+        return BareReader(super().reader(schema=schema))
+
+
 class Tasks:
     """The tasks by name; every one takes JSON and returns some.
 
@@ -80,6 +111,7 @@ class Tasks:
             )
             self._spark.sparkContext.setLogLevel("ERROR")
             self._spark.dataSource.register(TupleDataSource)
+            self._spark.dataSource.register(BareDataSource)
         return self._spark
 
     def end(self) -> None:

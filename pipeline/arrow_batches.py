@@ -162,7 +162,7 @@ class ArrowBatches:
         foreign = []
         for row in np.flatnonzero(kinds == NOT_ASCII).tolist():
             try:
-                str(run.data[begins[row] : begins[row] + sizes[row]], "utf-8")
+                str(run.data[begins[row] : begins[row] + sizes[row]].data, "utf-8")
                 foreign.append(row)
             except UnicodeDecodeError:
                 odd.append(row)

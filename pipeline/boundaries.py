@@ -165,7 +165,7 @@ def is_closing_blank(head: bytes, left_bytes: int) -> bool:
 def is_record_head(data: npt.NDArray[np.uint8], offset: int | None) -> bool:
     """Whether the head of a record stands here, which says that it stands at `offset`."""
     try:
-        return not decode_header(memoryview(data), 0, offset).is_blank
+        return not decode_header(data.data, 0, offset).is_blank
     except RecordCorruptedError:
         return False
 

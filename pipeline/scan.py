@@ -236,8 +236,7 @@ class SplitScan:
             run = run.only(np.delete(np.arange(len(run)), places))
         if len(run):
             yield run
-        for _, damage in wrong:
-            yield damage
+        yield from (damage for _, damage in wrong)
 
     def _wrong(self, run: RecordRun, place: int) -> tuple[int, Damage] | None:
         """A doubtful record, judged by the plain codec."""

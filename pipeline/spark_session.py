@@ -143,7 +143,7 @@ def _start(given: Mapping[str, str]) -> SparkSession:
     for name, value in given.items():
         conf.set(name, value)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    if not _is_local(spark.sparkContext.master):
+    if not _is_local(spark.sparkContext.master or ""):
         ship_to_executors(spark.sparkContext)
     return spark
 

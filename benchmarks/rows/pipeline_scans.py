@@ -14,12 +14,14 @@ FILTER = f"topic = '{stores.TOPIC}' and queueId = 3"
 # What each way asks of Spark, by the name of its metric.
 FULL, QUEUE, TUPLES, FILTERED = "all columns, s", "queue columns, s", "all columns as tuples, s", "topic and queue, s"
 PLAIN, NO_SPARK = "plain Python, one process, s", "queue columns without Spark, two processes, s"
+BARE = "queue columns that nobody reads, s"
 TASKS: dict[str, tuple[str, dict[str, object]]] = {
     FULL: ("scan", {}),
     QUEUE: ("scan", {"columns": QUEUE_COLUMNS}),
     TUPLES: ("scan", {"form": "commitlog-tuples"}),
     FILTERED: ("scan", {"where": FILTER, "options": {"pushdown": "true"}}),
     PLAIN: ("plain", {}),
+    BARE: ("scan", {"columns": QUEUE_COLUMNS, "form": "commitlog-bare"}),
     NO_SPARK: ("without_spark", {"columns": QUEUE_COLUMNS}),
 }
 
@@ -138,9 +140,23 @@ class SparkCost(Comparison):
     title = "What Spark itself costs"
     what = (
         "The queue columns through Spark, against the same reader in two processes without Spark: below 1 is what rows "
-        "cost on their way through the JVM. Reported, not judged."
+        "cost on their way through the JVM. Reported, not judged. The wall beside it: a source that hands over its first "
+        "batch again and again, as many rows of the same columns."
     )
     slow, fast = NO_SPARK, QUEUE
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        self.metrics = (*self.metrics, Metric(BARE, "s", lower_is_better=True, sides=(OURS,)))
+
+    def warm_up(self, side: SparkSide) -> None:
+        """The wall, too."""
+        super().warm_up(side)
+        self._seconds(side, BARE)
+
+    def measure(self, side: str, context: Context) -> Mapping[str, float]:
+        """One round."""
+        return {**super().measure(side, context), BARE: self._seconds(self.side(context), BARE)}
 
 
 class Pushdown(Comparison):

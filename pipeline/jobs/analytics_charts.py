@@ -80,7 +80,7 @@ def stacked_areas(axes: Axes, bands: Sequence[Series]) -> str:
         lower = list(sums)
         sums = [below + (value or 0) for below, value in zip(sums, band.values, strict=True)]
         if count == 1:
-            xs = [LEFT, WIDTH - RIGHT]
+            xs = [float(LEFT), float(WIDTH - RIGHT)]
             edge = [(x, frame.y(sums[0])) for x in xs] + [(x, frame.y(lower[0])) for x in reversed(xs)]
         else:
             edge = [(frame.x(i), frame.y(sums[i])) for i in range(count)]

@@ -61,10 +61,12 @@ class KeyIndexAudit(IndexAudit):
     def see_keys(self, keys: Keys) -> None:
         """The next keys of the log."""
         self.key_count += len(keys[0])
-        hashes, offsets, times = (
-            np.concatenate((old, new.astype(np.int64))) for old, new in zip(self._window, keys, strict=True)
+        hashes, offsets, times = self._window
+        self._window = (
+            np.concatenate((hashes, keys[0].astype(np.int64))),
+            np.concatenate((offsets, keys[1])),
+            np.concatenate((times, keys[2])),
         )
-        self._window = (hashes, offsets, times)
         self._compare(is_end=False)
 
 

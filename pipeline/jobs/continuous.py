@@ -33,7 +33,7 @@ from store.format.paths import consume_queue_dir, index_dir
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 # Beside the services' own state in the root that is made; RocketMQ ignores it.
 STATE_FOLDER = "reput/pipeline"
@@ -41,6 +41,7 @@ MANIFEST_NAME = "continuous.json"
 # Of log in a micro-batch: 0.3 s of work, so that its fixed half second does not count while catching up.
 BATCH_BYTES_MAX = 256 << 20
 TRIGGER_SECONDS = 0.5
+LOOK_SECONDS = 0.1  # how soon a stop or the end of a query is seen
 VERSION = 1
 
 
@@ -264,7 +265,8 @@ def run(
             on_started(query)
             try:
                 while not stopping.is_set() and (until is None or rebuild.next_offset < until):
-                    if query.awaitTermination(0.1):  # raises what ended it
+                    # It raises what ended it. Python hands on any number, whatever the annotation says.
+                    if query.awaitTermination(LOOK_SECONDS):  # type: ignore[arg-type]
                         break
                     if progress is not silent:
                         progress("log", rebuild.next_offset, until or log_range(target)[1])

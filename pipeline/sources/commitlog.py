@@ -83,7 +83,7 @@ class CommitLogReader(DataSourceReader):
         self._conditions: list[Condition] = _conditions_of(scan)
 
     @property
-    def pushFilters(self) -> _PushFilters:  # type: ignore[override]  # noqa: N802 - Spark's name
+    def pushFilters(self) -> _PushFilters:  # noqa: N802 - Spark's name
         """See _PushFilters."""
         return _PushFilters(self)
 

@@ -50,8 +50,9 @@ def fill(
     *,
     row_count: int = 64,
     name_count: int = 64,
+    spare_count: int = 0,
 ) -> tuple[Any, Tables]:
-    tables = Tables(row_count, name_count)
+    tables = Tables(row_count + spare_count, name_count)
     result = module.fill_rows(
         data, at, end, offset, check, True, row_count, tables.rows_32, tables.rows_64,
         tables.topics, tables.slots[0], tables.hosts, tables.slots[1],
@@ -200,6 +201,27 @@ def test_blanks_and_zeros_end_a_run(kernel: Any) -> None:
 def test_a_run_ends_where_a_table_is_full(kernel: Any, row_count: int, name_count: int) -> None:
     chunk = mixed_log(random.Random(5), 20)
     assert_twins_agree(kernel, chunk, row_count=row_count, name_count=name_count)
+
+
+@pytest.mark.parametrize("row_count", [1, 3, 20, 64])
+def test_no_more_rows_are_filled_than_are_wanted_where_tables_are_wider(kernel: Any, row_count: int) -> None:
+    chunk = mixed_log(random.Random(7), 20)
+    assert assert_twins_agree(kernel, chunk, row_count=row_count, spare_count=5) == min(row_count, 20)
+    for module in (kernel, scan_plain):
+        _, tables = fill(module, as_array(chunk), 0, len(chunk), BASE, rows.PLACE, row_count=row_count, spare_count=5)
+        assert (tables.rows_64[:, row_count:] == -7).all()
+
+
+def test_hosts_and_topics_that_come_back_keep_their_numbers(kernel: Any) -> None:
+    frames = frames_of([message("one"), message("two"), ODD[0], message("two"), message("one"), message("one"), ODD[0]])
+    chunk = b"".join(frames)
+    assert assert_twins_agree(kernel, chunk) == len(frames)
+    (_, topic_count, _, _), tables = fill(kernel, as_array(chunk), 0, len(chunk), BASE, rows.PLACE)
+    numbers = tables.rows_32[rows.TOPIC, : len(frames)].tolist()
+    assert numbers[0] == numbers[4] == numbers[5]
+    assert numbers[1] == numbers[3]
+    assert numbers[2] == numbers[6]
+    assert len(set(numbers)) == topic_count
 
 
 def test_more_properties_than_the_kernel_compares(kernel: Any) -> None:
