@@ -256,7 +256,9 @@ class Rebuild:
             names = index_names(int(time.time() * 1000))
             if self._make_all is not None:
                 scanned, ordered = self._scan(None)
-                self._count_made(self._make_all(plan, scanned, ordered, DirectoryTarget(str(staging.root), plan.is_flushed), names))
+                self._count_made(
+                    self._make_all(plan, scanned, ordered, DirectoryTarget(str(staging.root), plan.is_flushed), names)
+                )
             else:
                 scanned, ordered = self._scan(staging)
                 file_count = self._finish_queues(staging, scanned, ordered)

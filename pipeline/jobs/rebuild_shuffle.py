@@ -11,9 +11,9 @@ there in order, sorted by Spark, which spills what memory cannot hold:
 A key's number follows from the first pass: the keys of all splits before, and its own place in its split. The last key of
 a full file goes to the next one too, which begins to count seconds there.
 
-A task holds one batch of records or of pieces, an index file's slot heads, and on its disk the file that it makes (a queue that jumps:
-all its files, since a later message may begin the queue anew). Files are sparse there, and full of zeros where they are
-sent. Run again, or twice at once, a task makes the same bytes under the same names.
+A task holds one batch of records or of pieces, an index file's slot heads, and on its disk the file that it makes (a queue
+that jumps: all its files, since a later message may begin the queue anew). Files are sparse there, and full of zeros where
+they are sent. Run again, or twice at once, a task makes the same bytes under the same names.
 """
 
 from collections.abc import Iterator
@@ -59,7 +59,6 @@ _UNITS = pa.schema(
 _MADE = pa.schema(
     [("path", pa.string()), ("size_bytes", pa.int64()), ("unit_count", pa.int64()), ("notes", pa.list_(pa.string()))]
 )
-
 
 
 def make_all(
@@ -193,9 +192,7 @@ def _queue_writer(target: Target, file_size_bytes: int) -> Work:
         rows = (_UnitRow._make(row) for row in rows_of(batches))
         for (topic, queue_id, file), units in groupby(rows, lambda row: row[:3]):
             yield pa.RecordBatch.from_pylist(
-                _write_queue(
-                    target, topic, queue_id, units, file_size_bytes, is_ordered=file == ORDERED
-                ),
+                _write_queue(target, topic, queue_id, units, file_size_bytes, is_ordered=file == ORDERED),
                 schema=_MADE,
             )
 
@@ -240,5 +237,3 @@ def _write_queue(
                 {"path": path.relative_to(root).as_posix(), "size_bytes": file_size_bytes, "unit_count": unit_count}
             )
     return [*made, {"notes": notes}] if notes else made
-
-

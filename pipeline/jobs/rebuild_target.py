@@ -7,7 +7,7 @@ whole: a directory is already its place; into an object store it is sent, and go
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -25,19 +25,11 @@ class Target(Protocol):
     def is_flushed(self) -> bool:
         """Whether files must be on the disk when they are handed over."""
 
-    def working_root(self) -> "AbstractRoot":
-        """The store root to write below, for as long as it is open."""
+    def working_root(self) -> AbstractContextManager[Path]:
+        """The store root to write below, there until the context ends."""
 
     def keep(self, root: Path, file: Path) -> None:
         """Brings a whole file, which lies below that root, to its place."""
-
-
-class AbstractRoot(Protocol):
-    """A context manager over a directory."""
-
-    def __enter__(self) -> Path: ...
-
-    def __exit__(self, *error: object) -> bool | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
     hold FRAGMENT COUNT     uploads whose path has FRAGMENT wait once COUNT have begun to be answered; says `held` then
     release                 they go on
-    refuse FRAGMENT COUNT   such uploads are answered with 403 once COUNT were not
+    refuse FRAGMENT COUNT   the upload after COUNT of them is answered with 403, and with a third number so many of them
+    keep FRAGMENT           objects whose path has FRAGMENT cannot be deleted
 
 Run it by `tests.support.object_store`.
 """
@@ -20,25 +21,30 @@ class Gate:
     def __init__(self, application) -> None:
         self._application = application
         self._lock = threading.Lock()
-        self._fragment, self._left, self._is_refused = "", 0, False
+        self._fragment, self._left, self._closed_count, self._is_refused = "", 0, 0, False
         self._released = threading.Event()
+        self._kept = ""
 
-    def command(self, word: str, fragment: str = "", count: str = "0") -> None:
+    def command(self, word: str, fragment: str = "", count: str = "0", closed_count: str = "1") -> None:
         with self._lock:
             if word == "release":
-                self._fragment = ""
+                self._fragment = self._kept = ""
                 self._released.set()
+            elif word == "keep":
+                self._kept = fragment
             else:
                 self._released.clear()
                 self._fragment, self._left, self._is_refused = fragment, int(count), word == "refuse"
+                self._closed_count = int(closed_count) if self._is_refused else sys.maxsize
 
     def __call__(self, environ, start_response):
         if environ["REQUEST_METHOD"] in ("PUT", "POST") and self._is_closed_for(environ["PATH_INFO"]):
             if self._is_refused:
-                start_response("403 Forbidden", [("Content-Type", "application/xml")])
-                return [b"<Error><Code>AccessDenied</Code><Message>the test says so</Message></Error>"]
+                return refusal(start_response)
             say("held")
             self._released.wait()
+        if environ["REQUEST_METHOD"] == "DELETE" and self._kept and self._kept in environ["PATH_INFO"]:
+            return refusal(start_response)
         return self._application(environ, start_response)
 
     def _is_closed_for(self, path: str) -> bool:
@@ -46,7 +52,12 @@ class Gate:
             if not self._fragment or self._fragment not in path:
                 return False
             self._left -= 1
-            return self._left < 0
+            return -self._closed_count <= self._left < 0
+
+
+def refusal(start_response) -> list[bytes]:
+    start_response("403 Forbidden", [("Content-Type", "application/xml")])
+    return [b"<Error><Code>AccessDenied</Code><Message>the test says so</Message></Error>"]
 
 
 class Quiet(WSGIRequestHandler):

@@ -1,5 +1,6 @@
 """Mode `shuffle` without Spark: as much of a DataFrame as the job uses, in this process."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,16 +71,23 @@ class FakeSpark:
 
 
 def shuffle_here(
-    store: Path, out: Path | str, layout: StoreLayout | None = None, split_bytes: int | None = None, **options
+    store: Path,
+    out: Path | str,
+    layout: StoreLayout | None = None,
+    split_bytes: int | None = None,
+    *,
+    dry_run: bool = False,
+    between_passes: Callable[[], object] = bool,
 ) -> JobReport:
     """One rebuild in mode `shuffle`, task by task in this process."""
     fs, report = RealFileSystem(), JobReport.begin("rebuild")
-    plan, _ = make_plan(
+    plan, report.notes = make_plan(
         fs, store, ObjectRoot.of(out), layout or StoreLayout(), split_bytes=split_bytes, is_flushed=False
     )
 
     def make_all(*arguments):
+        between_passes()
         return rebuild_shuffle.make_all(FakeSpark(), *arguments)
 
-    Rebuild(fs, plan, run_here(), report, make_all=make_all).run(**{"dry_run": False} | options)
+    Rebuild(fs, plan, run_here(), report, make_all=make_all).run(dry_run=dry_run)
     return report.end()

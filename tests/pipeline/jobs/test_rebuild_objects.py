@@ -100,14 +100,15 @@ def test_stores_of_rocketmq_are_rebuilt_behind_a_uri(store, request, tmp_path):
 
 
 def test_an_object_of_many_parts_is_whole_and_one_that_fails_in_the_middle_is_not_there(object_store, tmp_path):
-    """Closing pyarrow's stream after a refused part must not make an object of the parts before."""
+    """Closing pyarrow's stream after a refused part must not make an object of the parts before, not even for a moment."""
     data = bytes(range(256)) * (25 << 12)
     (tmp_path / "file").write_bytes(data)
     assert len(data) > 2 * rebuild_object_root.PART_BYTES
     root = ObjectRoot(object_store.uri("rebuilt/parts"))
 
     assert root.put_file("whole", tmp_path / "file") == len(data)
-    for begun_count in (0, 1, 2, 3):  # the upload's begin, its parts, its end
+    object_store.tell("keep", "parts/refused")
+    for begun_count in (0, 1, 2, 4):  # the upload's begin, its three parts, its end
         object_store.tell("refuse", "parts/refused", begun_count)
         with pytest.raises(PermissionDeniedError, match=r"write refused.*AWS_ACCESS_KEY_ID"):
             root.put_file("refused", tmp_path / "file")
@@ -241,9 +242,10 @@ def test_the_source_store_is_never_written_to(copy_of_broker_store):
 
 
 def test_tasks_of_a_run_that_another_has_taken_over_from_fail(log_alone, tmp_path, monkeypatch):
-    uri, put_file = file_uri(tmp_path / "out"), ObjectRoot.put_file
+    uri, put_file, put = file_uri(tmp_path / "out"), ObjectRoot.put_file, []
 
     def take_over(self, name, file):
+        put.append(name)
         size_bytes = put_file(self, name, file)
         self.put_bytes(BEGUN_NAME, b'{"run": "another"}')
         return size_bytes
@@ -251,6 +253,7 @@ def test_tasks_of_a_run_that_another_has_taken_over_from_fail(log_alone, tmp_pat
     monkeypatch.setattr(ObjectRoot, "put_file", take_over)
     with pytest.raises(StoreLockedError, match="another rebuild"):
         shuffle_here(log_alone, uri, LAYOUT)
+    assert len(put) == 1, "no task sends a file after that"
     assert MANIFEST_NAME not in names_of(tmp_path / "out")
 
 

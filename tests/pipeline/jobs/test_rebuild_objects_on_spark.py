@@ -54,7 +54,7 @@ def test_the_verb_makes_the_objects_that_scatter_makes_files_of(
 def test_an_object_store_that_refuses_in_the_middle_ends_the_verb_with_its_words(
     spark, credentials, object_store, broker_store, capfd
 ):
-    object_store.tell("refuse", "refusing/consumequeue", 3)
+    object_store.tell("refuse", "refusing/consumequeue", 3, 1000)
 
     code = main(["pipeline", "rebuild", "--store", str(broker_store), "--out", object_store.uri("rebuilt/refusing")])
 
