@@ -113,7 +113,8 @@ class KeySpill:
 
     def append(self, hashes: npt.NDArray[np.int32], offsets: Ints, times_millis: Ints) -> None:
         """Keys behind those before."""
-        for fd, (_, dtype), column in zip(self._fds, COLUMNS, (hashes, offsets, times_millis), strict=True):
+        columns: tuple[npt.NDArray[Any], ...] = (hashes, offsets, times_millis)
+        for fd, (_, dtype), column in zip(self._fds, COLUMNS, columns, strict=True):
             assert column.dtype == dtype, column.dtype
             self._fs.pwrite(fd, np.ascontiguousarray(column).data.cast("B"), self.key_count * dtype.itemsize)
         self.key_count += len(hashes)

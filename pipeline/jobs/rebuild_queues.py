@@ -133,6 +133,10 @@ def _columns_of(fs: FileSystem, splits: tuple[LogSplit, ...]) -> Iterator[Dispat
     for split in splits:
         parts: list[DispatchColumns] = []
         batches = Batches()
-        scan_split(split, lambda columns, parts=parts, batches=batches: parts.extend(batches.add(columns)), fs=fs)
+
+        def see(columns: DispatchColumns, parts: list[DispatchColumns] = parts, batches: Batches = batches) -> None:
+            parts.extend(batches.add(columns))
+
+        scan_split(split, see, fs=fs)
         yield from parts
         yield from batches.rest()
