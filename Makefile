@@ -58,7 +58,7 @@ check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compati
 proto: .venv/.setup-dev ## Generate the protobuf code from protos/
 	$(BIN)/python tools/proto.py
 
-bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (20 to 30 min): [ROWS=1,2,T5] [ROUNDS=3] [FULL=1]
+bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (about 45 min): [ROWS=1,2,T5] [ROUNDS=3] [FULL=1]
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(FULL),--full) \
 		$(if $(STORES),--stores $(STORES))
 

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import logging
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,6 +93,7 @@ class AsyncDelivery:
         self._outbox = Outbox(settings)
         self._work = _Signal()  # the writer: there may be a request
         self._room = _Signal()  # whoever sends: there may be room
+        self._room_turns: deque[object] = deque()  # who waits for room, in the order of coming
         self._done = _Signal()  # whoever flushes: batches are finished
         self._watched = _Signal()  # the watch: something is in flight
         self._stream: _Stream | None = None
@@ -112,7 +114,7 @@ class AsyncDelivery:
             ProducerClosedError: closed.
         """
         size_bytes = len(wire) + MESSAGE_OVERHEAD_BYTES
-        if not self._outbox.has_room(size_bytes):
+        if self._room_turns or not self._outbox.has_room(size_bytes):
             await self._wait_for_room(size_bytes)
         if self._is_closing:
             raise ProducerClosedError("the producer is closed")
@@ -130,7 +132,7 @@ class AsyncDelivery:
         if self._is_closing:
             raise ProducerClosedError("the producer is closed")
         size_bytes = taken_bytes(wires)
-        if not self._outbox.has_room(size_bytes):
+        if self._room_turns or not self._outbox.has_room(size_bytes):
             await self._wait_for_room(size_bytes)
         if self._is_closing:
             raise ProducerClosedError("the producer is closed")
@@ -333,10 +335,16 @@ class AsyncDelivery:
         seconds = self._settings.block_seconds_max
         self._outbox.check_fits(size_bytes)
         end = time.monotonic() + seconds
-        while not self._is_closing and not self._outbox.has_room(size_bytes):
-            if time.monotonic() >= end:
-                raise self._outbox.full_error(seconds)
-            await self._room.wait(end - time.monotonic())
+        turn = object()
+        self._room_turns.append(turn)
+        try:
+            while not self._is_closing and not (self._room_turns[0] is turn and self._outbox.has_room(size_bytes)):
+                if time.monotonic() >= end:
+                    raise self._outbox.full_error(seconds)
+                await self._room.wait(end - time.monotonic())
+        finally:
+            self._room_turns.remove(turn)
+            self._room.send()
 
     def _wake_all(self) -> None:
         for signal in (self._work, self._room, self._done, self._watched):

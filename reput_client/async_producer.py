@@ -122,8 +122,8 @@ class AsyncProducer:
     async def send_batch(self, messages: Iterable[NewMessage]) -> asyncio.Future[Receipts]:
         """Send messages in one call; awaits only while the buffer is full.
 
-        The quickest way to send many: what `send` takes for each, this takes once. They are stored in order; those that
-        fit into one request (`batch_count_max`, `batch_bytes_max`) travel in one.
+        The quickest way to send many: what `send` takes for each, this takes once. They travel in one request if they
+        fit into one (`batch_count_max`, `batch_bytes_max`), and keep their order as those of `send` do.
 
         Args:
             messages: any number; the buffer takes all of them or none.

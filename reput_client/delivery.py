@@ -30,6 +30,7 @@ from reput_client.errors import (
 from reput_client.futures import DeliveryFuture, OnDelivery
 from reput_client.outbox import Batch, Outbox, taken_bytes
 from reput_client.outcome import CLOSED, OVERDUE, Outcomes
+from reput_client.room_queue import RoomQueue
 from reput_client.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 from reput_client.status import error_of_call
 from reput_client.stream import Stream
@@ -66,10 +67,9 @@ class Delivery:
         self.is_forked = False
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)  # whoever takes requests: there may be one
-        self._room = threading.Condition(self._lock)  # whoever sends: there is room
+        self._room = RoomQueue(self._lock, lambda: self._is_closing)  # whoever sends: there is room
         self._done = threading.Condition(self._lock)  # whoever flushes: batches are finished
         self._watched = threading.Condition(self._lock)  # the watch: something is in flight
-        self._room_waiter_count = 0
         self._done_waiter_count = 0
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
@@ -102,7 +102,7 @@ class Delivery:
             if self._is_closing:
                 raise ProducerClosedError("the producer is closed")
             size_bytes = len(wire) + MESSAGE_OVERHEAD_BYTES
-            if not outbox.has_room(size_bytes):
+            if self._room or not outbox.has_room(size_bytes):
                 self._wait_for_room(size_bytes)
             settlement, slot, wake = outbox.add(wire, time.monotonic(), urgent=urgent)
             if on_delivery is not None:
@@ -123,7 +123,7 @@ class Delivery:
                 raise ProducerClosedError("the producer is closed")
             if not wires:
                 return []
-            if not outbox.has_room(size_bytes):
+            if self._room or not outbox.has_room(size_bytes):
                 self._wait_for_room(size_bytes)
             spans = outbox.add_all(wires, time.monotonic())
             if not outbox.is_saturated:
@@ -274,8 +274,8 @@ class Delivery:
             stream.progress_at = time.monotonic()
             if (outbox.has_waiting and not outbox.is_saturated) or not outbox.in_flight_count:
                 self._work.notify_all()
-            if self._room_waiter_count and outbox.has_ample_room:
-                self._room.notify_all()
+            if self._room and outbox.has_ample_room:
+                self._room.wake_first()
         self._tell(outcomes)
 
     def _end_stream(self, stream: Stream, error: ReputClientError | None) -> None:
@@ -304,7 +304,7 @@ class Delivery:
             if not overdue:
                 return
             outcomes.give_up(overdue, OVERDUE)
-            self._room.notify_all()
+            self._room.wake_first()
         self._tell(outcomes)
 
     def _pause(self, seconds: float) -> None:
@@ -331,7 +331,7 @@ class Delivery:
         with self._lock:
             self._is_closing = True
             outcomes.give_up(self._outbox.remove_all(), CLOSED)
-            self._room.notify_all()
+            self._room.wake_first()
         self._tell(outcomes)
 
     # The thread that watches the time: grpc's sending thread may be held up by a gateway that does not read.
@@ -368,20 +368,17 @@ class Delivery:
 
     def _wait_for_room(self, size_bytes: int) -> None:
         self._outbox.check_fits(size_bytes)
-        # A callback runs in the thread that makes room.
-        seconds = 0.0 if threading.current_thread() is self._thread else self._settings.block_seconds_max
-        self._room_waiter_count += 1
-        try:
-            has_room = self._room.wait_for(
-                lambda: self._is_closing or self._outbox.has_room(size_bytes), min(seconds, threading.TIMEOUT_MAX)
-            )
-        finally:
-            self._room_waiter_count -= 1
+        if threading.current_thread() is self._thread:  # of a callback: it makes the room, and waits for nobody's turn
+            seconds, has_room = 0.0, self._outbox.has_room(size_bytes)
+        else:
+            seconds = self._settings.block_seconds_max
+            has_room = self._room.wait(lambda: self._outbox.has_room(size_bytes), seconds)
         if self._is_closing:
             raise ProducerClosedError("the producer was closed")
         if not has_room:
             raise self._outbox.full_error(seconds)
 
     def _wake_all(self) -> None:
-        for condition in (self._work, self._room, self._done, self._watched):
+        for condition in (self._work, self._done, self._watched):
             condition.notify_all()
+        self._room.wake_all()

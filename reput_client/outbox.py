@@ -10,7 +10,6 @@ has an answer or an error; until then its bytes count as buffered.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 from reput_client.batch_delivery import Span
 from reput_client.errors import BufferFullError, ReputClientError
@@ -196,8 +195,8 @@ class Outbox:
             batch = self._open or self._next_batch(now)
             room = self._batch_bytes_max - batch.wire_bytes
             end = begin
-            for wire in islice(wires, begin, begin + self._batch_count_max - len(batch.wires)):
-                room -= len(wire)
+            for place in range(begin, min(len(wires), begin + self._batch_count_max - len(batch.wires))):
+                room -= len(wires[place])
                 if room < 0 and (batch.wires or end > begin):
                     break
                 end += 1

@@ -22,7 +22,8 @@ class ProducerSettings:
         batch_bytes_max: bytes of a request, at most 4 MiB; a larger message goes alone.
         buffer_bytes_max: messages accepted and not answered, with 1 KiB for each besides its bytes. The requests under way
             are copies: at most `in_flight_count_max * batch_bytes_max` more.
-        block_seconds_max: how long a send waits for room in the buffer, an eighth of it while answers come; 0 = not at all.
+        block_seconds_max: how long a send waits for room in the buffer, in the order of coming: for what it needs, and an
+            eighth of the buffer while answers come; 0 = not at all.
         in_flight_count_max: requests sent and not answered. The gateway takes 8 of a stream at once.
         flush_mode: when the service answers.
         request_seconds_max: without any answer for so long, the stream is given up and begun anew.

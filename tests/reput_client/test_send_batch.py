@@ -1,6 +1,8 @@
 """Many messages in one call: one future, taken as a whole, each with its own outcome."""
 
 import asyncio
+import concurrent.futures
+import threading
 
 import grpc
 import pytest
@@ -18,6 +20,7 @@ from reput_client import (
     ProducerClosedError,
 )
 from reput_client.errors import StoreReadOnlyError
+from reput_client.settings import MESSAGE_OVERHEAD_BYTES
 from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway, refusal
 from tests.reput_client.test_producer import BUSY, FLUSH_FAILED, QUICK
 
@@ -165,3 +168,36 @@ def test_asyncio_has_it_too(trouble: object) -> None:
 
     with fake_gateway(OK, trouble, OK) as gateway:
         asyncio.run(main(gateway))
+
+
+def test_a_large_batch_gets_its_turn_although_small_messages_keep_coming() -> None:
+    """The buffer holds 20; the batch needs 15 of them, and three threads send one by one, again and again."""
+    size_bytes = 10_000 - MESSAGE_OVERHEAD_BYTES
+    over = threading.Event()
+
+    def slow(_request: object) -> str:
+        over.wait(0.005)
+        return OK
+
+    with fake_gateway(*[slow] * 3000) as gateway:
+        sender = producer(gateway, buffer_bytes_max=200_000, block_seconds_max=20, batch_count_max=2, linger_millis=0)
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            body = b"x" * (size_bytes - 100)
+
+            def send_on() -> None:
+                while not over.is_set():
+                    sender.send("T", body)
+
+            others = [pool.submit(send_on) for _ in range(3)]
+            try:
+                gateway.wait_for(lambda: len(gateway.stored) >= 40)
+                before = len(gateway.stored)
+                made = sender.send_batch(messages(*[body] * 15))
+                passed_count = len(gateway.stored) - before
+            finally:
+                over.set()
+            for other in others:
+                other.result(30)
+        assert len(made.result(30)) == 15
+        assert passed_count <= 60, "it waits for what was there before, not for those who come later"
+        sender.close()
