@@ -24,10 +24,10 @@ from pipeline.jobs.log_scan import LogOutline, LogSplit, durable_offset_of, outl
 from pipeline.jobs.progress import Progress, RunTasks, run_on_spark, silent
 from pipeline.jobs.rebuild_files import IndexFilePlan, QueueFiles, keys_before, plan_index_files, write_index_file
 from pipeline.jobs.rebuild_layout import StoreLayout, find_layout
-from pipeline.jobs.rebuild_log_end import log_end
+from pipeline.jobs.rebuild_log_end import log_end, sound_splits
 from pipeline.jobs.rebuild_object_out import ObjectOut, refuse_objects
 from pipeline.jobs.rebuild_object_root import ObjectRoot
-from pipeline.jobs.rebuild_out import Staging, index_names, refuse_out
+from pipeline.jobs.rebuild_out import Staging, index_names, refuse_out, refuse_speculation
 from pipeline.jobs.rebuild_queues import (
     OrderedTask,
     fill_fronts,
@@ -38,11 +38,7 @@ from pipeline.jobs.rebuild_queues import (
 from pipeline.jobs.rebuild_scan import QueueId, ScanResult, ScanTask, is_rolled, scan
 from pipeline.jobs.rebuild_target import DirectoryTarget, MadeFiles, Target
 from pipeline.jobs.report import JobReport
-from store.errors import (
-    InvalidArgumentError,
-    StoreLockedError,
-    UnsupportedStoreError,
-)
+from store.errors import InvalidArgumentError, StoreLockedError, UnsupportedStoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.index_layout import IndexHeader
 from store.format.paths import commit_log_dir
@@ -104,7 +100,7 @@ def run(
         progress: told how far it is.
 
     Raises:
-        InvalidArgumentError: `out` or `mode` will not do.
+        InvalidArgumentError: `out` or `mode` will not do, or Spark runs tasks twice at once into a directory.
         UnsupportedStoreError: `store` is no store.
         StoreCorruptedError, RecordCorruptedError: the log is damaged, with good records behind the damage.
         PermissionDeniedError, ServiceUnavailableError: the object store refuses, or does not answer.
@@ -112,6 +108,8 @@ def run(
     """
     goal = ObjectRoot.of(out)
     mode = mode_for(goal, mode)
+    if not isinstance(goal, ObjectRoot):
+        refuse_speculation(spark)
     report = JobReport.begin("rebuild", is_dry_run=dry_run)
     fs = RealFileSystem()
     plan, notes = make_plan(
@@ -324,7 +322,7 @@ class Rebuild:
                 files.flush()
         finally:
             files.close()
-        splits = tuple(task.split for task, _ in scanned)
+        splits = tuple(sound_splits(scanned))
         # One pass over the log for all of them: such queues are few, and a pass costs more than a queue.
         tasks = [OrderedTask(splits, frozenset(ordered), str(staging.root), size, plan.is_flushed)] if ordered else []
         for done in self._run_tasks("ordered queues", write_in_order, tasks):

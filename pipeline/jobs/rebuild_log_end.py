@@ -1,9 +1,11 @@
 """Where the log ends that a rebuild reads, by what all splits of it have found."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from pipeline.jobs.log_scan import LogOutline, durable_offset_of
-from pipeline.jobs.rebuild_scan import ScanResult
+from pipeline.jobs.log_scan import LogOutline, LogSplit, durable_offset_of
+from pipeline.jobs.rebuild_scan import ScanResult, ScanTask
 from store.audit.log_files import LogFileRun
 from store.errors import RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem
@@ -48,6 +50,11 @@ def log_end(fs: FileSystem, source: Path, outline: LogOutline, results: list[Sca
             offset=end,
         )
     return end
+
+
+def sound_splits(scanned: Iterable[tuple[ScanTask, ScanResult]]) -> list[LogSplit]:
+    """The splits for a second pass: of a log that is being written to it must not see more than the first one saw."""
+    return [replace(task.split, end=min(task.split.end, result.end_offset)) for task, result in scanned]
 
 
 def _refuse_damage(end: int, why: str, behind: int) -> None:

@@ -42,15 +42,19 @@ def refuse_objects(source: Path, root: ObjectRoot) -> None:
     if directory is not None:
         refuse_inside(source, directory)
     names = root.top_names()
-    if MANIFEST_NAME in names:
-        raise InvalidArgumentError(
-            f"{root} holds a finished rebuild ({MANIFEST_NAME}): name another place, or remove it first.", field="out"
-        )
+    _refuse_finished(root, names)
     ours = {BEGUN_NAME, *FOLDERS} if BEGUN_NAME in names else set()
     others = sorted(name for name in names - ours if not _is_leftover(name))
     if others:
         raise InvalidArgumentError(
             f"{root} holds other data ({others[0]}): name a place without any object below it.", field="out"
+        )
+
+
+def _refuse_finished(root: ObjectRoot, names: set[str]) -> None:
+    if MANIFEST_NAME in names:
+        raise InvalidArgumentError(
+            f"{root} holds a finished rebuild ({MANIFEST_NAME}): name another place, or remove it first.", field="out"
         )
 
 
@@ -123,6 +127,8 @@ class ObjectOut:
             BEGUN_NAME,
             {"run": self.target.run, "begun_millis": now_millis, "first_begun_millis": self._first_begun_millis},
         )
+        # Another run may have come to its end before it could see this one's name.
+        _refuse_finished(self._root, self._root.top_names())
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -158,6 +164,7 @@ class ObjectOut:
                 "there, and run the same again",
                 service=str(self._root),
             )
+        self.target.refuse_other_run()  # once more: there may be a hundred thousand names to list
         self._put_json(MANIFEST_NAME, self._manifest(made, layout, counts))
 
     def _manifest(self, made: MadeFiles, layout: StoreLayout, counts: dict[str, int]) -> dict[str, Any]:

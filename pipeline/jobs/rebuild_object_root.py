@@ -90,11 +90,18 @@ class ObjectRoot:
             goal.write(data)
 
     def put_file(self, name: str, file: Path) -> int:
-        """Writes an object with a local file's bytes, whole or not at all, over one that is there; how many bytes."""
+        """Writes an object with a local file's bytes, whole or not at all, over one that is there; how many bytes.
+
+        An attempt that cannot read its file does not begin, so that it takes nothing from another one that could. Only
+        what fails to be read behind the first piece is made an object, which is removed: see `_Goal`.
+        """
         size_bytes = os.path.getsize(file)
-        with self._goal(name, size_bytes) as goal, open(file, "rb", buffering=0) as source:
-            while piece := source.read(PIECE_BYTES):
-                goal.write(piece)
+        with open(file, "rb", buffering=0) as source:
+            piece = source.read(PIECE_BYTES)
+            with self._goal(name, size_bytes) as goal:
+                while piece:
+                    goal.write(piece)
+                    piece = source.read(PIECE_BYTES)
         return size_bytes
 
     def delete(self, name: str) -> None:
@@ -147,7 +154,10 @@ class _Goal:
                 self._fs.move(self._written, self._path)
 
     def _drop(self) -> None:
-        """pyarrow cannot abandon an upload: closing the stream either fails, or makes an object, which is removed."""
+        """pyarrow cannot abandon an upload: closing the stream either fails, or makes an object, which is removed.
+
+        Not closing it puts that off: its destructor closes.
+        """
         with suppress(OSError, ValueError):
             if not self._stream.closed:
                 self._stream.close()

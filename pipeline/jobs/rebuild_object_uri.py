@@ -2,14 +2,16 @@
 
 `s3://BUCKET/PREFIX` is opened by S3FileSystem itself, whose settings a URI cannot all say (attempts, how objects are
 opened); every other URI (`gs`, `abfs`, `hdfs`, `file`) by `pyarrow.fs.FileSystem.from_uri`. Credentials are never in a
-URI: it stands in lists of processes, in Spark's plans and in reports.
+URI: it stands in lists of processes, in Spark's plans and in reports. So behind the `?` only names are let through that
+are known to be no secrets.
 """
 
 import errno
 import functools
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -18,13 +20,30 @@ from store.errors import DiskFullError, InvalidArgumentError, PermissionDeniedEr
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-# What may stand behind the `?` of an s3 URI: pyarrow's names.
-S3_OPTIONS = ("endpoint_override", "force_virtual_addressing", "region", "scheme", "tls_ca_file_path")
+_GCS_OPTIONS = ("endpoint_override", "retry_limit_seconds", "scheme")
+_AZURE_OPTIONS = ("blob_storage_authority", "client_id", "credential_kind", "dfs_storage_authority", "enable_tls")
+_HDFS_OPTIONS = ("buffer_size", "default_block_size", "kerb_ticket", "replication", "user")
+# What may stand behind the `?` of a URI, by scheme: pyarrow's names. It knows more: Azure's `client_secret` and the parts
+# of a SAS token, and takes any name for a setting of Hadoop's. A scheme that is not here may have none.
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "s3": ("endpoint_override", "force_virtual_addressing", "region", "scheme", "tls_ca_file_path"),
+    "gs": _GCS_OPTIONS,
+    "gcs": _GCS_OPTIONS,
+    "abfs": _AZURE_OPTIONS,
+    "abfss": _AZURE_OPTIONS,
+    "hdfs": _HDFS_OPTIONS,
+    "viewfs": _HDFS_OPTIONS,
+}
 # An attempt at a silent endpoint takes the SDK's 1 s to connect and 3 s to read, the waits between grow: half a minute.
 S3_ATTEMPT_COUNT_MAX = 5
 GCS_RETRY_SECONDS = 60  # its own bound is a quarter of an hour
 # Kinds of `FileSystem.type_name` that have buckets: these are there before we are.
 BUCKET_TYPES = ("s3", "gcs", "abfs")
+_LEAVE_OUT = (
+    "A URI with credentials in it is seen by everybody who can list processes: leave them out and set the usual variables "
+    "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, AZURE_CLIENT_SECRET, GOOGLE_APPLICATION_CREDENTIALS, ...), "
+    "also where executors run."
+)
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 # What S3 and those who speak like it call an answer that better credentials would change.
@@ -33,6 +52,10 @@ _DENIALS = (
     "SIGNATURE_DOES_NOT_MATCH", "UNRECOGNIZED_CLIENT", "HTTP status 401", "HTTP status 403", "ExpiredToken",
     "PERMISSION_DENIED", "UNAUTHENTICATED",
 )  # fmt: skip
+# The last one is what pyarrow says when it looks for the bucket's region.
+_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|Bucket '[^']*' not found")
+_PASSWORD = re.compile(r"//[^/\s]*:\S*@")
+_OPTIONS_IN_TEXT = re.compile(r"(\w://[^\s?'\"]*)\?[^\s'\"]*")
 
 
 def is_uri(text: str) -> bool:
@@ -41,8 +64,8 @@ def is_uri(text: str) -> bool:
 
 
 def shown(uri: str) -> str:
-    """A URI as people may see it: without options."""
-    return uri.partition("?")[0]
+    """A URI as people may see it: without options, and without a password."""
+    return _PASSWORD.sub("//...@", uri.partition("?")[0])
 
 
 def connect(uri: str, *, is_whole: bool = False) -> "tuple[FileSystem, str]":
@@ -56,13 +79,7 @@ def connect(uri: str, *, is_whole: bool = False) -> "tuple[FileSystem, str]":
         InvalidArgumentError: it is no URI that pyarrow knows, or says more than it may.
         PermissionDeniedError, ServiceUnavailableError: S3 did not say in which region the bucket is.
     """
-    parts = urlsplit(uri)
-    if parts.password is not None or (parts.scheme == "s3" and parts.username is not None):
-        raise InvalidArgumentError(
-            "A URI with credentials in it is seen by everybody who can list processes: leave them out and set the usual "
-            "variables (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, ...), also where executors run.",
-            field="out",
-        )
+    parts = _split(uri)
     if parts.scheme == "s3":
         return _connect_s3(uri, is_whole=is_whole), _s3_path(parts)
     if parts.scheme in ("gs", "gcs") and "retry_limit_seconds" not in parts.query:
@@ -96,23 +113,46 @@ def refuse_no_bucket(fs: "FileSystem", path: str, uri: str) -> None:
 
     if fs.type_name not in BUCKET_TYPES:
         return
-    bucket = path.partition("/")[0]
-    with told(uri, f"look for the bucket {bucket}"):
+    bucket, is_missing = path.partition("/")[0], False
+    # Who may list below a prefix only may not look at the bucket itself; the listing that follows says what is refused.
+    with suppress(PermissionDeniedError), told(uri, f"look for the bucket {bucket}"):
         is_missing = fs.get_file_info(bucket).type == FileType.NotFound
     if is_missing:
         raise _no_bucket(bucket)
 
 
+def _split(uri: str) -> SplitResult:
+    """The parts of a URI; InvalidArgumentError when it says more than it may, or would be read otherwise than written."""
+    if "#" in uri:
+        raise InvalidArgumentError(
+            f"{shown(uri)} has a '#', behind which a URI names no place any more: write it as %23.", field="out"
+        )
+    try:
+        parts = urlsplit(uri)
+        has_port = parts.port is not None  # fails on what is no number: a password with a slash in it looks like that
+    except ValueError:
+        raise InvalidArgumentError(f"{shown(uri)} is no URI: name s3://BUCKET/PREFIX.", field="out") from None
+    is_key = parts.scheme == "s3" or (parts.scheme in ("gs", "gcs") and parts.username != "anonymous")
+    if parts.password is not None or (parts.username is not None and is_key):
+        raise InvalidArgumentError(_LEAVE_OUT, field="out")
+    if parts.scheme == "s3" and (has_port or not parts.netloc):
+        raise InvalidArgumentError(f"{shown(uri)} names no bucket: s3://BUCKET/PREFIX", field="out")
+    known = OPTIONS.get(parts.scheme, ())
+    for option in filter(None, parts.query.split("&")):
+        name, equals, _ = option.partition("=")
+        name = unquote(name)
+        if name not in known:
+            raise InvalidArgumentError(
+                f"{shown(uri)} has {f'the option {name!r}' if equals else 'an option without a value'} behind its '?': "
+                f"{', '.join(known) or 'none'} may stand there. {_LEAVE_OUT}",
+                field="out",
+            )
+    return parts
+
+
 def _connect_s3(uri: str, *, is_whole: bool) -> "FileSystem":
     parts = urlsplit(uri)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    for name in options:
-        if name not in S3_OPTIONS:
-            raise InvalidArgumentError(
-                f"{shown(uri)} has the option {name!r}: {', '.join(S3_OPTIONS)} are known.", field="out"
-            )
-    if not parts.netloc:
-        raise InvalidArgumentError(f"{shown(uri)} names no bucket: s3://BUCKET/PREFIX", field="out")
     with told(uri, "find the bucket's region"):
         return _s3(parts.netloc, tuple(sorted(options.items())), is_whole=is_whole)
 
@@ -150,7 +190,7 @@ def _connect_other(uri: str) -> "tuple[FileSystem, str]":
         fs, path = FileSystem.from_uri(uri)
     except (ValueError, NotImplementedError) as error:
         raise InvalidArgumentError(
-            f"{shown(uri)}: {error}; name s3://BUCKET/PREFIX, or another URI that pyarrow knows.", field="out"
+            f"{shown(uri)}: {_masked(error)}; name s3://BUCKET/PREFIX, or another URI that pyarrow knows.", field="out"
         ) from error
     except OSError as error:
         raise _typed(error, shown(uri), "connect") from error
@@ -163,12 +203,17 @@ def _no_bucket(bucket: str) -> InvalidArgumentError:
     )
 
 
+def _masked(error: Exception) -> str:
+    """What an error says; of the URLs in it what `shown` shows."""
+    return _PASSWORD.sub("//...@", _OPTIONS_IN_TEXT.sub(r"\1?...", str(error)))
+
+
 def _typed(error: Exception, uri: str, doing: str) -> Exception:
-    text = str(error)
+    text = _masked(error)
     what = f"{uri}: cannot {doing}: {text}"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{what}. Free some space and try again", file=uri)
-    if "NO_SUCH_BUCKET" in text or "NoSuchBucket" in text:
+    if _NO_BUCKET.search(text):
         return _no_bucket(urlsplit(uri).netloc)
     if any(denial in text for denial in _DENIALS) or isinstance(error, PermissionError):
         return PermissionDeniedError(

@@ -13,13 +13,18 @@ import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from store.errors import InvalidArgumentError, StoreLockedError
 from store.files.file_system import FileSystem
 from store.files.locks import OwnerLock
 from store.format.paths import consume_queue_dir, index_dir, index_file_name
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 LOCK_NAME = "rebuild.lock"
+SPECULATION_SETTING = "spark.speculation"
 
 
 def index_names(begin_millis: int) -> Iterator[str]:
@@ -52,6 +57,20 @@ def refuse_inside(source: Path, out: Path) -> None:
             f"{out} lies in the store {source}, or that in it: a rebuild never writes into its source; name another one.",
             field="out",
             file=out,
+        )
+
+
+def refuse_speculation(spark: "SparkSession") -> None:
+    """InvalidArgumentError when Spark may run a task twice at once: in a directory, both attempts write the same files.
+
+    One would remove files of a queue that begins anew, and empty keys in scratch, behind the back of the one that counts.
+    An attempt after a failed one is alone, and writes all of it again.
+    """
+    if spark.sparkContext.getConf().get(SPECULATION_SETTING, "false").lower() == "true":
+        raise InvalidArgumentError(
+            f"{SPECULATION_SETTING} is on: two attempts at a task would write the same files of a directory; set it to "
+            "false, or rebuild into an object store.",
+            field=SPECULATION_SETTING,
         )
 
 

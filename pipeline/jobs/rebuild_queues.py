@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.jobs.log_scan import LogSplit, load_kernels, scan_split
+from pipeline.jobs.log_scan import LogSplit, damage_at, load_kernels, scan_split
 from pipeline.jobs.rebuild_files import QueueFiles
 from pipeline.jobs.rebuild_scan import Batches, QueueId, QueueSpan, ScanResult
 from store.builders.queue_order import FILL_UNIT_COUNT, FILLER_BYTES, QueueOrder
@@ -21,7 +21,7 @@ class OrderedTask:
     """Queues that one task writes in log order.
 
     Attributes:
-        splits: all of the log, up to its end.
+        splits: all of the log, each up to where the first pass has found it sound.
         queues: which.
         out: the root to write to; None to write nothing.
         queue_file_size_bytes: of queue files.
@@ -101,7 +101,11 @@ def fill_fronts(files: QueueFiles, firsts: dict[QueueId, int], file_unit_count: 
 
 
 def write_in_order(task: OrderedTask) -> list[OrderedQueue]:
-    """Writes the queues of one task."""
+    """Writes the queues of one task.
+
+    Raises:
+        RecordCorruptedError: the log is sound no more where it was.
+    """
     load_kernels()
     fs = RealFileSystem()
     orders = {queue: QueueOrder(task.queue_file_size_bytes // UNIT_SIZE_BYTES) for queue in task.queues}
@@ -137,6 +141,8 @@ def _columns_of(fs: FileSystem, splits: tuple[LogSplit, ...]) -> Iterator[Dispat
         def see(columns: DispatchColumns, parts: list[DispatchColumns] = parts, batches: Batches = batches) -> None:
             parts.extend(batches.add(columns))
 
-        scan_split(split, see, fs=fs)
+        end = scan_split(split, see, fs=fs)
+        if end.end_offset < split.end:
+            raise damage_at(end)
         yield from parts
         yield from batches.rest()

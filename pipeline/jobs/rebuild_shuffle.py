@@ -13,11 +13,10 @@ a full file goes to the next one too, which begins to count seconds there.
 
 A task holds one batch of records or of pieces, an index file's slot heads, and on its disk the file that it makes (a queue
 that jumps: all its files, since a later message may begin the queue anew). Files are sparse there, and full of zeros where
-they are sent. Run again, or twice at once, a task makes the same bytes under the same names.
+they are sent. Run again, a task makes the same bytes under the same names; into an object store, also twice at once.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +24,7 @@ import pyarrow as pa
 
 from pipeline.jobs.log_scan import LogSplit, load_kernels
 from pipeline.jobs.rebuild_files import IndexFilePlan, QueueFiles
+from pipeline.jobs.rebuild_log_end import sound_splits
 from pipeline.jobs.rebuild_queues import OrderedQueue, fill_fronts
 from pipeline.jobs.rebuild_scan import QueueId, ScanResult, is_rolled
 from pipeline.jobs.rebuild_shuffle_keys import HEADER_SCHEMA, KEY_SCHEMA, Work, index_writer, keys_of, write_index
@@ -82,8 +82,7 @@ def make_all(
     if not scanned:
         return MadeFiles(_MADE.empty_table())
     results = [result for _, result in scanned]
-    # A log that is being written to must not have more of it in the second pass.
-    splits = [replace(task.split, end=min(task.split.end, result.end_offset)) for task, result in scanned]
+    splits = sound_splits(scanned)
     session = spark.newSession()  # a setting of ours is nobody else's
     session.conf.set(BATCH_BYTES_SETTING, BATCH_BYTES_MAX)
     numbers = session.range(0, len(splits), 1, len(splits))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.jobs.log_scan import LogSplit, scan_split
+from pipeline.jobs.log_scan import LogSplit, damage_at, scan_split
 from pipeline.jobs.rebuild_scan import BATCH_RECORD_COUNT
 from store.dispatch_columns import DispatchColumns
 
@@ -18,8 +18,11 @@ def batches_of(split: LogSplit, record_count: int = BATCH_RECORD_COUNT) -> Itera
     """The records of a split, about so many at a time; memory holds no more of them.
 
     Args:
-        split: what to read.
+        split: what to read, up to where a first pass has found it sound.
         record_count: how many to wait for.
+
+    Raises:
+        RecordCorruptedError: it is sound no more.
     """
     begin = split.begin
     while begin < split.end:
@@ -31,7 +34,9 @@ def batches_of(split: LogSplit, record_count: int = BATCH_RECORD_COUNT) -> Itera
                 raise _EnoughError
 
         try:
-            scan_split(split, see, begin=begin)
+            end = scan_split(split, see, begin=begin)
+            if end.end_offset < split.end:
+                raise damage_at(end)
             begin = split.end
         except _EnoughError:
             begin = int(parts[-1].commit_log_offsets[-1] + parts[-1].record_sizes_bytes[-1])

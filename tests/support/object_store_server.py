@@ -4,6 +4,7 @@
     release                 they go on
     refuse FRAGMENT COUNT   the upload after COUNT of them is answered with 403, and with a third number so many of them
     keep FRAGMENT           objects whose path has FRAGMENT cannot be deleted
+    hide PATH               nobody may look at PATH, a bucket's, itself
 
 Run it by `tests.support.object_store`.
 """
@@ -23,15 +24,17 @@ class Gate:
         self._lock = threading.Lock()
         self._fragment, self._left, self._closed_count, self._is_refused = "", 0, 0, False
         self._released = threading.Event()
-        self._kept = ""
+        self._kept = self._hidden = ""
 
     def command(self, word: str, fragment: str = "", count: str = "0", closed_count: str = "1") -> None:
         with self._lock:
             if word == "release":
-                self._fragment = self._kept = ""
+                self._fragment = self._kept = self._hidden = ""
                 self._released.set()
             elif word == "keep":
                 self._kept = fragment
+            elif word == "hide":
+                self._hidden = fragment
             else:
                 self._released.clear()
                 self._fragment, self._left, self._is_refused = fragment, int(count), word == "refuse"
@@ -44,6 +47,8 @@ class Gate:
             say("held")
             self._released.wait()
         if environ["REQUEST_METHOD"] == "DELETE" and self._kept and self._kept in environ["PATH_INFO"]:
+            return refusal(start_response)
+        if environ["REQUEST_METHOD"] == "HEAD" and self._hidden and environ["PATH_INFO"] == self._hidden:
             return refusal(start_response)
         return self._application(environ, start_response)
 

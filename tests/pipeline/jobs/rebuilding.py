@@ -1,5 +1,6 @@
 """Rebuilds without Spark, and what they are compared with."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.jobs.progress import run_here
@@ -19,12 +20,18 @@ def rebuild_here(
     split_bytes: int | None = None,
     dry_run: bool = False,
     is_flushed: bool = False,
+    before_step: Callable[[str], object] = bool,
 ) -> JobReport:
-    """One rebuild, task by task in this process."""
+    """One rebuild, task by task in this process; `before_step` is told the name of each step that has tasks."""
     fs, report = RealFileSystem(), JobReport.begin("rebuild", is_dry_run=dry_run)
     plan, notes = make_plan(fs, store, out, layout or StoreLayout(), split_bytes=split_bytes, is_flushed=is_flushed)
     report.notes += notes
-    Rebuild(fs, plan, run_here(), report).run(dry_run=dry_run)
+
+    def show(step: str, done: int, total: int) -> None:
+        if total and not done:
+            before_step(step)
+
+    Rebuild(fs, plan, run_here(show), report).run(dry_run=dry_run)
     return report.end()
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.index_file_set import IndexFileSet
+from pipeline.jobs import rebuild
 from pipeline.jobs.rebuild_layout import StoreLayout
 from store.builders.index_keys import index_keys
 from store.dispatch import DispatchRequest
@@ -185,6 +186,60 @@ def test_queues_that_jump_are_what_the_online_builders_make_of_them(engine_store
     assert_same_store(tmp_path / "out", tmp_path / "online")
     assert report.counts["ordered_queue_count"] == 4
     assert any("escapes" in note for note in report.notes)
+
+
+@pytest.fixture
+def jumping_store(engine_store, tmp_path) -> Path:
+    """A log of 60 messages in one queue that jumps: its file is written in a second pass."""
+    model = decode_record(next(walk_frames(engine_store))[1])
+    write_log(tmp_path / "store", [replace(model, topic="jumps", queue_offset=2 * n) for n in range(60)], 1 << 20)
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("is_left", [True, False], ids=["appended", "damaged"])
+def test_a_queue_that_jumps_is_written_of_what_the_first_pass_has_seen(jumping_store, tmp_path, is_left):
+    cut = requests_of(jumping_store)[40].commit_log_offset
+    (path,) = (jumping_store / "commitlog").iterdir()
+    whole = path.read_bytes()
+    fewer = whole[:cut].ljust(len(whole), b"\0")
+    path.write_bytes(fewer)
+    rebuild_here(jumping_store, tmp_path / "expected")
+    first, then = (fewer, whole) if is_left else (whole, fewer)
+    path.write_bytes(first)
+
+    def change(step: str) -> None:
+        if step == "ordered queues":
+            path.write_bytes(then)
+
+    if is_left:
+        rebuild_here(jumping_store, tmp_path / "out", before_step=change)
+        assert_same_store(tmp_path / "out", tmp_path / "expected")
+    else:
+        with pytest.raises(RecordCorruptedError, match=str(cut)):
+            rebuild_here(jumping_store, tmp_path / "out", before_step=change)
+        assert list(tmp_path.glob("out*")) == []
+    assert path.read_bytes() == then, "the test wants a second pass"
+
+
+@pytest.mark.parametrize("mode", ["scatter", "shuffle"])
+def test_a_spark_that_runs_tasks_twice_at_once_is_refused_for_a_directory(broker_store, tmp_path, mode):
+    """An object store takes it; that one holds other data is found later."""
+
+    class Speculating:
+        class sparkContext:
+            defaultParallelism = 1
+
+            @staticmethod
+            def getConf() -> dict[str, str]:
+                return {"spark.speculation": "true"}
+
+    with pytest.raises(InvalidArgumentError, match=r"spark.speculation is on"):
+        rebuild.run(Speculating(), broker_store, tmp_path / "out", mode=mode)
+    assert list(tmp_path.iterdir()) == []
+
+    (tmp_path / "somebody's").touch()
+    with pytest.raises(InvalidArgumentError, match="holds other data"):
+        rebuild.run(Speculating(), broker_store, tmp_path.as_uri(), mode="shuffle")
 
 
 @pytest.mark.parametrize("keyed", [0, 4, 8])

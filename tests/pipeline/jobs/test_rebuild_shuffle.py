@@ -10,6 +10,7 @@ from pipeline.jobs.log_scan import outline_log, plan_splits
 from pipeline.jobs.rebuild_layout import StoreLayout
 from pipeline.jobs.rebuild_shuffle_rows import batches_of
 from pipeline.jobs.report import JobReport
+from store.errors import RecordCorruptedError
 from store.files.file_system import RealFileSystem
 from store.format.record import decode_record
 from store.readers.index_reader import IndexLayout
@@ -74,6 +75,22 @@ def test_what_is_appended_between_the_passes_is_left_out(copy_of_broker_store, t
     assert_same_store(tmp_path / "out", tmp_path / "scattered")
 
 
+@pytest.mark.parametrize("bytes_there", [bytes(8), b"\x7f"], ids=["zeros", "no record"])
+def test_a_log_that_is_damaged_between_the_passes_stops_the_rebuild(copy_of_broker_store, tmp_path, bytes_there):
+    victim = requests_of(copy_of_broker_store)[-40].commit_log_offset
+    path = [path for path in sorted((copy_of_broker_store / "commitlog").iterdir()) if int(path.name) <= victim][-1]
+
+    def damage() -> None:
+        with open(path, "r+b") as file:
+            file.seek(victim - int(path.name))
+            file.write(bytes_there)
+
+    with pytest.raises(RecordCorruptedError, match=str(victim)):
+        shuffle_here(copy_of_broker_store, tmp_path / "out", split_bytes=300_000, between_passes=damage)
+
+    assert list(tmp_path.glob("out*")) == []
+
+
 @pytest.mark.parametrize("record_count", [1, 1000, 1 << 20])
 def test_a_split_is_read_in_batches_that_leave_nothing_out(engine_store, tmp_path, record_count):
     """Of a log that a scan shows in several pieces: of a MiB each."""
@@ -83,7 +100,11 @@ def test_a_split_is_read_in_batches_that_leave_nothing_out(engine_store, tmp_pat
     write_log(tmp_path / "store", [replace(model, queue_offset=n) for n in range(2500)], 4 << 20)
     fs = RealFileSystem()
     outline = outline_log(fs, tmp_path / "store", durable_offset=None, is_live=False)
-    splits = plan_splits(fs, tmp_path / "store", outline, 1 << 30)
+    requests = requests_of(tmp_path / "store")
+    end = requests[-1].commit_log_offset + requests[-1].record_size_bytes
+    splits = [
+        replace(split, end=min(split.end, end)) for split in plan_splits(fs, tmp_path / "store", outline, 1 << 30)
+    ]
 
     batches = [
         [int(offset) for offset in batch.commit_log_offsets]
@@ -91,7 +112,5 @@ def test_a_split_is_read_in_batches_that_leave_nothing_out(engine_store, tmp_pat
         for batch in batches_of(split, record_count)
     ]
 
-    assert [offset for batch in batches for offset in batch] == [
-        request.commit_log_offset for request in requests_of(tmp_path / "store")
-    ]
+    assert [offset for batch in batches for offset in batch] == [request.commit_log_offset for request in requests]
     assert (len(batches) > len(splits)) == (record_count < 2500), "the test wants splits of several batches"
