@@ -104,36 +104,36 @@ def _pace(load: Load) -> Callable[[int], None]:
     return wait
 
 
+Sending = Callable[[Any, range, bytes, Callable[[Any], None]], None]
+
+
 def _producer(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
     """As RocketMQ's driver: a list of messages a call."""
-    from reput_client import FlushMode, NewMessage, Producer
+    from reput_client import NewMessage
 
-    def delivered(future: Any) -> None:
-        if future.exception() is None:
-            acks.add(len(future.result()))
-        else:
-            acks.error = future.exception()
+    def send(producer: Any, numbers: range, body: bytes, delivered: Callable[[Any], None]) -> None:
+        batch = [NewMessage(TOPIC, body, (f"key-{number}",), "TagA") for number in numbers]
+        producer.send_batch(batch).add_done_callback(delivered)
 
-    body = os.urandom(load.body_bytes)
-    wait = _pace(load)
-    flush_mode = FlushMode.SYNC if load.sync else FlushMode.ASYNC
-    with Producer(load.target, batch_count_max=load.batch_count, flush_mode=flush_mode) as producer:
-        sent = 0
-        while not is_over() and acks.error is None:
-            numbers = range(sent + 1, sent + 1 + load.batch_count)
-            sent += load.batch_count
-            batch = [NewMessage(TOPIC, body, (f"key-{number}",), "TagA") for number in numbers]
-            producer.send_batch(batch).add_done_callback(delivered)
-            wait(sent)
+    _produce(load, acks, is_over, send, ack_count=load.batch_count)
 
 
 def _one_by_one(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
     """The same message by message, with a future each."""
+
+    def send(producer: Any, numbers: range, body: bytes, delivered: Callable[[Any], None]) -> None:
+        for number in numbers:
+            producer.send(TOPIC, body, keys=(f"key-{number}",), tags="TagA").add_done_callback(delivered)
+
+    _produce(load, acks, is_over, send, ack_count=1)
+
+
+def _produce(load: Load, acks: _Acks, is_over: Callable[[], bool], send: Sending, ack_count: int) -> None:
     from reput_client import FlushMode, Producer
 
     def delivered(future: Any) -> None:
         if future.exception() is None:
-            acks.add(1)
+            acks.add(ack_count)
         else:
             acks.error = future.exception()
 
@@ -143,10 +143,8 @@ def _one_by_one(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
     with Producer(load.target, batch_count_max=load.batch_count, flush_mode=flush_mode) as producer:
         sent = 0
         while not is_over() and acks.error is None:
-            for _ in range(load.batch_count):
-                sent += 1
-                future = producer.send(TOPIC, body, keys=(f"key-{sent}",), tags="TagA")
-                future.add_done_callback(delivered)
+            send(producer, range(sent + 1, sent + 1 + load.batch_count), body, delivered)
+            sent += load.batch_count
             wait(sent)
 
 
