@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("kernel_mode")  # the log is walked with th
 
 WRITER = """
 import sys
+from contextlib import suppress
 from pathlib import Path
 from tests.commitlog_svc.support import append, make_log, new_message
 log = make_log(Path(sys.argv[1]), flush_interval_millis=60_000)
@@ -49,7 +51,12 @@ def kill_a_writer(root: Path, acknowledged_count: int) -> list[list[int]]:
 
 def crash(root: Path, target: Path) -> Path:
     """What a kill would have left of an open log: a copy of its files as they are now."""
-    shutil.copytree(root, target)
+
+    def copy(source: str, goal: str) -> None:
+        with suppress(FileNotFoundError):  # a state's new file, which has got the old one's name meanwhile
+            shutil.copy2(source, goal)
+
+    shutil.copytree(root, target, copy_function=copy)
     return target
 
 
