@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,13 @@ from store.format.checkpoint import decode_checkpoint
 from store.format.durable_mark import DURABLE_MARK
 from store.format.topic import decode_topic_table
 from tests.commitlog_svc.support import append, make_log, new_message, open_log, read_tree
+from tests.support.crashing import copy_open_store
 from tests.support.fixture_stores import walk_frames
 
 pytestmark = pytest.mark.usefixtures("kernel_mode")  # the log is walked with the kernel and without
 
 WRITER = """
 import sys
-from contextlib import suppress
 from pathlib import Path
 from tests.commitlog_svc.support import append, make_log, new_message
 log = make_log(Path(sys.argv[1]), flush_interval_millis=60_000)
@@ -51,12 +50,7 @@ def kill_a_writer(root: Path, acknowledged_count: int) -> list[list[int]]:
 
 def crash(root: Path, target: Path) -> Path:
     """What a kill would have left of an open log: a copy of its files as they are now."""
-
-    def copy(source: str, goal: str) -> None:
-        with suppress(FileNotFoundError):  # a state's new file, which has got the old one's name meanwhile
-            shutil.copy2(source, goal)
-
-    shutil.copytree(root, target, copy_function=copy)
+    copy_open_store(root, target)
     return target
 
 

@@ -16,6 +16,7 @@ from store.files.file_system import RealFileSystem
 from store.format.checkpoint import decode_checkpoint
 from store.format.record import encode_blank
 from tests.commitlog_svc.support import BORN_HOST, append, make_log, new_message, open_log
+from tests.support.crashing import copy_open_store
 from tests.torture.memory_files import MemoryFileSystem
 
 FILE_BYTES = 16384
@@ -28,7 +29,7 @@ def _first_file(root: Path) -> Path:
 
 def _crash(live: Path, target: Path) -> Path:
     """The root as kill -9 would leave it, without what we remember of it ourselves."""
-    shutil.copytree(live, target)
+    copy_open_store(live, target)
     shutil.rmtree(target / "reput")
     return target
 
@@ -106,7 +107,7 @@ def test_rmq_501_appends_after_a_damaged_tail_take_its_place_and_its_queue_offse
     with open_log(live, flush_interval_millis=60_000) as log:
         kept = append(log, *[new_message(b"%03d" % number, queue_id=0) for number in range(damaged)])
         lost = append(log, *[new_message(b"%03d" % number, queue_id=0) for number in range(damaged, 20)], sync=False)
-        shutil.copytree(live, tmp_path / "crashed")
+        copy_open_store(live, tmp_path / "crashed")
     crashed = tmp_path / "crashed"
     data = bytearray(_first_file(crashed).read_bytes())
     data[lost[0].commit_log_offset + 89] ^= 1

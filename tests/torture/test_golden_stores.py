@@ -18,6 +18,7 @@ from gateway.shards import Shards
 from store.files.file_system import OverlayFileSystem
 from store.format.record import Record, decode_record
 from tests.commitlog_svc.support import append, new_message, open_log
+from tests.support.crashing import copy_open_store
 from tests.support.dispatches import file_bytes
 from tests.support.fixture_stores import FIXTURES, STORE_NAMES, walk_frames
 from tests.torture.answers import FAN_OUT, ask, right_answers
@@ -162,7 +163,7 @@ def test_rmq_7480_records_written_after_the_crc_was_switched_off_are_not_cut(tmp
         with open_log(live, properties_crc=False) as log:
             receipt = append(log, new_message(b"not", tags="T"))[0]
             crashed = tmp_path / f"crashed-{count}"
-            shutil.copytree(live, crashed)
+            copy_open_store(live, crashed)
         if not keep_state:
             shutil.rmtree(crashed / "reput")
 
