@@ -20,7 +20,7 @@ from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
 from reput_client.settings import ProducerSettings
 from reput_client.unique_key import UniqueKeyGenerator
-from reput_client.wire import encode
+from reput_client.wire import encode, encode_all
 
 
 class AsyncProducer:
@@ -136,8 +136,7 @@ class AsyncProducer:
             ProducerClosedError: closed.
             InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
         """
-        create = self._create_unique_key
-        return await self._started().send_all([encode(*message, create) for message in messages])
+        return await self._started().send_all(encode_all(messages, self._create_unique_key))
 
     async def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time was over first."""

@@ -23,7 +23,7 @@ from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
 from reput_client.settings import ProducerSettings
 from reput_client.unique_key import UniqueKeyGenerator
-from reput_client.wire import encode
+from reput_client.wire import encode, encode_all
 
 # At the interpreter's exit, for all producers that nobody closed.
 EXIT_SECONDS_MAX = 10.0
@@ -149,8 +149,7 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
         """
-        create = self._create_unique_key
-        spans = self._delivery.send_all([encode(*message, create) for message in messages])
+        spans = self._delivery.send_all(encode_all(messages, self._create_unique_key))
         future: Future[Receipts] = Future()
         future.set_running_or_notify_cancel()
         watch(spans, partial(_tell_batch, future))

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 
 from reput_client.encoding import MESSAGE_BYTES_MAX, encode_message, encode_varint
+from reput_client.new_message import NewMessage
 
 # Producers send to a few topics with a few tags; one that does not pays for a look-up more.
 CACHE_COUNT = 512
@@ -91,6 +92,16 @@ def encode(
     if unique_key is None:
         unique_key = create_unique_key().decode()
     return encode_message(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag)
+
+
+def encode_all(messages: Iterable[NewMessage], create_unique_key: Callable[[], bytes]) -> list[bytes]:
+    """Messages as they stand in a request; errors as `encode`."""
+    wires = []
+    for message in messages:
+        if not isinstance(message, NewMessage):
+            raise TypeError(f"messages are NewMessage, not {type(message).__name__}: give [NewMessage(topic, body)]")
+        wires.append(encode(*message, create_unique_key))
+    return wires
 
 
 def _properties_fields(properties: Mapping[str, str]) -> bytes:

@@ -129,8 +129,11 @@ def test_a_wrong_message_keeps_the_whole_batch_at_home() -> None:
         with producer(gateway) as sender:
             with pytest.raises(InvalidMessageError):
                 sender.send_batch(messages(b"good", b"x" * (5 << 20)))
-            with pytest.raises(TypeError):
-                sender.send_batch([NewMessage("T", "text")])  # type: ignore[arg-type]
+            for wrong in ([NewMessage("T", "text")], ["text"], "text", [("T", b"x")], 5):
+                with pytest.raises(TypeError):
+                    sender.send_batch(wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="NewMessage, not str"):
+                sender.send_batch(["text"])  # type: ignore[list-item]
         assert gateway.stored == []
 
 
