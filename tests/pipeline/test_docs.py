@@ -1,6 +1,7 @@
 """docs/pipeline.md: its Python runs, its commands are taken, its tables name what there is."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -14,11 +15,14 @@ from typer.testing import CliRunner
 from cli.main import PIPELINE_VERBS, _build_app
 from pipeline import options, schema
 from pipeline.jobs.analytics import TABLE_NAMES
+from pipeline.jobs.rebuild_object_out import MANIFEST_NAME
 from pipeline.sources.rocketmq_options import READ_OPTIONS
 from pipeline.sources.rocketmq_sink_options import SINK_OPTIONS
+from tests.support.object_store import CREDENTIALS, running_object_store
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+PAGE_URI = "s3://bucket/rebuilt?region=eu-west-1"
 JOBS = re.search(r"## The jobs\n\n```sh\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -84,13 +88,20 @@ def test_the_commands_of_the_page_are_taken(line: str) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_the_commands_of_the_page_run(broker_store: Path, tmp_path: Path) -> None:
+    """As they stand there, on a store of RocketMQ's and an object store of the test's."""
     assert JOBS is not None
-    for line in JOBS[1].replace("/tmp/", f"{tmp_path}/").replace("run/store", str(broker_store)).splitlines():
-        arguments = shlex.split(line.replace("Orders", "b_order").replace("order-1001", "k1"))[1:]
-        if arguments[1] in ("rebuild", "audit", "archive", "restore", "analytics"):
-            arguments += ["--master", "local[1]"]
-        ended = subprocess.run([sys.executable, "-m", "cli.main", *arguments], cwd=ROOT, capture_output=True, text=True)
-        # An old broker's records have no `__CRC32#`, which is no finding that needs anybody to do anything.
-        assert ended.returncode == 0, f"{line}\n{ended.stdout[-1000:]}{ended.stderr[-3000:]}"
-        if arguments[1] not in ("query", "ship"):
-            assert json.loads(ended.stdout)["job"] == arguments[1]
+    with running_object_store() as objects:
+        objects.fs.create_dir("bucket")
+        text = JOBS[1].replace("/tmp/", f"{tmp_path}/").replace("run/store", str(broker_store))
+        assert PAGE_URI in text
+        for line in text.replace(PAGE_URI, objects.uri("bucket/rebuilt")).splitlines():
+            arguments = shlex.split(line.replace("Orders", "b_order").replace("order-1001", "k1"))[1:]
+            if arguments[1] in ("rebuild", "audit", "archive", "restore", "analytics"):
+                arguments += ["--master", "local[1]"]
+            command = [sys.executable, "-m", "cli.main", *arguments]
+            ended = subprocess.run(command, cwd=ROOT, env=os.environ | CREDENTIALS, capture_output=True, text=True)
+            # An old broker's records have no `__CRC32#`, which is no finding that needs anybody to do anything.
+            assert ended.returncode == 0, f"{line}\n{ended.stdout[-1000:]}{ended.stderr[-3000:]}"
+            if arguments[1] not in ("query", "ship"):
+                assert json.loads(ended.stdout)["job"] == arguments[1]
+        assert MANIFEST_NAME in objects.sizes("bucket/rebuilt")
