@@ -16,11 +16,10 @@ import grpc
 import tenacity
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput_client.batch_delivery import Receipts, watch
+from reput_client.batch_delivery import Receipts, tell, watch
 from reput_client.channel import SERVICE
 from reput_client.encoding import encode_request, encode_request_tail
 from reput_client.errors import (
-    BatchDeliveryError,
     DeadlineExceededError,
     ProducerClosedError,
     ReputClientError,
@@ -129,8 +128,6 @@ class AsyncDelivery:
 
     async def send_all(self, wires: Sequence[bytes]) -> asyncio.Future[Receipts]:
         """Take messages, all of them or, with an error as of `send`, none; where their outcome will be."""
-        if self._is_closing:
-            raise ProducerClosedError("the producer is closed")
         size_bytes = taken_bytes(wires)
         if self._room_turns or not self._outbox.has_room(size_bytes):
             await self._wait_for_room(size_bytes)
@@ -138,7 +135,7 @@ class AsyncDelivery:
             raise ProducerClosedError("the producer is closed")
         future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
         spans = self._outbox.add_all(wires, time.monotonic()) if wires else []
-        watch(spans, functools.partial(_tell_batch, future))
+        watch(spans, functools.partial(tell, future))
         if not self._outbox.is_saturated:
             self._work.send()
         if self._task is None:
@@ -366,12 +363,3 @@ def _tell_future(
                 future.exception()  # asyncio complains of errors that nobody was told
     if on_delivery is not None:
         on_delivery(receipt, error)
-
-
-def _tell_batch(future: asyncio.Future[Receipts], receipts: Receipts | None, error: BatchDeliveryError | None) -> None:
-    if future.done():  # cancelled by its holder
-        return
-    if receipts is not None:
-        future.set_result(receipts)
-    elif error is not None:
-        future.set_exception(error)

@@ -7,9 +7,11 @@ A call's messages may share requests with others, or need several of their own, 
 The future costs the same however many they are; a receipt is made when somebody looks at it.
 """
 
+import asyncio
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from itertools import accumulate
 from typing import NamedTuple, overload
 
@@ -78,6 +80,18 @@ class Receipts(Sequence[SendReceipt]):
 def watch(spans: Sequence[Span], on_done: Callable[[Receipts | None, BatchDeliveryError | None], object]) -> None:
     """Call `on_done` once, with receipts or the error, when every message has its outcome; at once if all have."""
     _Watch(spans, on_done).begin()
+
+
+def tell(
+    future: "Future[Receipts] | asyncio.Future[Receipts]", receipts: Receipts | None, error: BatchDeliveryError | None
+) -> None:
+    """Settle a batch's future, unless its holder has cancelled it."""
+    if future.done():
+        return
+    if receipts is not None:
+        future.set_result(receipts)
+    elif error is not None:
+        future.set_exception(error)
 
 
 class _Watch:

@@ -13,10 +13,9 @@ from typing import Any
 
 import grpc
 
-from reput_client.batch_delivery import Receipts, watch
+from reput_client.batch_delivery import Receipts, tell, watch
 from reput_client.channel import open_channel
 from reput_client.delivery import Delivery
-from reput_client.errors import BatchDeliveryError
 from reput_client.futures import OnDelivery
 from reput_client.new_message import NewMessage
 from reput_client.receipt import SendReceipt
@@ -152,7 +151,7 @@ class Producer:
         spans = self._delivery.send_all(encode_all(messages, self._create_unique_key))
         future: Future[Receipts] = Future()
         future.set_running_or_notify_cancel()
-        watch(spans, partial(_tell_batch, future))
+        watch(spans, partial(tell, future))
         return future
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
@@ -186,13 +185,6 @@ class Producer:
 
     def __repr__(self) -> str:
         return f"Producer({self.target!r})"
-
-
-def _tell_batch(future: Future[Receipts], receipts: Receipts | None, error: BatchDeliveryError | None) -> None:
-    if receipts is not None:
-        future.set_result(receipts)
-    else:
-        future.set_exception(error)
 
 
 def _close_all() -> None:

@@ -174,6 +174,13 @@ class IndexFilePlan:
     is_flushed: bool
 
 
+def index_file_count(layout: IndexLayout, key_count: int, *, is_rolled: bool) -> int:
+    """How many index files so many keys make; for `is_rolled` see `plan_index_files`."""
+    room = layout.entry_count_max - 1
+    file_count = -(-key_count // room)
+    return file_count + 1 if is_rolled and key_count == file_count * room else file_count
+
+
 def plan_index_files(
     root: Path,
     names: Iterator[str],
@@ -198,9 +205,7 @@ def plan_index_files(
     """
     room = layout.entry_count_max - 1
     total = sum(count for _, count in spills)
-    file_count = -(-total // room)
-    if total == file_count * room and is_rolled:
-        file_count += 1
+    file_count = index_file_count(layout, total, is_rolled=is_rolled)
     before = iter(key_before)
     plans = []
     for number in range(file_count):

@@ -17,13 +17,13 @@ they are sent. Run again, a task makes the same bytes under the same names; into
 """
 
 from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from pipeline.jobs.log_scan import LogSplit, load_kernels
-from pipeline.jobs.rebuild_files import IndexFilePlan, QueueFiles
+from pipeline.jobs.rebuild_files import IndexFilePlan, QueueFiles, index_file_count
 from pipeline.jobs.rebuild_log_end import sound_splits
 from pipeline.jobs.rebuild_queues import OrderedQueue, fill_fronts
 from pipeline.jobs.rebuild_scan import QueueId, ScanResult, is_rolled
@@ -101,14 +101,12 @@ def make_all(
     room = layout.entry_count_max - 1
     counts = [result.key_count for result in results]
     total = sum(counts)
-    file_count = -(-total // room)
-    if total == file_count * room and is_rolled(results):
-        file_count += 1
+    file_count = index_file_count(layout, total, is_rolled=is_rolled(results))
     paths = [f"{index_dir('')}/{name}" for name in islice(index_names, file_count)]
     plans = [IndexFilePlan(path, layout, (), 0, 0, is_flushed=False) for path in paths]
     headers: dict[int, tuple[int, IndexHeader]] = {}
     if total:
-        firsts = [sum(counts[:number]) for number in range(len(counts))]
+        firsts = list(accumulate(counts, initial=0))
         table = (
             numbers.mapInArrow(keys_of(splits, firsts, room, file_count), KEY_SCHEMA)
             .repartitionById(min(file_count, TASK_COUNT_MAX), "file")
