@@ -11,7 +11,7 @@ TARGET ?= reput
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test torture check proto bench simulate image ci clean lock
+.PHONY: help setup run test torture check proto bench simulate image wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 3
@@ -36,8 +36,8 @@ setup: .venv/.setup-dev ## Make .venv with all that running, testing and checkin
 run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## Serve the sample messages, or STORE=dir, until Ctrl-C
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
-test: .venv/.setup-dev ## Run the tests; what needs grpcurl skips itself without it, and `make ci` has the longer kinds
-	$(PYTEST) $(WITHOUT_TORTURE) -m "not ($(MARKED) or kubernetes)" $(AGAIN)
+test: .venv/.setup-dev ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=store/walk]; `make ci` has the longer kinds
+	$(PYTEST) $(if $(ROOM),tests/$(ROOM),$(WITHOUT_TORTURE)) -m "not ($(MARKED) or kubernetes)" $(AGAIN)
 
 torture: export TORTURE_LEVEL = $(if $(FULL),full,change)
 # One seed for all tests of a run, so that one that failed is run again as it was.
@@ -69,6 +69,11 @@ image: ## Build the image: [TARGET=serve] without Spark, [BUILDER=podman] [PYTHO
 	$(BUILDER) build -f deploy/Dockerfile --target $(TARGET) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) \
 		-t $(if $(filter serve,$(TARGET)),reput-serve,reput):$(VERSION) .
 
+wheels: .venv/.setup-dev ## Build the distributions `reput` and `reput-client` into dist/
+	rm -rf dist
+	$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist
+	cd distributions/reput-client && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist
+
 ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, ...) and torture; a skipped one is a failure
 	$(PYTEST) -n 2 $(NO_SKIPS) -m "$(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)" \
 		$(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
@@ -83,7 +88,7 @@ lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
 		pyproject.toml --extra pipeline -c requirements/dev.txt -o requirements/pipeline.txt
 
 clean: ## Remove the environment, the caches and the sample store
-	rm -rf .venv run .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv run dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:
@@ -93,11 +98,11 @@ clean: ## Remove the environment, the caches and the sample store
 .venv/.setup-serve: requirements/serve.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/serve.txt
 	$(BIN)/python tools/install_project.py
-	-$(BIN)/python -m store.kernels.compile
+	-$(BIN)/python -m deploy.compile_kernels
 	@touch $@
 
 .venv/.setup-dev: requirements/serve.txt requirements/dev.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/dev.txt
 	$(BIN)/python tools/install_project.py
-	-$(BIN)/python -m store.kernels.compile
+	-$(BIN)/python -m deploy.compile_kernels
 	@touch $@ .venv/.setup-serve

@@ -1,9 +1,9 @@
-"""Measures the table of the speed targets, beside the real Apache RocketMQ.
+"""Measures the rows of the speed table, beside the real Apache RocketMQ.
 
     python -m benchmarks [--rows 1,2,T5] [--rounds 3] [--full | --size tiny] [--sides ours]
 
-Writes results.json and RESULTS.md after each row; a run of some rows leaves the others as they were. Exit codes: 0,
-1 when a measurement failed (the others are written), 2 for wrong arguments, 130 when it was stopped.
+Writes results.json and RESULTS.md after each row; a run of some rows keeps the results of the others. Exit codes: 0;
+1 when a measurement failed (the others are written); 2 for wrong arguments; 130 when it was stopped.
 """
 
 import argparse
@@ -35,7 +35,7 @@ REASON_LENGTH_MAX = 200
 
 @dataclass
 class Display:
-    """The bar on a terminal; a line for each measurement elsewhere."""
+    """A bar on a terminal; elsewhere, a line for each measurement."""
 
     console: Console
     progress: Progress
@@ -43,23 +43,23 @@ class Display:
     headline: str = ""
 
     def step(self, headline: str) -> None:
-        """What is measured."""
+        """Shows the measurement that begins."""
         self.headline = headline
         self.detail("")
         if not self.console.is_terminal:
             self.console.print(headline)
 
     def detail(self, text: str) -> None:
-        """What is done for it."""
+        """Shows the current work of the measurement."""
         self.progress.update(self.task, description=f"{self.headline}{': ' if text else ''}{text}")
 
     def done(self) -> None:
-        """One measurement is over."""
+        """Counts one measurement as done."""
         self.progress.advance(self.task)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the chosen rows; the exit code."""
+    """Runs the chosen rows; returns the exit code."""
     options = _options(arguments)
     sizes = FULL if options.full else BY_NAME[options.size]
     rounds = options.rounds or (ROUNDS_FULL if options.full else ROUNDS)
@@ -143,7 +143,7 @@ def _run(
 def _measure_row(
     row: Row, rounds: int, sides: Sequence[str], context: Context, result: RowResult, display: Display
 ) -> bool:
-    """Whether nothing failed; what was left out stands in `result.skipped`."""
+    """Whether all sides succeeded or were skipped; `result.skipped` has the reasons."""
     failed: set[str] = set()
     if context.rocketmq_missing and THEIRS in row.sides:
         result.skipped[THEIRS] = context.rocketmq_missing
@@ -162,7 +162,7 @@ def _measure_row(
                     result.add(side, row.measure(side, context))
                 except (SkippedError, NoRoomError) as error:
                     result.skipped[side] = str(error)
-                except Exception as error:  # one failing side must not take the rest of the table with it
+                except Exception as error:  # the other sides and rows are still measured
                     failed.add(side)
                     result.skipped[side] = f"failed in round {number + 1}: {_in_short(error)}"
                     display.console.print(f"row {row.number}, {side}: {type(error).__name__}: {error}", markup=False)
@@ -173,7 +173,7 @@ def _measure_row(
 
 
 def _in_short(error: Exception) -> str:
-    """For a page that others read: without paths of this machine."""
+    """The error as text for RESULTS.md, without paths of this machine."""
     text = " ".join(str(error).replace(f"{ROOT}/", "").split())
     return text if len(text) <= REASON_LENGTH_MAX else f"{text[:REASON_LENGTH_MAX]}..."
 
@@ -196,7 +196,7 @@ def _display(console: Console, rows: Sequence[Row], rounds: int, sides: Sequence
 
 @contextlib.contextmanager
 def _scratch(kept: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A directory beside the kept stores, gone after the run; what a killed run left there goes too."""
+    """A directory beside the kept stores, removed after the run; directories that killed runs left are removed, too."""
     for old in kept.glob("scratch-*"):
         if not pathlib.Path(f"/proc/{old.name.removeprefix('scratch-')}").exists():
             shutil.rmtree(old, ignore_errors=True)
@@ -213,7 +213,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _end_all() -> None:
-    """End what a stopped measurement could not: every process that this one has started, by its id."""
+    """Ends all processes that this one has started and a stopped measurement left, by their ids."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         left = processes.family(os.getpid())[1:]
         for pid in left:

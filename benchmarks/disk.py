@@ -1,4 +1,4 @@
-"""What the disk itself takes for a flush, beside figures that wait for it."""
+"""The time of a flush by the disk itself, shown beside figures that include flushes."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ FLUSH_COUNT = 200
 
 
 def fdatasync_p99_millis(directory: pathlib.Path, count: int = FLUSH_COUNT) -> float:
-    """p99 of an fdatasync after 4 KiB written into a file that was allocated first, like a commit log's."""
+    """p99 of an fdatasync after a write of 4 KiB into a preallocated file, as a commit log does."""
     path = directory / "fdatasync.probe"
     samples = []
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)

@@ -1,4 +1,4 @@
-"""The wall: what Python's gRPC servers do with no work behind them.
+"""The upper bound: rates of Python's gRPC servers that do no work.
 
     python -m benchmarks.echo            unary and stream echoes, threaded and aio servers, one Python client
 
@@ -20,7 +20,7 @@ import grpc
 UNARY, STREAM = "/echo.Echo/Unary", "/echo.Echo/Stream"
 BATCH_COUNT, MESSAGE_BYTES = 32, 1024
 CALLERS, SECONDS, ROUNDS = 32, 2.0, 3
-WORKER_COUNT = 64  # as our services
+WORKER_COUNT = 64  # as in our services
 
 
 class _ThreadedHandlers(grpc.GenericRpcHandler):
@@ -65,14 +65,14 @@ def _serve_aio(pipe: Connection) -> None:
 
 
 def _wait_for_end(pipe: Connection) -> None:
-    """Return when asked to end, or when whoever started this process is gone."""
+    """Returns when asked to end, or when the parent process is gone."""
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         pipe.recv()
 
 
 @contextlib.contextmanager
 def running_echo(kind: str = "threads") -> Iterator[str]:
-    """The address of an echo server, `threads` or `aio`, in a process of its own that is gone after the block."""
+    """The address of an echo server, `threads` or `aio`, in a process of its own, which ends with the block."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     serve = _serve_threaded if kind == "threads" else _serve_aio
@@ -90,7 +90,7 @@ def running_echo(kind: str = "threads") -> Iterator[str]:
 
 
 def unary_latencies_millis(address: str, count: int) -> list[float]:
-    """Times of one caller's calls with 1 KiB, after half as many to warm up."""
+    """Latencies of `count` calls with 1 KiB by one caller, after half as many calls to warm up."""
     payload = b"x" * MESSAGE_BYTES
     samples = []
     with grpc.insecure_channel(address) as channel:
@@ -134,7 +134,7 @@ def _stream_rate(channel: grpc.Channel) -> float:
 
 
 def main() -> None:
-    """Run the rounds, alternating, and print medians."""
+    """Runs the rounds, alternating, and prints medians."""
     rates: dict[str, list[float]] = {}
     for _ in range(ROUNDS):
         for name in ("threads", "aio"):

@@ -1,4 +1,4 @@
-"""The append engine alone, from a request's bytes to its answer's: parse, check, encode, CRC, write; one thread, no network.
+"""The append engine alone, from a request's bytes to its response's: parse, check, encode, CRC, write; one thread, no network.
 
 python -m benchmarks.engine [--batch 32] [--body 1024] [--count 50000] [--deduplicate] [--plain]
 """
@@ -9,20 +9,20 @@ import sys
 import tempfile
 import time
 
-from commitlog_svc.append_path import KERNELS
+from commitlog_svc.append.append_path import KERNELS
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.servicer import CommitLogServicer
 from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from store.compiled import loading
 from store.format.host import Host
-from store.kernels import loading
 
 ROUNDS = 5
 
 
 def make_requests(batch: int, body_size_bytes: int, count: int, deduplicate: bool, first: int) -> list[bytes]:
-    """The bytes of requests for so many messages; all the same, unless each message needs a key of its own."""
+    """The bytes of requests for `count` messages; all equal, unless each message needs a unique key."""
     messages = [
         message_pb2.NewMessage(topic="Bench", body=b"x" * body_size_bytes, keys=[f"key-{i}"], tags="TagA")
         for i in range(batch)
@@ -42,7 +42,7 @@ def make_requests(batch: int, body_size_bytes: int, count: int, deduplicate: boo
 
 
 def main() -> int:
-    """Append to a fresh log, several rounds; print the best and the median rate, by the clock and by CPU time."""
+    """Appends to a fresh log, several rounds; prints the best and the median rate, by the clock and by CPU time."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=32, help="messages a request")
     parser.add_argument("--body", type=int, default=1024, help="bytes of a body")
@@ -60,7 +60,7 @@ def main() -> int:
         log.recover()
         servicer = CommitLogServicer(log, "broker-a", "127.0.0.1:8082")
         rates, cpu_rates = [], []
-        for number in range(-1, ROUNDS):  # the first makes the topic, and warms up
+        for number in range(-1, ROUNDS):  # round -1 makes the topic and warms up
             first = (number + 1) * options.count
             requests = make_requests(options.batch, options.body, options.count, options.deduplicate, first)
             start, cpu_start = time.perf_counter(), time.thread_time()

@@ -1,4 +1,4 @@
-"""What a row measures, and what its figures say: medians, ratios, verdicts. Pure."""
+"""Metrics of a row, and what follows from its figures: medians, ratios, verdicts. Pure."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ REACHED, MISSED, NOT_JUDGED = "reached", "missed", "not judged"
 
 @dataclass(frozen=True)
 class Summary:
-    """Least, middle and greatest of the rounds."""
+    """Minimum, median and maximum of the rounds."""
 
     least: float
     median: float
@@ -18,7 +18,7 @@ class Summary:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Summary":
-        """Of one value a round; at least one."""
+        """The summary of one value a round; at least one."""
         return cls(min(values), statistics.median(values), max(values))
 
 
@@ -28,11 +28,11 @@ Bound = Callable[[Medians], float]
 
 @dataclass(frozen=True)
 class Target:
-    """What a metric has to reach.
+    """The target of a metric.
 
     Args:
         text: as the table shows it.
-        bound: from the medians by side to the figure that ours is compared with; a KeyError says that a side is missing.
+        bound: takes the medians by side, returns the figure that ours is compared with; KeyError when a side is missing.
         stretch: the same for a further goal.
     """
 
@@ -48,9 +48,9 @@ class Metric:
     Args:
         name: unique in its row.
         unit: `messages/s`, `ms`, ...
-        lower_is_better: times and memory.
-        target: None for a figure that only informs.
-        sides: who is measured.
+        lower_is_better: for times and memory.
+        target: None for a figure without a target.
+        sides: the sides that are measured.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a target."""
+    """Whether a target was reached."""
 
     word: str
     bound: float | None = None
@@ -82,7 +82,7 @@ def part_of_theirs(factor: float, stretch: float | None = None) -> Target:
 
 
 def faster_than_theirs(factor: float, stretch: float | None = None) -> Target:
-    """A time that RocketMQ's is at least `factor` times as long as."""
+    """A time such that RocketMQ's is at least `factor` times as long."""
     text = f">= {factor:g} times as fast as RocketMQ" + (f", stretch {stretch:g}" if stretch else "")
     return Target(text, lambda m: m[THEIRS] / factor, None if stretch is None else lambda m: m[THEIRS] / stretch)
 
@@ -93,18 +93,18 @@ def at_most(limit: float, unit: str) -> Target:
 
 
 def at_least(limit: float, unit: str, stretch: float | None = None) -> Target:
-    """An absolute figure to be reached."""
+    """An absolute figure to reach."""
     text = f">= {limit:g} {unit}" + (f", stretch {stretch:g}" if stretch else "")
     return Target(text, lambda m: limit, None if stretch is None else lambda m: stretch)
 
 
 def medians(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The middle of the rounds of each side that has any."""
+    """The median of the rounds of each side that has any."""
     return {side: statistics.median(rounds) for side, rounds in values.items() if rounds}
 
 
 def ratio(values: Mapping[str, Sequence[float]], other: str = THEIRS) -> float | None:
-    """Ours divided by another side's, of the medians; None when one is missing."""
+    """Our median divided by another side's; None when one is missing."""
     middle = medians(values)
     if OURS not in middle or not middle.get(other):
         return None
@@ -112,7 +112,7 @@ def ratio(values: Mapping[str, Sequence[float]], other: str = THEIRS) -> float |
 
 
 def verdict(metric: Metric, values: Mapping[str, Sequence[float]]) -> Verdict:
-    """Whether the median of ours reaches the target; not judged when a side that it needs is missing."""
+    """Whether our median reaches the target; not judged when a side that the target needs is missing."""
     middle = medians(values)
     if metric.target is None or OURS not in middle:
         return Verdict(NOT_JUDGED)
@@ -136,13 +136,13 @@ def quantile(samples: Sequence[float], part: float) -> float:
 
 @dataclass
 class RowResult:
-    """What a row has brought so far; what `results.json` keeps of it.
+    """The results of a row so far, as `results.json` keeps them.
 
     Attributes:
-        rounds: values by metric and side, one a round.
+        rounds: values by metric and side, one for each round.
         skipped: why a side was not measured, by side.
-        notes: sentences below the table.
-        curves: points by curve name, for pictures: (x, y).
+        notes: sentences shown below the table.
+        curves: points (x, y) by name of the curve.
     """
 
     date: str = ""
@@ -153,6 +153,6 @@ class RowResult:
     curves: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
     def add(self, side: str, values: Mapping[str, float]) -> None:
-        """Take one round of one side: values by metric."""
+        """Adds one round of one side: values by metric."""
         for metric, value in values.items():
             self.rounds.setdefault(metric, {}).setdefault(side, []).append(value)

@@ -1,4 +1,4 @@
-"""ghz, the gRPC load generator, with the same flags for everybody."""
+"""ghz, the gRPC load generator, with the same flags for all sides."""
 
 import json
 import os
@@ -19,7 +19,7 @@ RUN_SECONDS_EXTRA = 60.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run brought: calls a second that were answered OK, and the p99 of all."""
+    """The result of a run: calls a second that were answered OK, and the p99 of all calls."""
 
     rate: float
     p99_millis: float
@@ -27,7 +27,7 @@ class Outcome:
 
 
 def find() -> tuple[str, str]:
-    """The path of ghz, and "" or why there is none; made with Go once, into `.tools/bin`."""
+    """The path of ghz, and the reason when there is none; built with Go once, into `.tools/bin`."""
     found = shutil.which("ghz", path=os.pathsep.join((str(BINARIES), os.environ.get("PATH", ""))))
     if found:
         return found, ""
@@ -52,7 +52,7 @@ def run(
     warm_seconds: float,
     seconds: float,
 ) -> Outcome:
-    """Call as fast as `callers` can; with the descriptors of our protos unless `proto` is given.
+    """Calls as fast as `callers` can; with the descriptors of our protos unless `proto` is given.
 
     Raises:
         RuntimeError: calls failed.
@@ -61,7 +61,7 @@ def run(
     command = [
         *(ghz, "--insecure", *described, "--call", call, "--concurrency", str(callers), "--format", "json"),
         *("--disable-template-functions", "--disable-template-data", "--data", json.dumps(data)),
-        *("--duration-stop", "wait"),  # calls under way at the end are waited for, not cut off
+        *("--duration-stop", "wait"),  # waits for calls under way at the end
         *(("--metadata", json.dumps(metadata)) if metadata else ()),
     ]
     _once(command, address, warm_seconds)

@@ -1,4 +1,4 @@
-"""Our side of row T6: keys as bytes, one behind the other, into a whole index file; hashing and filling by the kernels."""
+"""Our side of row T6: writes keys, given as consecutive bytes, to a whole index file; kernels hash and fill."""
 
 import pathlib
 import time
@@ -6,12 +6,12 @@ import time
 import numpy as np
 
 from benchmarks.stores import TOPIC
-from store.builders.index_state import IndexFileState
+from store.compiled import loading
+from store.derive.index_fill import KERNEL, IndexFiller
+from store.derive.index_state import IndexFileState
 from store.files.file_system import RealFileSystem
+from store.files.open_files import OpenFiles
 from store.format.index_layout import HEADER_SIZE, encode_index_header, entry_position, file_size_bytes, index_key
-from store.kernels import loading
-from store.kernels.index_fill import KERNEL, IndexFiller
-from store.readers.open_files import OpenFiles
 
 RUN_KEY_COUNT = 1 << 20
 RECORD_BYTES, RECORDS_A_SECOND = 1208, 100_000
@@ -19,8 +19,8 @@ BEGIN_MILLIS = 1_700_000_000_000
 
 
 def fill(path: pathlib.Path, slot_count: int, entry_count_max: int, count: int) -> float:
-    """Write a file of `count` keys; the seconds that it took."""
-    hashing, filling = loading.load("dispatch_kernel"), loading.load(KERNEL)
+    """Writes a file of `count` keys; returns the seconds that it took."""
+    hashing, filling = loading.load("store.derive.dispatch_kernel"), loading.load(KERNEL)
     if hashing is None or filling is None:
         raise RuntimeError("the kernels cannot be loaded")
     _write(path.with_suffix(".warm"), slot_count, entry_count_max, min(count, 1000), hashing)
@@ -34,7 +34,7 @@ def _write(path: pathlib.Path, slot_count: int, entry_count_max: int, count: int
     numbers = np.arange(count, dtype=np.int64)
     offsets, times_millis = numbers * RECORD_BYTES, BEGIN_MILLIS + numbers * 1000 // RECORDS_A_SECOND
     files = OpenFiles(RealFileSystem())
-    file = files.create(path, file_size_bytes(slot_count, entry_count_max))  # as RocketMQ's, before the clock starts
+    file = files.create(path, file_size_bytes(slot_count, entry_count_max))  # before the clock starts, as RocketMQ does
     start = time.perf_counter()
     state = IndexFileState.seeded(slot_count, entry_count_max)
     filler = IndexFiller(state, min(RUN_KEY_COUNT, count))

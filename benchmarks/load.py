@@ -1,9 +1,9 @@
-"""One client process that appends, or calls a bare echo, as fast as it can or at a given pace; prints one JSON line.
+"""One client process that appends, or calls the bare echo, as fast as it can or at a given rate; prints one JSON line.
 
     python -m benchmarks.load '{"client": "producer", "target": "127.0.0.1:8081", "seconds": 5}'
 
-Clients: `producer` (reput_client, a batch a call), `one by one` (a message a call), `stream` (an append stream by
-hand), `unary` (threads with unary calls), `echo` (a stream to the bare echo with the same bytes).
+Clients: `producer` (reput_client, a batch a call), `one by one` (a message a call), `stream` (an append stream without
+the library), `unary` (threads with unary calls), `echo` (a stream to the bare echo with the same bytes).
 """
 
 import json
@@ -29,19 +29,19 @@ RUN_SECONDS_EXTRA = 120.0
 
 @dataclass(frozen=True)
 class Load:
-    """What to append.
+    """A load.
 
     Args:
         target: address of the service.
-        client: see above.
+        client: a client of the module's docstring.
         service: `gateway` or `commitlog`; for `stream`.
-        body_bytes: of a message.
+        body_bytes: bytes of a message's body.
         batch_count: messages of a request.
         callers: threads of `unary`.
-        sync: answered after the flush.
-        warm_seconds: before anything is counted.
-        seconds: counted.
-        rate: messages a second; 0 = as fast as it goes.
+        sync: appends are answered after the flush.
+        warm_seconds: time before counting starts.
+        seconds: time that is counted.
+        rate: messages a second; 0: as fast as possible.
     """
 
     target: str
@@ -56,28 +56,28 @@ class Load:
     rate: float = 0.0
 
     def command(self) -> list[str]:
-        """The command that does it."""
+        """The command that runs this load."""
         return [sys.executable, "-m", "benchmarks.load", json.dumps(asdict(self))]
 
     def run(self) -> Mapping[str, float]:
-        """Do it in a process of its own.
+        """Runs the load in a process of its own.
 
         Returns:
-            `rate` (messages/s), `count` (messages, warming included), `cpu_micros` (of the client, a message).
+            `rate` (messages/s), `count` (messages, with those of the warm-up), `cpu_micros` (of the client, for a message).
         """
         out = processes.run(self.command(), self.warm_seconds + self.seconds + RUN_SECONDS_EXTRA, env=environment())
         return dict(json.loads(out))
 
 
 def environment() -> dict[str, str]:
-    """For commands of this checkout, without settings of whoever runs the benchmark."""
+    """The environment for commands of this checkout, without REPUT_ settings of the caller."""
     return {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")} | {
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "protos")))
     }
 
 
 class _Acks:
-    """Counts what was acknowledged; from any thread."""
+    """Counts acknowledged messages; any thread may call it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ Appending = Callable[[Load, _Acks, Callable[[], bool]], None]
 
 
 def _pace(load: Load) -> Callable[[int], None]:
-    """Waits until so many messages may have been sent."""
+    """A function that waits until a number of messages is due at the load's rate."""
     start = time.monotonic()
 
     def wait(sent: int) -> None:
@@ -108,7 +108,7 @@ Sending = Callable[[Any, range, bytes, Callable[[Any], None]], None]
 
 
 def _producer(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
-    """As RocketMQ's driver: a list of messages a call."""
+    """Sends a list of messages in each call, as RocketMQ's driver does."""
     from reput_client import NewMessage
 
     def send(producer: Any, numbers: range, body: bytes, delivered: Callable[[Any], None]) -> None:
@@ -119,7 +119,7 @@ def _producer(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
 
 
 def _one_by_one(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
-    """The same message by message, with a future each."""
+    """Sends message by message, with a future for each."""
 
     def send(producer: Any, numbers: range, body: bytes, delivered: Callable[[Any], None]) -> None:
         for number in numbers:
@@ -253,14 +253,14 @@ CLIENTS: dict[str, Appending] = {
 
 
 def measure(load: Load) -> dict[str, float]:
-    """Run the load here; see `Load.run`."""
+    """Runs the load in this process; returns what `Load.run` does."""
     acks = _Acks()
     over = threading.Event()
 
     def work() -> None:
         try:
             CLIENTS[load.client](load, acks, over.is_set)
-        except BaseException as error:  # a thread's failure is the whole load's
+        except BaseException as error:  # a failure of one thread fails the whole load
             acks.error = error
             over.set()
 
@@ -268,7 +268,7 @@ def measure(load: Load) -> dict[str, float]:
     thread.start()
     begun = time.monotonic()
     while not acks.count and time.monotonic() - begun < FIRST_ANSWER_SECONDS_MAX and not over.wait(0.01):
-        pass  # connecting is not what is measured
+        pass  # connecting is not measured
     over.wait(load.warm_seconds)
     first_count, first_time = acks.count, time.monotonic()
     over.wait(load.seconds)
@@ -284,7 +284,7 @@ def measure(load: Load) -> dict[str, float]:
 
 
 def main() -> int:
-    """Do the load that the argument says."""
+    """Runs the load given as JSON in the argument."""
     given = json.loads(sys.argv[1])
     load = Load(**{field.name: given[field.name] for field in fields(Load) if field.name in given})
     print(json.dumps(measure(load)))

@@ -1,4 +1,4 @@
-"""The machine that figures are of."""
+"""The machine that figures were measured on."""
 
 import importlib.metadata
 import os
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 def describe(directory: pathlib.Path) -> dict[str, str]:
-    """What a reader has to know of this machine; the disk is the one under `directory`."""
+    """Facts about this machine for the reader of the table; the disk is the one under `directory`."""
     memory = re.search(r"MemTotal:\s+(\d+) kB", pathlib.Path("/proc/meminfo").read_text())
     return {
         "CPU": f"{_cpu()}, {len(os.sched_getaffinity(0))} cores",

@@ -1,4 +1,4 @@
-"""Our side: the four services as a user starts them, and what the rows ask of them."""
+"""Our side: the four services as a user starts them, for the rows."""
 
 import contextlib
 import pathlib
@@ -20,14 +20,14 @@ class OurStack(Stack):
         return processes.family(self.process.pid)
 
     def end(self) -> None:
-        """End all of it cleanly, by force when it takes too long."""
+        """Ends all processes cleanly, and by force when that takes too long."""
         self.channel.close()
         processes.end(self.process, signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def running_stack(store: pathlib.Path, settings: Mapping[str, str] | None = None) -> Iterator[OurStack]:
-    """The four services on free ports, gone after the block."""
+    """The four services on free ports; they end with the block."""
     stack = OurStack(store, settings=settings)
     try:
         yield stack

@@ -1,5 +1,5 @@
-"""A whole decode of a log as anybody would write it in Python: struct for the numbers, slices for the rest. The yardstick
-for what columns and compiled code bring; one process, no numpy.
+"""A whole decode of a log in plain Python: struct for the numbers, slices for the rest; one process, no numpy. The gain by
+columns and compiled code is measured against it.
 """
 
 import mmap
@@ -13,7 +13,7 @@ BLANK_MAGIC = -875286124
 
 
 def decode_log(root: pathlib.Path) -> int:
-    """Decode every record of a store's log into its fields; how many there were."""
+    """Decodes every record of a store's log into its fields; returns their count."""
     count = 0
     for path in sorted((root / "commitlog").iterdir()):
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

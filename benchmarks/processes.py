@@ -1,4 +1,4 @@
-"""What processes cost: memory and CPU from /proc, of a process and all that it started; and ending them by pid."""
+"""Memory and CPU of processes and their descendants, from /proc; runs processes, and ends them by pid."""
 
 import contextlib
 import os
@@ -23,12 +23,12 @@ def family(pid: int) -> list[int]:
 
 
 def living(pids: Sequence[int]) -> list[int]:
-    """Which of some processes are still there."""
+    """Those of the processes that still exist."""
     return [pid for pid in pids if pathlib.Path(f"/proc/{pid}").exists()]
 
 
 def memory_mib(pids: Sequence[int], kind: str = "Rss") -> float:
-    """Memory of processes together, in MiB; `Rss`, or `Pss`, which counts a shared page once."""
+    """Total memory of processes, in MiB: `Rss`, or `Pss`, which counts a shared page once."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -49,7 +49,7 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
-    """End one process that was started here, and wait until it is gone."""
+    """Ends one process that was started here, and waits until it is gone."""
     if process.poll() is None:
         process.send_signal(number)
     try:
@@ -61,7 +61,7 @@ def end(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
 
 @contextlib.contextmanager
 def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is gone after the block."""
+    """A process that is ended after the block."""
     try:
         yield process
     finally:
@@ -69,10 +69,10 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]
 
 
 def run(command: Sequence[str], timeout_seconds: float, **options: object) -> bytes:
-    """What a command prints on stdout.
+    """The stdout of a command.
 
     Raises:
-        RuntimeError: it failed or took too long; with the end of what it printed.
+        RuntimeError: it failed or took too long; with the end of its output.
     """
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
@@ -91,7 +91,7 @@ def run(command: Sequence[str], timeout_seconds: float, **options: object) -> by
 
 
 def wait_for(condition: object, what: str, seconds: float, poll_seconds: float = 0.02) -> None:
-    """Return once `condition()` is true; RuntimeError after `seconds`."""
+    """Returns once `condition()` is true; RuntimeError after `seconds`."""
     assert callable(condition)
     deadline = time.monotonic() + seconds
     while not condition():

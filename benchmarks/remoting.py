@@ -1,4 +1,4 @@
-"""The little of RocketMQ's own protocol that the benchmarks need: ask a broker or a name server something, once.
+"""The part of RocketMQ's remoting protocol that the benchmarks need: one request to a broker or a name server.
 
 frame   4 bytes: length of the rest | 4 bytes: 0 (JSON) and length of the header | header, JSON | body
 """
@@ -17,16 +17,16 @@ FRAME_BYTES_MAX = 16 << 20
 
 
 class RefusedError(RuntimeError):
-    """The answer is a refusal."""
+    """The broker or name server refused the request."""
 
 
 def call(port: int, code: int, fields: Mapping[str, str] | None = None) -> bytes:
-    """The body of the answer of whoever listens on a port of loopback.
+    """The body of the response to a request to a port of loopback.
 
     Raises:
-        OSError: nobody answers.
-        RefusedError: the answer is a refusal.
-        RuntimeError: the answer is none.
+        OSError: there is no response.
+        RefusedError: the request was refused.
+        RuntimeError: the response has an invalid length.
     """
     header = {"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
     raw = json.dumps(header).encode()
@@ -60,7 +60,7 @@ def has_broker(namesrv_port: int, broker_name: str) -> bool:
 
 
 def create_topic(broker_port: int, topic: str, queue_count: int) -> None:
-    """Make a topic, or change its queues."""
+    """Creates a topic, or changes its number of queues."""
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -75,6 +75,6 @@ def create_topic(broker_port: int, topic: str, queue_count: int) -> None:
 
 
 def runtime_info(broker_port: int) -> dict[str, str]:
-    """What the broker says of itself: `dispatchBehindBytes`, `commitLogMaxOffset`, ..."""
+    """The broker's figures about itself: `dispatchBehindBytes`, `commitLogMaxOffset`, ..."""
     text = call(broker_port, BROKER_RUNTIME_INFO).decode()
     return dict(re.findall(r'"(\w+)":"([^"]*)"', text))

@@ -1,4 +1,4 @@
-"""`results.json`, what all runs brought so far, and `RESULTS.md`, made from it alone."""
+"""`results.json`, the results of all runs so far, and `RESULTS.md`, made only from it."""
 
 import json
 import pathlib
@@ -35,10 +35,10 @@ HEAD = (
 
 @dataclass
 class Results:
-    """All that is known.
+    """The results of all runs.
 
     Attributes:
-        machine: see machine.py.
+        machine: facts about the machine, of `machine.describe`.
         rows: by number.
     """
 
@@ -47,7 +47,7 @@ class Results:
 
 
 def load(directory: pathlib.Path) -> Results:
-    """What earlier runs left in a directory; nothing when there is none."""
+    """The results that earlier runs left in a directory; empty without any."""
     path = directory / JSON_NAME
     if not path.exists():
         return Results()
@@ -61,7 +61,7 @@ def load(directory: pathlib.Path) -> Results:
 
 
 def save(results: Results, directory: pathlib.Path) -> None:
-    """Write both files and the curves; a run of some rows leaves the others as they were."""
+    """Writes both files and the curves; keeps the results of rows that were not run."""
     directory.mkdir(parents=True, exist_ok=True)
     rows = {str(number): asdict(result) for number, result in _in_order(results)}
     text = json.dumps({"machine": results.machine, "rows": rows}, indent=1, ensure_ascii=False)

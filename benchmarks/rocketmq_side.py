@@ -19,7 +19,7 @@ from tests.rocketmq import real_broker
 JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 REGISTER_SECONDS_MAX = 60.0
-PROXY_TRIES = 8  # it gives up while the name server does not know the broker's topics yet
+PROXY_TRIES = 8  # the proxy exits while the name server does not know the broker's topics
 DRIVER_SECONDS_MAX = 600.0
 INSTALL_SECONDS_MAX = 900.0  # all jars from Maven Central
 BROKER_HEAP, PROXY_HEAP = "2g", "1g"
@@ -32,7 +32,7 @@ def why_unavailable() -> str | None:
 
 @functools.cache
 def classpath() -> str:
-    """Jars from Maven Central and compiled drivers, kept in `.tools/rocketmq`; made again when a source changes."""
+    """Jars from Maven Central and compiled drivers, kept in `.tools/rocketmq`; rebuilt when a source changes."""
     sources = sorted(JAVA_SOURCES.iterdir())
     stamp = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     home = real_broker.TOOLS / f"benchmarks-{stamp}"
@@ -57,14 +57,14 @@ class RocketMQ(real_broker.RealRocketMQ):
     Args:
         store: the store root.
         work: a directory for logs and configuration.
-        settings: further lines of broker.conf.
+        settings: further settings of broker.conf.
     """
 
     broker_heap = BROKER_HEAP
     proxy_port = 0
 
     def classpath(self) -> str:
-        """The jars with the proxy's, and the drivers of the benchmarks."""
+        """The jars, those of the proxy included, and the drivers of the benchmarks."""
         return classpath()
 
     def is_registered(self) -> bool:
@@ -72,7 +72,7 @@ class RocketMQ(real_broker.RealRocketMQ):
         return remoting.has_broker(self.namesrv_port, BROKER)
 
     def start_proxy(self) -> None:
-        """Start RocketMQ's gRPC proxy without TLS, on `proxy_port`."""
+        """Starts RocketMQ's gRPC proxy without TLS, on `proxy_port`."""
         first = real_broker.broker_port()
         self.proxy_port = first
         settings = {
@@ -98,11 +98,11 @@ class RocketMQ(real_broker.RealRocketMQ):
                 time.sleep(1)
 
     def pids(self) -> list[int]:
-        """Name server, broker and proxy, as far as they run."""
+        """Those of name server, broker and proxy that run."""
         return [process.pid for process in self._processes if process.poll() is None]
 
     def wait_until_built(self, seconds: float = 600.0) -> None:
-        """Return once queues and index hold all of the log."""
+        """Returns once queues and index hold the whole log."""
         processes.wait_for(self._is_built, "the broker's dispatch", seconds)
 
     def _is_built(self) -> bool:
@@ -112,16 +112,16 @@ class RocketMQ(real_broker.RealRocketMQ):
             return False
 
     def create_topic(self, topic: str, queue_count: int = 8) -> None:
-        """Make a topic; it is known to the name server then."""
+        """Creates a topic; returns when the name server knows it."""
         remoting.create_topic(self.broker_port, topic, queue_count)
 
     def kill_broker(self) -> None:
-        """End the broker with SIGKILL; the name server goes on."""
+        """Ends the broker with SIGKILL; the name server keeps running."""
         process = self._processes.pop()
         processes.end(process, signal.SIGKILL)
 
     def driver(self, main: str, *args: object) -> Any:
-        """What one of our Java drivers says: its one line of JSON."""
+        """Runs one of our Java drivers; returns its one line of JSON."""
         return run_driver(self.work, main, *args)
 
 
@@ -132,13 +132,13 @@ def driver_command(work: pathlib.Path, main: str, *args: object) -> list[str]:
 
 
 def run_driver(work: pathlib.Path, main: str, *args: object) -> dict[str, Any]:
-    """Run a driver to its end.
+    """Runs a driver to its end.
 
     Returns:
-        Its one line of JSON, and `wall_seconds` from its start, that of the JVM included, until that line.
+        Its one line of JSON, and `wall_seconds` from its start, with that of the JVM, to that line.
 
     Raises:
-        RuntimeError: it said nothing or failed.
+        RuntimeError: it printed nothing or failed.
     """
     command = driver_command(work, main, *args)
     start = time.perf_counter()
@@ -166,7 +166,7 @@ def run_driver(work: pathlib.Path, main: str, *args: object) -> dict[str, Any]:
 def running_rocketmq(
     store: pathlib.Path, work: pathlib.Path, *, proxy: bool = False, **settings: object
 ) -> Iterator[RocketMQ]:
-    """A name server and a broker that are gone after the block, with the proxy if asked for."""
+    """A name server and a broker, and the proxy if asked for; they end with the block."""
     rocketmq = RocketMQ(store, work, **settings)
     try:
         rocketmq.start()

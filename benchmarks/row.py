@@ -1,4 +1,4 @@
-"""What a row of the table is, and what it may use."""
+"""The base class of the table's rows, and what a row gets to use."""
 
 import contextlib
 import pathlib
@@ -20,22 +20,22 @@ ASYNC_FLUSH = {"flushDiskType": "ASYNC_FLUSH", "transientStorePoolEnable": "fals
 
 
 class SkippedError(Exception):
-    """A side cannot be measured here; the message says why."""
+    """A side cannot be measured here; the message gives the reason."""
 
 
 @dataclass
 class Context:
-    """What a row may use.
+    """What a row gets to use.
 
     Args:
-        sizes: how long and how much.
-        stores: where kept stores lie.
-        scratch: for what is removed at the end.
+        sizes: durations and amounts of this run.
+        stores: directory of kept stores.
+        scratch: directory for files that are removed at the end.
         rocketmq_missing: why RocketMQ cannot run; empty when it can.
-        ghz: path of ghz; empty without.
-        ghz_missing: why there is none.
-        say: shows what is under way.
-        kept: what a row keeps for its later rounds, by name.
+        ghz: path of ghz; empty without it.
+        ghz_missing: why there is no ghz.
+        say: shows the current work.
+        kept: values that a row keeps for its later rounds, by name.
     """
 
     sizes: Sizes
@@ -48,7 +48,7 @@ class Context:
 
     @contextlib.contextmanager
     def directory(self) -> Iterator[pathlib.Path]:
-        """A directory that is gone after the block."""
+        """A directory that is removed after the block."""
         path = pathlib.Path(tempfile.mkdtemp(dir=self.scratch))
         try:
             yield path
@@ -73,13 +73,13 @@ class Context:
 
 
 class Row:
-    """One row: what is measured, and what has to be reached.
+    """One row: a measurement and its targets.
 
     Attributes:
-        number: in the table.
-        title: in a few words.
-        what: a sentence or two on how it is measured.
-        metrics: its lines.
+        number: number in the table.
+        title: a few words.
+        what: one or two sentences on how it is measured.
+        metrics: its lines in the table.
     """
 
     number: ClassVar[RowId]
@@ -92,14 +92,14 @@ class Row:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Who takes part, in the order of a round."""
+        """The sides that are measured, in the order of a round."""
         return tuple(side for side in SIDES if any(side in metric.sides for metric in self.metrics))
 
     def prepare(self, context: Context) -> None:
-        """Make what all rounds need."""
+        """Makes what all rounds need."""
 
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
-        """One round of one side: values by metric.
+        """Measures one round of one side; returns values by metric.
 
         Raises:
             SkippedError: this side cannot be measured here.
@@ -107,4 +107,4 @@ class Row:
         raise NotImplementedError
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """Add notes and curves once all rounds are done."""
+        """Adds notes and curves after all rounds."""

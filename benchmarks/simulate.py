@@ -2,9 +2,9 @@
 
     python -m benchmarks.simulate [--measure]
 
-The gateway's query code and its limits are the real ones; shards are in memory and as late as a real shard was when it was
-measured (`--measure` does so again: about a minute, with real processes). Time is virtual, so the result hardly depends on
-what else the machine does; CPU that the gateway's code uses is measured while it runs. Takes a minute or two.
+The gateway's query code and its limits are real. Shards are simulated in memory, with latencies measured on a real shard
+(`--measure` measures them again: about a minute, with real processes). Time is virtual, so other work of the machine hardly
+changes the result; the CPU time of the gateway's code is measured while it runs. Takes one to two minutes.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from benchmarks.simulation.scenarios import (
     under_load,
 )
 
-# Shards, and how many queries are asked of so many: a thousand shards take as long as a thousand queries of one.
+# Number of queries by number of shards: one query of a thousand shards takes as long as a thousand queries of one shard.
 QUERY_COUNTS = {1: 500, 3: 500, 10: 200, 30: 100, 100: 50, 300: 20, 1_000: 10}
 THREAD_COUNTS = (16, 64, 256)
 LOAD_SHARD_COUNT, LOAD_RATE, LOAD_QUERY_COUNT = 10, 20.0, 400
@@ -35,7 +35,7 @@ UNIQUE_KEY, EVERYWHERE = SCENARIOS[0], SCENARIOS[2]
 
 
 def simulate(measured: Measured, query_counts: dict[int, int]) -> tuple[dict[str, str], dict[str, str]]:
-    """The parts of the page and the curves, by name."""
+    """The parts of docs/scale.md and its curves, by name."""
     costs = measured.calls
     figures = {
         scenario.name: {count: _said(costs, scenario, count, queries) for count, queries in query_counts.items()}
@@ -99,7 +99,7 @@ def _chart(title: str, y_name: str, figures: dict[int, Figures]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Runs the simulation; returns the exit code."""
     parser = argparse.ArgumentParser("python -m benchmarks.simulate", description=__doc__.partition("\n")[0])
     parser.add_argument("--measure", action="store_true", help="measure a real shard first")
     options = parser.parse_args(argv)

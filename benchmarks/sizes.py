@@ -1,4 +1,4 @@
-"""How long and how much is measured: a look whether it works, the sample, and everything."""
+"""Durations and amounts of a run: `tiny` to see that it works, the sample, and the full run."""
 
 from dataclasses import dataclass
 
@@ -11,20 +11,20 @@ class Sizes:
 
     Args:
         name: `tiny`, `sample` or `full`.
-        warm_seconds: before a rate is measured; a JVM needs some to compile what it runs.
-        measure_seconds: of each rate.
-        load_seconds: of the load under which memory is watched.
-        checkpoint_seconds: longer than any interval at which a side writes down how far it is.
-        query_count: of each query mode.
-        probe_count: messages whose way to the index is timed.
+        warm_seconds: load before a rate is measured; a JVM needs it to compile its code.
+        measure_seconds: measured time of each rate.
+        load_seconds: duration of the load under which memory is measured.
+        checkpoint_seconds: longer than the checkpoint interval of each side.
+        query_count: queries of each kind.
+        probe_count: messages whose time until they are found is measured.
         cold_count: commands run cold in each round.
-        log_bytes: of the log that is rebuilt.
-        log_file_bytes: of one of its files.
-        restart_log_bytes: sizes over which a restart with fresh checkpoints must be flat.
-        pipeline_log_bytes: logs over which the pipeline's jobs must grow in line.
-        growth_counts: messages of the growing store; the largest also serves the queries.
-        index_slot_count: of index files in kept stores.
-        index_entry_count: the same.
+        log_bytes: size of the log that is rebuilt.
+        log_file_bytes: size of one of its files.
+        restart_log_bytes: log sizes over which a restart with fresh checkpoints must take the same time.
+        pipeline_log_bytes: log sizes over which the time of the pipeline's jobs must grow in proportion.
+        growth_counts: messages of the growing store; the largest one also serves the queries.
+        index_slot_count: slots of index files in kept stores.
+        index_entry_count: entries of index files in kept stores.
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""Spark as a process of its own: a session that stays warm while a row is measured and is gone between rows.
+"""Spark in a process of its own: a session that stays warm while a row is measured and ends with the row.
 
     python -m benchmarks.spark_side        one JSON request a line on stdin, one JSON answer a line on stdout
 
-The tasks are in spark_tasks.py. An answer has `seconds`, what the task says, and `worker_mib`: the most memory that one
-Python worker had while it ran.
+The tasks are in spark_tasks.py. An answer has `seconds`, the task's own values, and `worker_mib`: the peak memory of a
+single Python worker during the task.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ CORES = 2
 
 
 class SparkSide:
-    """The process, from the outside."""
+    """The process, as the benchmark sees it."""
 
     def __init__(self, work: pathlib.Path) -> None:
         work.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ class SparkSide:
             )  # fmt: skip
 
     def ask(self, task: str, **arguments: Any) -> dict[str, Any]:
-        """Run a task; what it answers.
+        """Runs a task; returns its answer.
 
         Raises:
             RuntimeError: it failed, or took too long.
@@ -57,11 +57,11 @@ class SparkSide:
         return answer
 
     def end(self) -> None:
-        """End it and what it started."""
+        """Ends the process and its descendants."""
         family = processes.family(self.process.pid)
         with contextlib.suppress(BrokenPipeError):
             assert self.process.stdin is not None
-            self.process.stdin.close()  # it ends by itself, and Java with it
+            self.process.stdin.close()  # then it ends by itself, and Java with it
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(processes.STOP_SECONDS_MAX)
         processes.end(self.process)
@@ -72,7 +72,7 @@ class SparkSide:
 
 @contextlib.contextmanager
 def running_spark(work: pathlib.Path) -> Iterator[SparkSide]:
-    """A session that is gone after the block."""
+    """A session that ends with the block."""
     side = SparkSide(work)
     try:
         yield side
@@ -81,7 +81,7 @@ def running_spark(work: pathlib.Path) -> Iterator[SparkSide]:
 
 
 class WorkerWatch:
-    """The most memory that one Python worker of this process's Spark has, sampled while it is open."""
+    """The peak memory of a single Python worker of this process's Spark, sampled while the watch is open."""
 
     def __init__(self) -> None:
         self.greatest_mib = 0.0
@@ -105,11 +105,11 @@ class WorkerWatch:
 
 
 def serve(work: pathlib.Path) -> None:
-    """Answer requests until stdin ends."""
+    """Answers requests until stdin ends."""
     from benchmarks import spark_tasks
 
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints does not get between the answers
+    os.dup2(2, 1)  # other output goes to stderr, so stdout has only answers
     tasks = spark_tasks.Tasks(work, CORES)
     try:
         for line in sys.stdin:
@@ -121,7 +121,7 @@ def serve(work: pathlib.Path) -> None:
                     said = function(**request) or {}
                     seconds = time.perf_counter() - start
                 answer = {"seconds": seconds, "worker_mib": watch.greatest_mib} | said
-            except Exception as error:  # the row says what failed
+            except Exception as error:  # the row reports it
                 answer = {"error": f"{type(error).__name__}: {error}"[:2000]}
             print(json.dumps(answer), file=answers, flush=True)
     finally:

@@ -1,4 +1,4 @@
-"""What the pipeline's rows have Spark do, and the yardsticks beside it; run in the process of spark_side.py."""
+"""Spark tasks of the pipeline's rows, and the measurements that they are compared with; run in the process of spark_side.py."""
 
 import pathlib
 import shutil
@@ -14,27 +14,27 @@ from pyspark.sql.types import StructType
 
 import pipeline
 from benchmarks.plain_decode import decode_log
-from pipeline.sources.commitlog import CommitLogDataSource
+from pipeline.scan.commitlog import CommitLogDataSource
+from pipeline.scan.split import Split
 from pipeline.spark_session import close_session
-from pipeline.split import Split
 
-# What the queue units are made of.
+# The columns that queue units are made of.
 QUEUE_COLUMNS = "topic,queueId,queueOffset,physicalOffset,storeSize,tagsCode"
-DRIVER_MEMORY = "6g"  # as the figures that the targets come from were measured
+DRIVER_MEMORY = "6g"  # as when the figures behind the targets were measured
 
 
 class TupleReader(DataSourceReader):
-    """The same rows, handed to Spark one by one as tuples: how a source without Arrow does it."""
+    """The same rows, handed to Spark one by one as tuples, as a source without Arrow does."""
 
     def __init__(self, inner: DataSourceReader) -> None:
         self._inner = inner
 
     def partitions(self) -> list[InputPartition]:
-        """Those of the real reader."""
+        """The partitions of the real reader."""
         return list(self._inner.partitions())
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """Rows."""
+        """The rows of a partition as tuples."""
         for batch in self._inner.read(partition):
             yield from zip(*(column.to_pylist(maps_as_pydicts="strict") for column in batch.columns), strict=True)
 
@@ -53,13 +53,13 @@ class TupleDataSource(CommitLogDataSource):
 
 
 class BareReader(TupleReader):
-    """As many rows as the real reader makes, all of them its first batch again: what Spark takes where nothing is read.
+    """As many rows as the real reader makes, but its first batch repeated: the time of Spark alone, without reading.
 
-    Records are taken to be of one size, as those of the log that is measured are; needs the column storeSize.
+    It assumes records of one size, as in the measured log; it needs the column storeSize.
     """
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Batches."""
+        """The first batch of the partition, repeated."""
         assert isinstance(partition, Split)
         batch = next(iter(self._inner.read(partition)))
         size_bytes = sum(batch.column("storeSize").to_pylist())
@@ -78,16 +78,16 @@ class BareDataSource(CommitLogDataSource):
         return "commitlog-bare"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of nothing."""
+        """A reader that repeats its first batch."""
         return BareReader(super().reader(schema=schema))
 
 
 class Tasks:
-    """The tasks by name; every one takes JSON and returns some.
+    """The tasks by name; each takes and returns JSON values.
 
     Args:
-        work: for what is to be removed.
-        cores: of the session.
+        work: directory for files that are removed later.
+        cores: cores of the session.
     """
 
     def __init__(self, work: pathlib.Path, cores: int) -> None:
@@ -115,7 +115,7 @@ class Tasks:
         return self._spark
 
     def end(self) -> None:
-        """End what was started."""
+        """Ends the session, if it was started."""
         if self._pool is not None:
             self._pool.shutdown()
         if self._spark is not None:
@@ -129,7 +129,7 @@ class Tasks:
         form: str = "commitlog",
         options: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Read a log and throw the rows away."""
+        """Reads a log and discards the rows."""
         reader = self.spark.read.format(form).options(**(options or {}))
         if columns:
             reader = reader.option("columns", columns)
@@ -149,15 +149,15 @@ class Tasks:
         return {"seconds": time.perf_counter() - start, "counts": counts}
 
     def archive(self, store: str, out: str) -> dict[str, Any]:
-        """Archive the sealed files of a log."""
-        from pipeline.jobs import archive
+        """Archives the sealed files of a log."""
+        from pipeline.archive import archive
 
         report = archive.run(self.spark, pathlib.Path(store), pathlib.Path(out))
         return {"counts": report.counts}
 
     def count_by_queue_in_archive(self, archive: str) -> dict[str, Any]:
-        """The same from an archive."""
-        from pipeline.archive_view import read_archive
+        """Messages of each queue, from an archive."""
+        from pipeline.archive.view import read_archive
 
         rows = read_archive(self.spark, archive)
         start = time.perf_counter()
@@ -165,9 +165,9 @@ class Tasks:
         return {"seconds": time.perf_counter() - start, "counts": counts}
 
     def rebuild(self, store: str, out: str, slot_count: int, entry_count: int) -> dict[str, Any]:
-        """Make queues and indexes anew."""
-        from pipeline.jobs import rebuild
-        from pipeline.jobs.rebuild_layout import StoreLayout
+        """Rebuilds queues and indexes."""
+        from pipeline.rebuild import rebuild
+        from pipeline.rebuild.layout import StoreLayout
         from store.readers.index_reader import IndexLayout
 
         layout = StoreLayout(index=IndexLayout(slot_count, entry_count))
@@ -176,11 +176,11 @@ class Tasks:
         return {"seconds": time.perf_counter() - start, "counts": report.counts}
 
     def plain(self, store: str) -> dict[str, Any]:
-        """Decode the log in plain Python."""
+        """Decodes the log in plain Python."""
         return {"count": decode_log(pathlib.Path(store))}
 
     def without_spark(self, store: str, columns: str) -> dict[str, Any]:
-        """What the scan's tasks do, in as many processes as Spark has cores, without Spark."""
+        """Runs the scan's tasks without Spark, in as many processes as Spark has cores."""
         if self._pool is None:
             self._pool = ProcessPoolExecutor(self._cores, mp_context=get_context("spawn"))
         source = CommitLogDataSource({"path": store, "columns": columns})
@@ -191,10 +191,10 @@ class Tasks:
         return {"seconds": time.perf_counter() - start, "count": sum(counts)}
 
     def remove(self, path: str) -> None:
-        """Remove what a task has made."""
+        """Removes files that a task has made."""
         shutil.rmtree(path, ignore_errors=True)
 
 
 def read_partition(reader: DataSourceReader, partition: InputPartition) -> int:
-    """Rows of one partition; runs in a process of the pool."""
+    """The number of rows of one partition; runs in a process of the pool."""
     return sum(batch.num_rows for batch in reader.read(partition))

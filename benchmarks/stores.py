@@ -1,9 +1,9 @@
-"""Stores that the engine makes once and that are kept: a growing one for queries, logs for rebuilds and restarts.
+"""Stores that the append engine makes once and that are kept: a growing one for queries, logs for rebuilds and restarts.
 
     STORES/messages-1000000/{store,samples.tsv,made.json}
 
-A store is measured on a copy, so that a kept one never changes. One that was made otherwise than it would be made today
-is made again.
+A measurement uses a copy, so a kept store never changes. A kept store that was made with another recipe or other settings is
+made again.
 """
 
 import json
@@ -19,13 +19,13 @@ from benchmarks.our_side import BUILT_SECONDS_MAX, running_stack
 from benchmarks.sizes import Sizes
 
 TOPIC = "Bench"
-RECIPE = 1  # counted up when this file makes them differently
+RECIPE = 1  # raise it when this file makes stores in another way
 QUERY_BODY_BYTES, LOG_BODY_BYTES = 128, 1024
 BATCH_COUNT = 512
 SAMPLE_COUNT = 5_000
 STORE_HOST = "127.0.0.1:10911"
 KEEP_HOURS = 24 * 365 * 10  # no file of a kept store expires
-SPARE_BYTES = 5 << 30  # of the disk, left free
+SPARE_BYTES = 5 << 30  # left free on the disk
 
 
 class NoRoomError(Exception):
@@ -34,13 +34,13 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True)
 class KeptStore:
-    """A store that was made.
+    """A kept store.
 
     Attributes:
-        directory: with the store root in `store`.
-        message_count: messages in it.
-        log_end_offset: bytes of the log.
-        log_file_bytes: of one of its files.
+        directory: contains the store root `store`.
+        message_count: messages in the store.
+        log_end_offset: commit-log offset where its log ends.
+        log_file_bytes: size of one log file.
     """
 
     directory: pathlib.Path
@@ -50,7 +50,7 @@ class KeptStore:
 
     @property
     def root(self) -> pathlib.Path:
-        """The store root; not to be written to."""
+        """The store root; do not write to it."""
         return self.directory / "store"
 
     @property
@@ -60,7 +60,7 @@ class KeptStore:
 
 
 def settings(sizes: Sizes, log_file_bytes: int) -> dict[str, str]:
-    """With which our services serve and build these stores."""
+    """The settings with which our services build and serve these stores."""
     return {
         "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(log_file_bytes),
         "REPUT_INDEX_HASH_SLOT_COUNT": str(sizes.index_slot_count),
@@ -72,7 +72,7 @@ def settings(sizes: Sizes, log_file_bytes: int) -> dict[str, str]:
 
 
 def rocketmq_settings(sizes: Sizes, log_file_bytes: int) -> dict[str, object]:
-    """The same for a RocketMQ broker."""
+    """The same settings for a RocketMQ broker."""
     return {
         "mappedFileSizeCommitLog": log_file_bytes,
         "maxHashSlotNum": sizes.index_slot_count,
@@ -157,7 +157,7 @@ def _append(
     samples: list[str] = []
     count = 0
     try:
-        while not is_done(log.end_offset, count):
+        while not is_done(log.status.end_offset, count):
             if count % (BATCH_COUNT * 200) == 0:
                 _check_room(directory)
                 say(f"making {directory.name.removesuffix('.making')}: {count:,} messages")
@@ -165,9 +165,9 @@ def _append(
                 message_pb2.NewMessage(topic=TOPIC, body=body, keys=[f"key-{i}"], tags="TagA")
                 for i in range(count, count + BATCH_COUNT)
             ]
-            receipts = log.append_messages(messages, sync=False, born_host=host)
+            receipts = log.opened.appends.append_messages(messages, sync=False, born_host=host)
             for i, receipt in enumerate(receipts, count):
-                # A reservoir: every message has the same chance to be among the samples.
+                # Reservoir sampling: each message has the same chance to be a sample.
                 place = i if i < SAMPLE_COUNT else chosen.randrange(i + 1)
                 if place < SAMPLE_COUNT:
                     values = (
@@ -176,7 +176,7 @@ def _append(
                     )  # fmt: skip
                     samples[place : place + 1] = ["\t".join(map(str, values))]
             count += len(receipts)
-        end_offset = log.end_offset
+        end_offset = log.status.end_offset
     finally:
         log.close()
     random.Random(3).shuffle(samples)
@@ -191,9 +191,9 @@ def _check_room(directory: pathlib.Path) -> None:
 
 
 def copy_of(kept: KeptStore, target: pathlib.Path) -> pathlib.Path:
-    """A copy of a kept store that may be written to.
+    """A writable copy of a kept store.
 
-    Files of the log that are full are shared with the kept store (hard links): nobody writes to them any more.
+    Full files of the log are hard links to those of the kept store: they are never written again.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -207,15 +207,15 @@ def copy_of(kept: KeptStore, target: pathlib.Path) -> pathlib.Path:
 
 
 def log_only_root(kept: KeptStore, target: pathlib.Path, *, is_ours: bool) -> pathlib.Path:
-    """A root with the log of a kept store and the marker of a crash, without anything derived from the log.
+    """A store root with the log of a kept store and the abort marker, without queues and index.
 
     Its files are shared as in `copy_of`.
 
     Args:
         kept: the store.
         target: the root.
-        is_ours: as our own services leave it when they are killed: with the mark up to which the log was flushed, which
-            spares reading all of it from the disk again. There is no snapshot; every record is walked.
+        is_ours: as our own services leave it when they are killed: with the durable mark, so that recovery need not read
+            the whole log from the disk again. There is no snapshot; every record is walked.
     """
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
@@ -240,7 +240,7 @@ def _share_log(kept: KeptStore, target: pathlib.Path) -> None:
 
 
 def warm(root: pathlib.Path) -> None:
-    """Read the log once, so that each side finds it in the page cache."""
+    """Reads the log once, so that it is in the page cache for each side."""
     for path in sorted((root / "commitlog").iterdir()):
         with open(path, "rb", buffering=0) as file:
             while file.read(1 << 20):

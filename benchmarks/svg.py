@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 44, 48
 TICK_COUNT = 4
-SMALLEST = 1e-290  # below it steps of a power of ten cannot be told apart
+SMALLEST = 1e-290  # below it, the steps of a power of ten are not distinct floats
 STYLE = (
     "text{fill:#24292f;font:12px system-ui,sans-serif}.title{font-size:14px;font-weight:600}"
     ".grid{stroke:#d0d7de}.curve{stroke:#0969da;stroke-width:2;fill:none}.point{fill:#0969da}"
@@ -19,14 +19,14 @@ STYLE = (
 
 @dataclass(frozen=True)
 class Chart:
-    """One curve and its words.
+    """One curve and its labels.
 
     Args:
-        title: above it.
-        x_name: below it.
-        y_name: with the unit.
+        title: the text above it.
+        x_name: the text below it.
+        y_name: the name of y, with its unit.
         points: (x, y), in order of x.
-        is_log_x: sizes that grow by factors.
+        is_log_x: a logarithmic x axis, for sizes that grow by factors.
     """
 
     title: str
@@ -37,7 +37,7 @@ class Chart:
 
 
 def draw(chart: Chart) -> str:
-    """The chart as a whole SVG document; y begins at 0, so that flat looks flat."""
+    """The chart as a whole SVG document; y begins at 0, so that differences keep their proportion."""
     y_max = _nice(max((y for _, y in chart.points), default=1.0))
     xs = [x for x, _ in chart.points] or [1.0]
     first, last = _scale(chart, min(xs)), _scale(chart, max(xs))
@@ -75,7 +75,7 @@ def draw(chart: Chart) -> str:
 
 
 def number(value: float) -> str:
-    """A number in four characters or so: 0.25, 12.5, 1500, 40k, 1.5M."""
+    """A number in about four characters: 0.25, 12.5, 1500, 40k, 1.5M."""
     if abs(value) >= 1e6:
         return f"{value / 1e6:.3g}M"
     if abs(value) >= 1e4 or (value and value % 1e3 == 0):
@@ -84,7 +84,7 @@ def number(value: float) -> str:
 
 
 def _labelled(xs: Sequence[float]) -> list[float]:
-    """Each x when there are few, else some round ones between the ends."""
+    """Each x when there are few, otherwise some round values between the ends."""
     if len(xs) <= 6:
         return list(xs)
     step = _nice((max(xs) - min(xs)) / TICK_COUNT)
@@ -97,8 +97,8 @@ def _scale(chart: Chart, x: float) -> float:
 
 
 def _nice(value: float) -> float:
-    """The next round number that is not less."""
-    if not SMALLEST <= value < math.inf:  # also what is not a number
+    """The least round number that is not smaller."""
+    if not SMALLEST <= value < math.inf:  # also NaN
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if value <= step * power * (1 + 1e-9))

@@ -1,4 +1,4 @@
-"""Message bodies for people: inflated where the stored one is compressed, shown as text, hex or base64, saying which."""
+"""Message bodies for people: inflated if they are stored compressed, and shown as text, JSON, hex or base64."""
 
 import base64
 import dataclasses
@@ -6,13 +6,16 @@ import json
 import pathlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from cli.exits import usage_error
 from store.format.body_compression import BodyNotInflatedError, compression_name
 from store.format.body_compression import inflate as inflate_within
 
-INFLATED_BYTES_MAX = 64 * 1024 * 1024  # a stored body has at most a few MiB: what inflates to more is an attack
+if TYPE_CHECKING:
+    from reput_client import Message
+
+INFLATED_BYTES_MAX = 64 * 1024 * 1024  # stored bodies have a few MiB at most: one that inflates to more is an attack
 BODY_FORMATS = ("auto", "text", "hex", "base64")
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # ESC may stand in a coloured log line
 
@@ -24,7 +27,7 @@ class Body:
     Attributes:
         content: the bytes, inflated if they could be.
         compression: how the stored ones are compressed: none, zlib, lz4, zstd or unknown.
-        note: why it is shown as stored although it is compressed; empty otherwise.
+        note: why a compressed body was not inflated; empty otherwise.
     """
 
     content: bytes
@@ -41,7 +44,7 @@ class ShownBody:
 
 
 def inflate(stored: bytes, sys_flag: int) -> Body:
-    """Undo the compression that `sys_flag` declares, if it can be."""
+    """Undo the compression that `sys_flag` declares; a body that does not inflate is returned as stored, with a note."""
     compression = compression_name(sys_flag)
     try:
         return Body(inflate_within(stored, sys_flag, INFLATED_BYTES_MAX), compression)
@@ -49,7 +52,7 @@ def inflate(stored: bytes, sys_flag: int) -> Body:
         return Body(stored, compression, f"marked as {compression} and not inflated ({error}), shown as stored")
 
 
-def save_bodies(messages: Sequence[Any], directory: pathlib.Path) -> list[pathlib.Path]:
+def save_bodies(messages: "Sequence[Message]", directory: pathlib.Path) -> list[pathlib.Path]:
     """Write each message's body, inflated as far as possible, to `OFFSET_MSG_ID.body` in a directory; the files.
 
     Raises:
@@ -60,11 +63,9 @@ def save_bodies(messages: Sequence[Any], directory: pathlib.Path) -> list[pathli
         directory.mkdir(parents=True, exist_ok=True)
         for message in messages:
             if not re.fullmatch(r"[0-9A-Fa-f]{1,64}", message.offset_msg_id):
-                usage_error(
-                    f"the gateway gave {message.offset_msg_id!r} as an offsetMsgId, which can be no file's name"
-                )
+                usage_error(f"the gateway sent the offsetMsgId {message.offset_msg_id!r}, which cannot be a file name")
             path = directory / f"{message.offset_msg_id}.body"
-            path.write_bytes(inflate(message.body, message.sys_flag).content)
+            path.write_bytes(inflate(message.stored_body, message.sys_flag).content)
             paths.append(path)
     except OSError as error:
         usage_error(f"{error.filename} cannot be written: {error.strerror}")
@@ -97,7 +98,7 @@ def show_body(content: bytes, wanted: str, binary_form: str = "hex", charset: st
 
 
 def read_body(characters: str, form: str) -> bytes:
-    """The bytes that `show_body` showed so; raises ValueError when they are not of that form."""
+    """The inverse of `show_body`; ValueError when the characters do not have that form."""
     if form in ("text", "json"):
         return characters.encode()
     if form == "hex":

@@ -1,26 +1,30 @@
-"""The command's line to a gateway: one channel, one deadline a call, and statuses turned into exit codes and advice."""
+"""The command's clients of a gateway (`reput_client`); a failed call becomes an exit code, a message and advice."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
 
 from cli.exits import CliError, Exit, usage_error
-from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
+from cli.security_flags import given_security
+from reput_client import ReputClientError, RetryPolicy
 
-RECEIVE_BYTES_MAX = 16 * 1024 * 1024
+if TYPE_CHECKING:
+    from reput_client import AppendClient, QueryClient
+
+# A person repeats a failed command; a script wants to know of the failure soon.
+ONE_ATTEMPT = RetryPolicy(attempt_count_max=1)
 EXIT_BY_CODE = {
     grpc.StatusCode.NOT_FOUND: Exit.NOTHING_FOUND,
     grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE,
     grpc.StatusCode.OUT_OF_RANGE: Exit.NOTHING_FOUND,
 }
 ADVICE_BY_REASON = {
-    "TOPIC_NOT_FOUND": "`reput topics` lists the topics that are there.",
+    "TOPIC_NOT_FOUND": "`reput topics` lists the topics.",
     "QUEUE_NOT_FOUND": "`reput topics` lists the queues of each topic.",
     "BROKER_NOT_FOUND": "`reput status` lists the shards by name (-b NAME).",
-    "RECORD_NOT_FOUND": "The record may have been retired, or the id belongs to another store.",
+    "RECORD_NOT_FOUND": "Retention may have removed the record, or the id belongs to another store.",
     "INVALID_MESSAGE_ID": (
         "An offsetMsgId has 32 or 56 hex digits; for a producer's id use queryMsgByUniqueKey -t TOPIC -i ID."
     ),
@@ -35,60 +39,51 @@ ADVICE_BY_REASON = {
     "STORE_CORRUPTED": "The store is damaged at that offset: restore it from a copy, and check the disk.",
     "RESOURCE_BUSY": "Try again soon.",
     "UNAUTHENTICATED": "Give an API key by REPUT_API_KEY, or a key or JWT by --token-file FILE.",
-    "PERMISSION_DENIED": "Whoever runs the gateway says in its access file who may do what.",
+    "PERMISSION_DENIED": "The gateway's access file says which client may do what; its operator can change it.",
 }
 ADVICE_BY_CODE = {
     grpc.StatusCode.UNAVAILABLE: (
         "Is the gateway running there? `reput serve --store DIR` starts one; --address names another."
     ),
-    grpc.StatusCode.DEADLINE_EXCEEDED: "Give it longer with --timeout SECONDS, or ask for less with -m.",
-    grpc.StatusCode.UNIMPLEMENTED: "That address is no Reput gateway, or an older one.",
+    grpc.StatusCode.DEADLINE_EXCEEDED: "Allow more time with --timeout SECONDS, or ask for less with -m.",
+    grpc.StatusCode.UNIMPLEMENTED: "There is no Reput gateway at that address, or an older one.",
 }
+
+Client = TypeVar("Client", "QueryClient", "AppendClient")
+
+
+def query_client(address: str, timeout_seconds: float) -> "contextlib.AbstractContextManager[QueryClient]":
+    """A client for queries; inside the block a failed call is raised as a `CliError`."""
+    from reput_client import QueryClient
+
+    return _open(QueryClient, address, timeout_seconds)
+
+
+def append_client(address: str, timeout_seconds: float) -> "contextlib.AbstractContextManager[AppendClient]":
+    """A client that appends; inside the block a failed call is raised as a `CliError`."""
+    from reput_client import AppendClient
+
+    return _open(AppendClient, address, timeout_seconds)
 
 
 @contextlib.contextmanager
-def gateway(address: str) -> Iterator[gateway_grpc.GatewayServiceStub]:
-    """A stub on `address`; a failed call leaves the block as a `CliError`."""
-    with _open_channel(address) as channel:
-        try:
-            yield gateway_grpc.GatewayServiceStub(channel)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, address) from error
-
-
-def _open_channel(address: str) -> grpc.Channel:
-    """A channel with what the verb's flags say of TLS and keys."""
-    from cli.security import given_security
-
-    options = [("grpc.max_receive_message_length", RECEIVE_BYTES_MAX)]
-    security = given_security()
-    if security is None:
-        return grpc.insecure_channel(address, options=options)
-    from reput_client.security import ShowingInterceptor
-
+def _open(make: Callable[..., Client], address: str, timeout_seconds: float) -> Iterator[Client]:
     try:
-        credentials = security.channel_credentials()
-        metadata = security.metadata(address)
+        client = make(address, security=given_security(), timeout_seconds=timeout_seconds, retry=ONE_ATTEMPT)
     except (OSError, ValueError) as error:
         usage_error(str(error), "`reput VERB --help` lists the flags for TLS and keys.")
-    if credentials is None:
-        channel = grpc.insecure_channel(address, options=options)
-    else:
-        channel = grpc.secure_channel(address, credentials, options=options)
-    return channel if metadata is None else grpc.intercept_channel(channel, ShowingInterceptor(metadata))
+    with client:
+        try:
+            yield client
+        except ReputClientError as error:
+            raise failure_of(error, address) from error
 
 
-def from_rpc_error(error: grpc.RpcError, address: str) -> CliError:
+def failure_of(error: ReputClientError, address: str) -> CliError:
     """The failure as exit code, reason, message and advice."""
-    code = error.code()
-    reason = code.name
-    with contextlib.suppress(ValueError):  # a status whose details contradict it is shown by its code alone
-        status = rpc_status.from_call(error)
-        info = error_details_pb2.ErrorInfo()
-        for detail in status.details if status else ():
-            if detail.Unpack(info):
-                reason = info.reason
-    message = error.details() or code.name
+    code = error.code or grpc.StatusCode.UNKNOWN
+    reason = error.reason or code.name
+    message = error.message
     if reason == code.name == "UNAVAILABLE":
         message = f"no answer from {address}: {message}"
     advice = ADVICE_BY_REASON.get(reason) or ADVICE_BY_CODE.get(code, "")

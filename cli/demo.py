@@ -1,4 +1,4 @@
-"""`reput demo`: serve a store and show the four queries on it, as the very command lines, with their answers.
+"""`reput demo`: serve a store and show the four queries on it, as command lines with their answers.
 
 On an empty store it first appends the sample messages that ship with the project. On any other it shows messages that
 are there already.
@@ -12,7 +12,7 @@ import shlex
 import time
 import urllib.parse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cli import serve
 from cli.exits import CliError, usage_error
@@ -20,6 +20,7 @@ from cli.options import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
     from deploy.local import LocalStack
+    from reput_client import Message, QueryClient
 
 SAMPLES = pathlib.Path(__file__).parent / "samples" / "messages.jsonl"
 BUILT_SECONDS_MAX = 20.0
@@ -33,14 +34,14 @@ SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_", "%RETRY%", "
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Example:
-    """A stored message to ask for.
+    """A stored message to query.
 
     Attributes:
-        message: the message (`reput.message.v1.StoredMessage`).
-        key: one of its business keys; empty when no message of the store seems to have one.
+        message: the message.
+        key: one of its business keys; empty when it has none.
     """
 
-    message: Any
+    message: "Message"
     key: str
 
 
@@ -57,7 +58,7 @@ def demo(
     from store.errors import InvalidSettingError
 
     serve.check_store(store, read_only)
-    # The answers are what is to be seen here; trouble still shows.
+    # Only the answers and warnings are shown.
     os.environ.setdefault("REPUT_LOG_LEVEL", "warning")
     stack = LocalStack(
         store, read_only=read_only, gateway_port=gateway_port, console_port=console_port, port_file=port_file
@@ -82,16 +83,16 @@ def demo(
 
 
 def _show(stack: "LocalStack", read_only: bool) -> None:
-    from cli.client import gateway
-    from cli.inspect import list_topics
+    from cli.client import query_client
+    from cli.queries.inspect import list_topics
 
     address = stack.addresses["gateway"]
-    with gateway(address) as stub:
-        is_empty = not _log_end_offset(stub) and not list_topics(stub, CALL_SECONDS_MAX)[0]
+    with query_client(address, CALL_SECONDS_MAX) as client:
+        is_empty = not _log_end_offset(client) and not list_topics(client)[0]
         if is_empty and not read_only:
-            _load_samples(stub)
-        built = _wait_until_built(stack, stub)
-        example = None if is_empty and read_only else _sample(stub) if is_empty else _pick(stub)
+            _load_samples(address)
+        built = _wait_until_built(stack, client)
+        example = None if is_empty and read_only else _sample(client) if is_empty else _pick(client)
     if not built:
         print("The queues and the index are still being built: answers may be partial for a while.")
     if example is None:
@@ -103,31 +104,27 @@ def _show(stack: "LocalStack", read_only: bool) -> None:
     _say_where(address, stack.addresses.get("console", ""), example)
 
 
-def _load_samples(stub: Any) -> None:
-    from cli.send import append_all, read_messages
-    from reput.message.v1 import message_pb2
+def _load_samples(address: str) -> None:
+    from cli.client import append_client
+    from cli.send import append_all, flush_mode_of, read_messages
 
     messages = list(read_messages(SAMPLES.read_text(encoding="utf-8").splitlines(), SAMPLES.name))
-    count = sum(len(part) for part in append_all(stub, messages, message_pb2.FLUSH_MODE_SYNC, CALL_SECONDS_MAX))
+    with append_client(address, CALL_SECONDS_MAX) as client:
+        count = sum(len(receipts) for receipts in append_all(client, messages, flush_mode_of(sync=True)))
     print(f"Appended {count} sample messages (cli/samples/{SAMPLES.name}).", flush=True)
 
 
-def _log_end_offset(stub: Any) -> int:
-    from reput.gateway.v1 import gateway_service_pb2 as pb
-
-    services = stub.GetStatus(pb.GetStatusRequest(), timeout=CALL_SECONDS_MAX).services
-    return max((service.log_end_offset for service in services if service.service == "commitlog"), default=0)
+def _log_end_offset(client: "QueryClient") -> int:
+    return max((service.log_end_offset for service in client.status() if service.service == "commitlog"), default=0)
 
 
-def _wait_until_built(stack: "LocalStack", stub: Any) -> bool:
-    """True once the builders have reached the end of the log; False when that takes too long to wait for."""
-    from reput.gateway.v1 import gateway_service_pb2 as pb
-
+def _wait_until_built(stack: "LocalStack", client: "QueryClient") -> bool:
+    """True once the builders have reached the end of the log; False after `BUILT_SECONDS_MAX`."""
     deadline = time.monotonic() + BUILT_SECONDS_MAX
-    target = _log_end_offset(stub)
+    target = _log_end_offset(client)
     while time.monotonic() < deadline:
-        services = stub.GetStatus(pb.GetStatusRequest(), timeout=CALL_SECONDS_MAX).services
-        built = [row.next_offset for row in services if row.service != "commitlog" and not row.HasField("error")]
+        services = client.status()
+        built = [row.next_offset for row in services if row.service != "commitlog" and row.error is None]
         if len(built) == len(services) - 1 and min(built) >= target:
             return True
         stack.check()
@@ -135,18 +132,15 @@ def _wait_until_built(stack: "LocalStack", stub: Any) -> bool:
     return False
 
 
-def _sample(stub: Any) -> Example | None:
-    from reput.gateway.v1 import gateway_service_pb2 as pb
-
-    request = pb.QueryMessageByKeyRequest(topic="Orders", key=SAMPLE_KEY, page_size=1)
-    found = stub.QueryMessageByKey(request, timeout=CALL_SECONDS_MAX).messages
-    return Example(found[0], SAMPLE_KEY) if found else _pick(stub)
+def _sample(client: "QueryClient") -> Example | None:
+    found = list(client.by_key("Orders", SAMPLE_KEY, max_messages=1))
+    return Example(found[0], SAMPLE_KEY) if found else _pick(client)
 
 
-def _pick(stub: Any) -> Example | None:
-    """A message of the store, one with a business key and a unique key if there seems to be one."""
+def _pick(client: "QueryClient") -> Example | None:
+    """A message of the store, preferably one with a business key and a unique key."""
     best: Example | None = None
-    for message in _newest_messages(stub):
+    for message in _newest_messages(client):
         candidate = Example(message, message.keys[0] if message.keys else "")
         if candidate.key and message.unique_key:
             return candidate
@@ -155,23 +149,16 @@ def _pick(stub: Any) -> Example | None:
     return best
 
 
-def _newest_messages(stub: Any) -> Iterator[Any]:
+def _newest_messages(client: "QueryClient") -> "Iterator[Message]":
     """The newest messages of some queues, users' topics before RocketMQ's own."""
-    from cli.inspect import list_topics
-    from reput.gateway.v1 import gateway_service_pb2 as pb
+    from cli.queries.inspect import list_topics
 
-    listed, _ = list_topics(stub, CALL_SECONDS_MAX)
+    listed, _ = list_topics(client)
     listed.sort(key=lambda topic: topic.topic.startswith(SYSTEM_TOPIC_PREFIXES))
     queues = [(topic.topic, queue) for topic in listed for queue in topic.queues if queue.max_offset > queue.min_offset]
     for topic, queue in queues[:QUEUES_LOOKED_AT_MAX]:
-        request = pb.QueryMessageByOffsetRequest(
-            topic=topic,
-            queue_id=queue.queue_id,
-            queue_offset=max(queue.min_offset, queue.max_offset - MESSAGES_LOOKED_AT),
-            broker_name=queue.broker_name,
-            max_messages=MESSAGES_LOOKED_AT,
-        )
-        yield from reversed(stub.QueryMessageByOffset(request, timeout=CALL_SECONDS_MAX).messages)
+        begin = max(queue.min_offset, queue.max_offset - MESSAGES_LOOKED_AT)
+        yield from reversed(list(client.by_offset(topic, queue.queue_id, begin, queue.broker_name, MESSAGES_LOOKED_AT)))
 
 
 def _command_lines(example: Example) -> Iterator[list[str]]:

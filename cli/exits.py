@@ -1,4 +1,4 @@
-"""What the command's exit code says, and how a failure reaches the person: reason, message, what to do."""
+"""Exit codes of the command, and failures as a person reads them: reason, message, what to do."""
 
 import enum
 import sys
@@ -16,13 +16,13 @@ class Exit(enum.IntEnum):
 
 
 class CliError(Exception):
-    """A failure to be shown and to end the command.
+    """A failure that ends the command and is shown.
 
     Args:
         code: the exit code.
         reason: one UPPER_SNAKE word, as in the service's ErrorInfo.
         message: what happened.
-        hint: what to do now; empty when there is nothing to add.
+        hint: what to do; empty when there is nothing to add.
     """
 
     def __init__(self, code: Exit, reason: str, message: str, hint: str = "") -> None:
@@ -33,19 +33,28 @@ class CliError(Exception):
         self.hint = hint
 
 
+def store_failure(error: Exception) -> CliError:
+    """A failure of the store; the exit code says whether the arguments or the machine must change."""
+    from store.errors import DiskFullError, FlushFailedError, ServiceUnavailableError, StoreError
+
+    assert isinstance(error, StoreError), error
+    is_unavailable = isinstance(error, DiskFullError | FlushFailedError | ServiceUnavailableError)
+    return CliError(Exit.UNAVAILABLE if is_unavailable else Exit.USAGE, error.reason(), error.message)
+
+
 def usage_error(message: str, hint: str = "") -> NoReturn:
-    """Refuse what was typed."""
+    """Refuse an argument: raises CliError."""
     raise CliError(Exit.USAGE, "INVALID_ARGUMENT", message, hint)
 
 
 def note(text: str) -> None:
-    """Tell a person something that is not data: only on a terminal."""
+    """Print a remark on stderr, only if it is a terminal."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
 
 
 def warn(text: str) -> None:
-    """Tell what must not be missed, such as an incomplete answer."""
+    """Print a warning on stderr, such as of an incomplete answer."""
     print(f"reput: {text}", file=sys.stderr)
 
 

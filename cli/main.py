@@ -1,6 +1,6 @@
-"""The `reput` command: serves a store, appends to it, and asks it mqadmin's questions.
+"""The `reput` command: serves a store, appends to it, and answers mqadmin's queries.
 
-Every verb imports what it needs when it runs, so that `reput --version` and `--help` stay quick.
+Every verb imports what it needs when it runs, so that `reput --version` and `--help` are fast.
 """
 
 import os
@@ -10,25 +10,26 @@ from typing import Any
 
 from cli.exits import CliError, Exit, show_error
 
-# Where each verb is: module and function.
+# Module and function of each verb.
 VERBS = {
     "serve": ("cli.serve", "serve"),
-    "find": ("cli.find", "find"),
-    "search": ("cli.search", "search"),
-    "explain": ("cli.explain", "explain"),
-    "queryMsgByKey": ("cli.query", "query_msg_by_key"),
-    "queryMsgById": ("cli.query", "query_msg_by_id"),
-    "queryMsgByUniqueKey": ("cli.query", "query_msg_by_unique_key"),
-    "queryMsgByOffset": ("cli.query", "query_msg_by_offset"),
+    "find": ("cli.queries.find", "find"),
+    "search": ("cli.queries.search", "search"),
+    "explain": ("cli.queries.explain", "explain"),
+    "queryMsgByKey": ("cli.queries.query", "query_msg_by_key"),
+    "queryMsgById": ("cli.queries.query", "query_msg_by_id"),
+    "queryMsgByUniqueKey": ("cli.queries.query", "query_msg_by_unique_key"),
+    "queryMsgByOffset": ("cli.queries.query", "query_msg_by_offset"),
     "send": ("cli.send", "send"),
     "load": ("cli.send", "load"),
-    "export": ("cli.export", "export"),
-    "import": ("cli.import_messages", "import_messages"),
-    "searchOffset": ("cli.search_offset", "search_offset"),
-    "topics": ("cli.inspect", "topics"),
-    "status": ("cli.inspect", "status"),
-    "config": ("cli.inspect", "config"),
-    "fsck": ("cli.fsck", "fsck"),
+    "export": ("cli.transfer.export", "export"),
+    "import": ("cli.transfer.import_messages", "import_messages"),
+    "searchOffset": ("cli.queries.search_offset", "search_offset"),
+    "topics": ("cli.queries.inspect", "topics"),
+    "status": ("cli.queries.inspect", "status"),
+    "followers": ("cli.followers", "followers"),
+    "config": ("cli.queries.inspect", "config"),
+    "fsck": ("cli.fsck.fsck", "fsck"),
     "demo": ("cli.demo", "demo"),
     "make-key": ("cli.make_key", "make_key"),
 }
@@ -59,7 +60,7 @@ def version() -> str:
 
 
 def _needed_verbs(typed: Sequence[str]) -> tuple[Iterable[str], Iterable[str]]:
-    """The verbs, and those of `pipeline`, whose modules a line needs: help and a wrong verb need all of their kind."""
+    """The verbs, and those of `pipeline`, whose modules a command line needs; help and an unknown verb need all."""
     if typed[:1] == ["pipeline"]:
         return (), typed[1:2] if typed[1:2] and typed[1] in PIPELINE_VERBS else PIPELINE_VERBS
     return typed[:1] if typed[:1] and typed[0] in VERBS else VERBS, ()
@@ -77,7 +78,7 @@ def _build_app(verbs: Iterable[str], pipeline_verbs: Iterable[str]) -> Any:
         "4 unavailable.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # its boxes cost a third of the time that help takes
+        rich_markup_mode=None,  # drawing its boxes takes a third of the time of --help
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
@@ -106,12 +107,12 @@ def _build_app(verbs: Iterable[str], pipeline_verbs: Iterable[str]) -> Any:
 
 
 def _as_command(verb: Callable[..., int]) -> Callable[..., None]:
-    """The verb, its result made the process's exit code."""
+    """The verb as a command whose result is the exit code of the process."""
     import functools
 
     import typer
 
-    from cli.security import with_flags
+    from cli.security_flags import with_flags
 
     verb = with_flags(verb)
 
@@ -125,7 +126,7 @@ def _as_command(verb: Callable[..., int]) -> Callable[..., None]:
             code = error.code
         except KeyboardInterrupt:
             code = 130
-        except BrokenPipeError:  # whoever read stdout has seen enough
+        except BrokenPipeError:  # the reader of stdout has closed it, such as `head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = Exit.FOUND
         raise typer.Exit(int(code))
@@ -141,9 +142,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.FOUND
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without a character must not end the answer
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a character that the terminal cannot show must not end the command
     try:
-        # A shell that completes a line gives it in the environment.
+        # Shell completion passes the line in the environment.
         typed = arguments or os.environ.get("COMP_WORDS", "").split()[1:]
         _build_app(*_needed_verbs(typed))(arguments, prog_name="reput")
     except SystemExit as end:

@@ -1,4 +1,4 @@
-"""`reput make-key`: an API key for a client of a gateway that wants its clients to sign in (docs/security.md)."""
+"""`reput make-key`: an API key for a client of a gateway that requires keys (docs/security.md)."""
 
 import pathlib
 from typing import Annotated
@@ -13,19 +13,20 @@ NAME_CHARACTERS_MAX = 128
 
 def make_key(
     *,
-    name: Annotated[str, typer.Argument(help="The client, for the audit log.")],
+    name: Annotated[str, typer.Argument(help="Name of the client, for the audit log.")],
     read: Annotated[
         list[str] | None, typer.Option("--read", help="Topics that it may read; `*`: any characters.")
     ] = None,
     write: Annotated[list[str] | None, typer.Option("--write", help="Topics that it may append to.")] = None,
-    admin: Annotated[list[str] | None, typer.Option("--admin", help="Topics of which it may do everything.")] = None,
+    admin: Annotated[list[str] | None, typer.Option("--admin", help="Topics for which it has all rights.")] = None,
     file: Annotated[
-        pathlib.Path | None, typer.Option("--file", help="Access file to append the client to; else it is shown.")
+        pathlib.Path | None,
+        typer.Option("--file", help="Access file to add the client to; without it the entry is printed."),
     ] = None,
 ) -> int:
-    """Make an API key: the key on stdout, once; its hash and its rights for the access file.
+    """Make an API key: prints the key on stdout, once, and its hash and rights for the access file.
 
-    The key itself is kept nowhere. Exchange one by adding the new one's hash beside the old one's.
+    The key itself is not stored. To replace a key, add the hash of the new one beside that of the old one.
     """
     import secrets
 
@@ -39,7 +40,7 @@ def make_key(
     for patterns in rights.values():
         for pattern in patterns:
             if not pattern or set(pattern) - PATTERN_CHARACTERS:
-                usage_error(f"{pattern!r} is no topic pattern: the characters of a topic's name, and `*`")
+                usage_error(f"{pattern!r} is not a topic pattern: use the characters of topic names, and `*`")
     key = new_key(secrets.token_bytes)
     lines = ["[[clients]]", f'name = "{name}"', f'api_key_sha256 = ["{hash_key(key)}"]']
     lines += [
@@ -63,7 +64,7 @@ def make_key(
 
 
 def _replace(file: pathlib.Path, text: str) -> None:
-    """Whole or not at all: a gateway may be reading it."""
+    """Replace the file atomically: a gateway may be reading it."""
     scratch = file.with_name(f".{file.name}.new")
     scratch.write_text(text, "utf-8")
     if file.exists():

@@ -29,14 +29,16 @@ class BodyFormat(enum.StrEnum):
 Address = Annotated[
     str, typer.Option("--address", envvar="REPUT_ADDRESS", help="The gateway, HOST:PORT.", show_default=True)
 ]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds that one call may take.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Time limit of one call, in seconds.")]
 Output = Annotated[OutputFormat, typer.Option("--output", "-O", "-o", help="How to print the answer.")]
 OutputOnly = Annotated[OutputFormat | None, typer.Option("--output", "-O", help="How to print the answer.")]
-Body = Annotated[BodyFormat, typer.Option("--body", help="How to show bodies; auto: text where it is text.")]
+Body = Annotated[BodyFormat, typer.Option("--body", help="How to show bodies; auto: as text if they are text.")]
 Save = Annotated[
     pathlib.Path | None,
     typer.Option(
-        "--save", metavar="DIR", help="Also write each body, inflated, to a file there named by its offsetMsgId."
+        "--save",
+        metavar="DIR",
+        help="Also write each body, inflated, to a file in this directory, named by its offsetMsgId.",
     ),
 ]
 After = Annotated[
@@ -56,7 +58,7 @@ Charset = Annotated[str, typer.Option("--bodyFormat", "-f", help="As in mqadmin:
 
 
 def note_ignored(name_server: str | None, cluster: str | None) -> None:
-    """Say that mqadmin's way of finding a broker plays no part here."""
+    """Warn that mqadmin's flags for finding a broker are ignored."""
     from cli.exits import warn
 
     if name_server is not None:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cli.terminal import json_safe, neutralise, one_line
 
-PIPE_WIDTH = 10_000  # a table that goes to a file or a pipe is never folded
+PIPE_WIDTH = 10_000  # a table in a file or a pipe is not folded
 CELL_CHARACTERS_MAX = 72
 DETAIL_BODY_CHARACTERS_MAX = 4096
 
 
 def to_json(value: object, indent: int | None = None) -> str:
-    """One JSON document, its characters as they are, terminal controls escaped."""
+    """One JSON document; characters are not escaped, terminal controls are."""
     return json_safe(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
@@ -22,13 +22,13 @@ def print_json(value: object) -> None:
 
 
 def print_jsonl(rows: Iterable[Mapping[str, object]]) -> None:
-    """One document a line."""
+    """One document in each line."""
     for row in rows:
         print(to_json(row))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table with a headline; cells on one line each, cut where they are long."""
+    """A table with a header; each cell is one line, cut if it is long."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -47,7 +47,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def print_message_table(rows: Sequence[Mapping[str, object]]) -> None:
-    """Several messages, a line each."""
+    """Several messages, one line each."""
     columns = [
         *(["matched_by", "topic"] if rows and "matched_by" in rows[0] else []),
         "store_time",

@@ -1,4 +1,4 @@
-"""A bar on stderr for work whose size is known, and nothing where nobody looks."""
+"""A progress bar on stderr for work of known size; nothing if stderr is not a terminal."""
 
 import contextlib
 import sys
@@ -8,11 +8,11 @@ from typing import Any
 
 @contextlib.contextmanager
 def progress_bar(what: str, *, in_bytes: bool = True) -> Iterator[tuple[Callable[[int, int], None], Any]]:
-    """How to move a bar (done, total), and the bar; it is None when stderr is no terminal.
+    """A function that moves the bar (done, total), and the bar, which is None when stderr is not a terminal.
 
     Args:
-        what: stands before it.
-        in_bytes: whether bytes are counted.
+        what: text before the bar.
+        in_bytes: done and total are bytes.
     """
     if not sys.stderr.isatty():
         yield lambda done, total: None, None

@@ -4,13 +4,17 @@ import json
 import pathlib
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli import options
 from cli.exits import CliError, Exit, note, usage_error
 from cli.options import OutputFormat
+
+if TYPE_CHECKING:
+    from reput.message.v1 import message_pb2
+    from reput_client import AppendClient, FlushMode, SendReceipt
 
 BATCH_COUNT_MAX = 256
 BATCH_BODIES_BYTES_MAX = 1024 * 1024
@@ -32,40 +36,35 @@ def send(
         list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="May be repeated.")
     ] = None,
     queue_id: Annotated[int | None, typer.Option("--queue-id", help="Queue inside the topic.")] = None,
-    sync: Annotated[bool, typer.Option("--sync", help="Answer when it is on the disk.")] = False,
+    sync: Annotated[bool, typer.Option("--sync", help="Answer when the message is on the disk.")] = False,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
-    """Append one message; its body is -b, --body-file, or stdin."""
-    from cli.client import gateway
-    from reput.gateway.v1 import gateway_service_pb2 as pb
-    from reput.message.v1 import message_pb2
+    """Append one message. Its body is -b, --body-file, or stdin."""
+    from cli.client import append_client
+    from reput_client import NewMessage
 
     pairs = [text.partition("=") for text in properties or ()]
     for name, equals, _ in pairs:
         if not name or not equals:
             usage_error(f"-p {name!r} has no value", "Write -p NAME=VALUE.")
     content = _read_content(body, body_file)
-    try:
-        message = message_pb2.NewMessage(
-            topic=topic, body=content, tags=tag, keys=key or [], properties={name: value for name, _, value in pairs}
-        )
-        if queue_id is not None:
-            message.queue_id = queue_id
-    except ValueError as error:
-        usage_error(f"the message cannot be sent so: {error}")
-    flush = message_pb2.FLUSH_MODE_SYNC if sync else message_pb2.FLUSH_MODE_UNSPECIFIED
-    with gateway(address) as stub:
-        answer = stub.AppendMessages(pb.AppendMessagesRequest(messages=[message], flush=flush), timeout=timeout)
-    print_receipts(answer.results, output)
+    by_name = {name: value for name, _, value in pairs}
+    message = NewMessage(topic, content, keys=key or (), tags=tag, properties=by_name, queue_id=queue_id)
+    with append_client(address, timeout) as client:
+        try:
+            receipts = client.append([message], flush_mode=flush_mode_of(sync=sync))
+        except ValueError as error:
+            usage_error(f"the message cannot be sent: {error}")
+    print_receipts(receipts, output)
     return Exit.FOUND
 
 
 def load(
     *,
     file: Annotated[pathlib.Path, typer.Argument(help="JSON lines; - is stdin.")],
-    sync: Annotated[bool, typer.Option("--sync", help="Answer when they are on the disk.")] = False,
+    sync: Annotated[bool, typer.Option("--sync", help="Answer when the messages are on the disk.")] = False,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
@@ -75,50 +74,53 @@ def load(
     Fields: topic, body, body_format (text, json, hex, base64; default text), tags, keys, properties, flag, queue_id,
     unique_key, born_time (as a query's -b).
     """
-    from cli.client import gateway
-    from reput.message.v1 import message_pb2
+    from cli.client import append_client
 
-    flush = message_pb2.FLUSH_MODE_SYNC if sync else message_pb2.FLUSH_MODE_UNSPECIFIED
-    results: list[Any] = []
+    receipts: list[SendReceipt] = []
     try:
         lines: Iterable[str] = sys.stdin if str(file) == "-" else file.read_text(encoding="utf-8").splitlines()
         messages = list(read_messages(lines, str(file)))
     except (OSError, UnicodeDecodeError) as error:
         usage_error(f"{file} cannot be read: {error}")
-    with gateway(address) as stub:
-        for batch_results in append_all(stub, messages, flush, timeout):
-            results += batch_results
-            note(f"{len(results)} of {len(messages)} messages appended")
+    with append_client(address, timeout) as client:
+        for batch_receipts in append_all(client, messages, flush_mode_of(sync=sync)):
+            receipts += batch_receipts
+            note(f"{len(receipts)} of {len(messages)} messages appended")
     if output is OutputFormat.TABLE:
-        print(f"{len(results)} messages appended")
+        print(f"{len(receipts)} messages appended")
     else:
-        print_receipts(results, output)
-    return Exit.FOUND if results else Exit.NOTHING_FOUND
+        print_receipts(receipts, output)
+    return Exit.FOUND if receipts else Exit.NOTHING_FOUND
 
 
-def append_all(stub: Any, messages: list[Any], flush: int, timeout: float) -> Iterator[list[Any]]:
-    """Append in batches; the receipts batch by batch."""
-    from reput.gateway.v1 import gateway_service_pb2 as pb
+def flush_mode_of(*, sync: bool) -> "FlushMode":
+    """The flush mode of `--sync`, or the server's default."""
+    from reput_client import FlushMode
 
-    batch: list[Any] = []
+    return FlushMode.SYNC if sync else FlushMode.SERVER_DEFAULT
+
+
+def append_all(
+    client: "AppendClient", messages: "Iterable[message_pb2.NewMessage]", flush_mode: "FlushMode"
+) -> "Iterator[tuple[SendReceipt, ...]]":
+    """Append in batches; the receipts of each batch."""
+    batch: list[message_pb2.NewMessage] = []
     bodies_bytes = 0
     for message in messages:
         if batch and (len(batch) == BATCH_COUNT_MAX or bodies_bytes + len(message.body) > BATCH_BODIES_BYTES_MAX):
-            yield list(
-                stub.AppendMessages(pb.AppendMessagesRequest(messages=batch, flush=flush), timeout=timeout).results
-            )
+            yield client.append(batch, flush_mode=flush_mode)
             batch, bodies_bytes = [], 0
         batch.append(message)
         bodies_bytes += len(message.body)
     if batch:
-        yield list(stub.AppendMessages(pb.AppendMessagesRequest(messages=batch, flush=flush), timeout=timeout).results)
+        yield client.append(batch, flush_mode=flush_mode)
 
 
-def read_messages(lines: Iterable[str], source: str) -> Iterator[Any]:
-    """The messages of JSON lines; blank lines are passed over.
+def read_messages(lines: Iterable[str], source: str) -> "Iterator[message_pb2.NewMessage]":
+    """The messages of JSON lines, without blank lines.
 
     Raises:
-        CliError: a line is no message; it says which line of `source`.
+        CliError: a line is not a message; the error names the line of `source`.
     """
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -130,7 +132,7 @@ def read_messages(lines: Iterable[str], source: str) -> Iterator[Any]:
             usage_error(f"{source}, line {number}: {reason}", "`reput load --help` lists the fields.")
 
 
-def _message_of_line(line: str) -> Any:
+def _message_of_line(line: str) -> "message_pb2.NewMessage":
     import time
 
     from cli.bodies import read_body
@@ -139,7 +141,7 @@ def _message_of_line(line: str) -> Any:
 
     fields = json.loads(line)
     if not isinstance(fields, dict):
-        raise ValueError("is no JSON object")
+        raise ValueError("not a JSON object")
     unknown = sorted(fields.keys() - LINE_FIELDS)
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r}")
@@ -166,7 +168,7 @@ def _read_content(body: str | None, body_file: pathlib.Path | None) -> bytes:
     if body is not None:
         return body.encode("utf-8", errors="surrogateescape")
     if body_file is None and sys.stdin.isatty():
-        usage_error("no body", "Give -b TEXT, --body-file FILE, or pipe it in.")
+        usage_error("no body", "Give -b TEXT or --body-file FILE, or pipe the body in.")
     if body_file is None or str(body_file) == "-":
         return sys.stdin.buffer.read()
     try:
@@ -175,12 +177,12 @@ def _read_content(body: str | None, body_file: pathlib.Path | None) -> bytes:
         usage_error(f"{body_file} cannot be read: {error.strerror}")
 
 
-def print_receipts(results: Iterable[Any], output: OutputFormat) -> None:
-    """Print what the store answered for each message."""
+def print_receipts(receipts: "Iterable[SendReceipt]", output: OutputFormat) -> None:
+    """Print the receipt of each message."""
     from cli import output as printing
-    from cli.rows import append_row
+    from cli.queries.rows import receipt_row
 
-    rows = [append_row(result) for result in results]
+    rows = [receipt_row(receipt) for receipt in receipts]
     if output is OutputFormat.JSON:
         printing.print_json({"results": rows})
     elif output is OutputFormat.JSONL:

@@ -15,13 +15,14 @@ StoreDir = Annotated[
 ]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Write nothing under the store root; appends are refused.")]
 GatewayPort = Annotated[
-    int | None, typer.Option("--gateway-port", min=0, max=65535, help="Default 8081; 0 takes a free one.")
+    int | None, typer.Option("--gateway-port", min=0, max=65535, help="Default 8081; 0 takes a free port.")
 ]
 ConsolePort = Annotated[
-    int | None, typer.Option("--console-port", min=0, max=65535, help="Default 8080; 0 takes a free one.")
+    int | None, typer.Option("--console-port", min=0, max=65535, help="Default 8080; 0 takes a free port.")
 ]
 PortFile = Annotated[
-    pathlib.Path | None, typer.Option("--port-file", help="Where to write the addresses (JSON) once all is up.")
+    pathlib.Path | None,
+    typer.Option("--port-file", help="File for the addresses (JSON), written when all services are up."),
 ]
 
 
@@ -33,7 +34,7 @@ def serve(
     console_port: ConsolePort = None,
     port_file: PortFile = None,
 ) -> int:
-    """Start the four services on one store root and end them together."""
+    """Start the four services on one store root, and stop them together."""
     from deploy.local import LocalStack
     from store.errors import InvalidSettingError
 
@@ -48,12 +49,12 @@ def serve(
         )
         return stack.run()
     except InvalidSettingError as error:
-        usage_error(error.message, "`reput config` shows every setting and where its value comes from.")
+        usage_error(error.message, "`reput config` shows every setting and the origin of its value.")
 
 
 def check_store(store: pathlib.Path, read_only: bool) -> None:
-    """Refuse what no service could serve, before any starts."""
+    """Refuse a store root that cannot be served, before any service starts."""
     if read_only and not store.is_dir():
-        usage_error(f"{store} is no directory", "A read-only store must be there already.")
+        usage_error(f"{store} is no directory", "With --read-only the store must exist.")
     if store.exists() and not store.is_dir():
         usage_error(f"{store} is no directory")

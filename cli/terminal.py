@@ -1,6 +1,6 @@
-"""Stored text on a terminal: what could steer the terminal or reorder the line is spelt out instead.
+"""Stored text on a terminal: characters that control the terminal or reorder the line are shown as escapes.
 
-Message bodies, keys and properties come from strangers. A table shows ESC as `\\x1b`, a right-to-left override as
+Message bodies, keys and properties are untrusted. A table shows ESC as `\\x1b`, a right-to-left override as
 `\\u202e`.
 """
 
@@ -17,17 +17,17 @@ def _spell(match: re.Match[str]) -> str:
 
 
 def neutralise(text: str) -> str:
-    """The text with controls spelt out; newline and tab stay."""
+    """The text with control characters as escapes; newline and tab stay."""
     return _STEERING.sub(_spell, text)
 
 
 def one_line(text: str, characters_max: int = 0) -> str:
-    """The text on one line with every control spelt out, cut to `characters_max` (0: uncut) with an ellipsis."""
+    """The text on one line, control characters as escapes, cut to `characters_max` with an ellipsis (0: not cut)."""
     if characters_max and len(text) > characters_max:
         text = text[: characters_max - 1] + "…"
     return neutralise(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def json_safe(document: str) -> str:
-    """A JSON document in which DEL, C1 controls and direction marks are escaped too; it stays the same document."""
+    """The same JSON document with DEL, C1 controls and direction marks escaped too."""
     return _STEERING_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", document)

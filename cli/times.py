@@ -1,13 +1,14 @@
-"""Points in time as a person types them, in epoch milliseconds."""
+"""Points in time: as a person types them, as epoch milliseconds, and as the command prints them."""
 
 import datetime
 import re
 
 from cli.exits import usage_error
 
-TIMESTAMP_MILLIS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z: the last time that protobuf's Timestamp can say
-TIMESTAMP_MILLIS_MIN = -62_135_596_800_000  # 0001-01-01T00:00:00Z: the first one
+TIMESTAMP_MILLIS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last time of protobuf's Timestamp
+TIMESTAMP_MILLIS_MIN = -62_135_596_800_000  # 0001-01-01T00:00:00Z, the first one
 UNIT_MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _RELATIVE = re.compile(r"-((?:\d+(?:ms|[smhdw]))+)")
 _PART = re.compile(r"(\d+)(ms|[smhdw])")
 HINT = (
@@ -17,17 +18,17 @@ HINT = (
 
 
 def parse_time(text: str, now_millis: int) -> int:
-    """The time that `text` says.
+    """The time that `text` stands for.
 
     Args:
         text: epoch milliseconds (`1795256951776`), ISO-8601, `now`, or a span before now (`-2h`, `-1d12h30m`).
-        now_millis: what `now` is.
+        now_millis: the time of `now`, epoch milliseconds.
 
     Returns:
         Epoch milliseconds, unbounded for a plain number.
 
     Raises:
-        CliError: it is none of these.
+        CliError: it is none of these formats.
     """
     text = text.strip()
     if re.fullmatch(r"-?\d{1,30}", text):
@@ -42,16 +43,14 @@ def parse_time(text: str, now_millis: int) -> int:
         if moment.tzinfo is None:
             moment = moment.astimezone()
     except (ValueError, OverflowError, OSError):
-        usage_error(f"{text!r} is no time", HINT)
-    epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-    return (moment - epoch) // datetime.timedelta(milliseconds=1)
+        usage_error(f"{text!r} is not a time", HINT)
+    return millis_of(moment)
 
 
 def parse_limit(text: str | None, now_millis: int, *, is_end: bool) -> int | None:
-    """A begin or end of a time window, or None where it limits nothing.
+    """A begin or end of a time window in epoch milliseconds, or None when it is no limit.
 
-    mqadmin's own default end is Long.MAX_VALUE: an end behind the year 9999 is no limit, and neither is a begin before
-    the year 1.
+    An end after the year 9999 is no limit (mqadmin's default end is Long.MAX_VALUE); nor is a begin before the year 1.
     """
     if text is None:
         return None
@@ -63,7 +62,16 @@ def parse_limit(text: str | None, now_millis: int, *, is_end: bool) -> int | Non
     return millis
 
 
-def iso_millis(seconds: int, nanos: int) -> str:
-    """A protobuf Timestamp's fields as ISO-8601 UTC with milliseconds."""
-    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=seconds, milliseconds=nanos // 1_000_000)
-    return moment.isoformat(timespec="milliseconds") + "Z"
+def millis_of(moment: datetime.datetime) -> int:
+    """Epoch milliseconds of a time with a zone, rounded down."""
+    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
+
+
+def moment_of(millis: int) -> datetime.datetime:
+    """The time of epoch milliseconds, UTC; OverflowError outside the years 1 to 9999."""
+    return _EPOCH + datetime.timedelta(milliseconds=millis)
+
+
+def iso_text(moment: datetime.datetime) -> str:
+    """A time in UTC as ISO-8601 with milliseconds."""
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"

@@ -1,9 +1,9 @@
 """Runs the commitlog service: `python -m commitlog_svc`.
 
-Ends with code 3 when the log had to be fenced: what runs it should start it again, and the restart recovers.
+Exits with code 3 when the log was fenced: start it again, then it recovers.
 """
 
-import services.light_imports  # noqa: F401  # first of all
+import services.light_imports  # noqa: F401  # must be imported first
 
 # isort: split
 
@@ -13,27 +13,27 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from commitlog_svc.append.append_path import Timings
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.disk_space import DiskLevel
+from commitlog_svc.log_status import LogStatus
+from commitlog_svc.retention.disk_space import DiskLevel
 from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
-from commitlog_svc.timings import Timings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from services.append_refusals import APPEND_REFUSED
-from services.append_server import serve_appends
-from services.lookup_calls import Lookup
-from services.lookup_server import serve_lookups
-from services.meters import ROCKETMQ_LABELS, Meters, rocketmq_labels
-from services.server import ServiceServer, main
-from services.settings import Origins
+from services.local.server import over_bytes, serve_local
+from services.local.wire import APPENDS, LOOKUPS, LocalMethod
+from services.observing.append_refusals import APPEND_REFUSED
+from services.observing.meters import ROCKETMQ_LABELS, Meters, rocketmq_labels
+from services.serving.server import ServiceServer, main
+from services.settings.service_settings import Origins
 from store.errors import StoreError
 
 EXIT_CODE_FENCED = 3
-PROGRESS_SECONDS = 5.0  # a long recovery shows that it moves, also to whoever reads only the log
+PROGRESS_SECONDS = 5.0  # a long recovery shows its progress in the log of the process
 
 
 def say_progress(log: CommitLog, done: threading.Event, say: Callable[..., object], interval_seconds: float) -> None:
-    """Tells how far the recovery is, again and again until `done`."""
+    """Logs the progress of the recovery at each interval until `done`."""
     while not done.wait(interval_seconds):
         progress = log.recovery_progress
         say(
@@ -46,7 +46,7 @@ def say_progress(log: CommitLog, done: threading.Event, say: Callable[..., objec
 
 
 def timings_of(meters: Meters) -> Timings:
-    """Timings that are noted down in meters."""
+    """Timings that record into meters."""
     flushes = meters.histogram("commitlog_flush_seconds", "Time of a flush of the log.").of()
     appends = meters.histogram("commitlog_append_seconds", "Time of an append request in the log.", ("mode",))
     messages = meters.counter("commitlog_appended_messages", "Messages appended.", ("mode",))
@@ -60,8 +60,8 @@ def timings_of(meters: Meters) -> Timings:
     return Timings(flushed=flushes.observe, appended=appended)
 
 
-def add_meters(log: CommitLog, settings: CommitLogSettings, meters: Meters) -> None:
-    """Numbers that the status does not have."""
+def add_meters(log: LogStatus, settings: CommitLogSettings, meters: Meters) -> None:
+    """Adds the metrics that GetStatus does not have."""
 
     def watermarks() -> Mapping[tuple[str, ...], float]:
         usage = log.disk_usage
@@ -81,7 +81,10 @@ def add_meters(log: CommitLog, settings: CommitLogSettings, meters: Meters) -> N
         return None if first is None else first / 1000
 
     meters.gauge(
-        "reput_disk_watermark_free_bytes", "With no more free than this, the level is reached.", watermarks, ("level",)
+        "reput_disk_watermark_free_bytes",
+        "The level is reached when the free bytes are at or below this.",
+        watermarks,
+        ("level",),
     )
     meters.number(
         "reput_commitlog_first_store_timestamp_seconds", "Store time of the oldest record, since 1970.", first_time
@@ -101,18 +104,20 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         server.fail(EXIT_CODE_FENCED)
 
     log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters))
-    add_meters(log, settings, server.meters)
+    add_meters(log.status, settings, server.meters)
     server.meters.counters.append(APPEND_REFUSED)
-    servicer = CommitLogServicer(log, settings.broker_name, settings.store_host)
+    servicer = CommitLogServicer(
+        log, settings.broker_name, settings.store_host, auto_create_topic=settings.auto_create_topic
+    )
     server.add("reput.commitlog.v1.CommitLogService", add_to_server, servicer)
 
     lookups = {
-        Lookup.GET_MESSAGE: (pb.GetMessageRequest, servicer.GetMessage),
-        Lookup.BATCH_GET_MESSAGES: (pb.BatchGetMessagesRequest, servicer.BatchGetMessages),
-        Lookup.OPEN_LOG_FILE: (pb.GetMessageRequest, servicer.open_log_file),
+        LocalMethod.GET_MESSAGE: over_bytes(pb.GetMessageRequest, servicer.GetMessage),
+        LocalMethod.BATCH_GET_MESSAGES: over_bytes(pb.BatchGetMessagesRequest, servicer.BatchGetMessages),
+        LocalMethod.OPEN_LOG_FILE: over_bytes(pb.GetMessageRequest, servicer.open_log_file),
     }
-    serve_lookups(settings.address, lookups, server)
-    serve_appends(settings.address, servicer.local_appends(), server)
+    serve_local(LOOKUPS, settings.address, lookups, server)
+    serve_local(APPENDS, settings.address, servicer.local_appends(), server)
 
     def recover() -> None:
         done = threading.Event()
@@ -123,15 +128,16 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         finally:
             done.set()
         server.on_stop(log.close)
-        if log.file_size_bytes != settings.file_size_bytes and log.file_count:
+        status = log.status
+        if status.file_size_bytes != settings.file_size_bytes and status.file_count:
             logger.warning(
-                "setting.overruled", name="file_size_bytes", set=settings.file_size_bytes, used=log.file_size_bytes
+                "setting.overruled", name="file_size_bytes", set=settings.file_size_bytes, used=status.file_size_bytes
             )
         if found.cut_offset is not None:
             logger.warning("log.tail_cut", offset=found.cut_offset, why=found.cut_why, kept=settings.read_only)
         logger.info(
             "log.recovered",
-            first_offset=log.first_offset,
+            first_offset=status.first_offset,
             end_offset=found.end_offset,
             walked_from_offset=found.walked_from_offset,
             records_walked=found.record_count,

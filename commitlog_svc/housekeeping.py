@@ -1,7 +1,7 @@
-"""Housekeeping: the chores of a log that wait for nobody, one after the other in one thread.
+"""Housekeeping: the periodic work of a log, one chore after the other in one thread.
 
-A chore that finds no room or a file that cannot be opened is tried again, a second later at the earliest: chores are
-shortcuts and courtesies, no reason to stop serving. A chore whose flush was refused ends housekeeping, and with it the log.
+No request waits for a chore. A chore that fails, for example on a full disk or a file that it cannot open, is tried again after
+a second at the earliest; the log serves meanwhile. A chore whose flush was refused ends housekeeping and fences the log.
 """
 
 import threading
@@ -14,7 +14,7 @@ import structlog
 from store.errors import FlushFailedError, StoreError
 
 TICK_SECONDS = 0.05
-# After a failure; short enough that a full disk is found to have room again well within five seconds.
+# Pause after a failure; short, so that the log notices within five seconds that a full disk has room again.
 PAUSE_SECONDS = 1.0
 
 _log = structlog.get_logger("reput.commitlog")
@@ -22,12 +22,12 @@ _log = structlog.get_logger("reput.commitlog")
 
 @dataclass(slots=True)
 class Chore:
-    """Work to be done again and again.
+    """Work that is repeated.
 
     Attributes:
-        name: stands in logs.
-        interval_seconds: at least so long between two turns.
-        work: does it; may raise.
+        name: appears in the log.
+        interval_seconds: the least time between two turns.
+        work: does the work; may raise.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Housekeeper:
     """Runs chores until closed.
 
     Args:
-        chores: what to do; a chore's first turn comes one interval after the start.
-        on_flush_failed: told the error that ended housekeeping.
+        chores: the work; the first turn of each comes one interval after the start.
+        on_flush_failed: is called with the error that ended housekeeping.
         clock: seconds, rising.
     """
 
@@ -59,14 +59,14 @@ class Housekeeper:
         self._thread = threading.Thread(target=self._run, name="commitlog-housekeeping", daemon=True)
 
     def start(self) -> None:
-        """Begins."""
+        """Starts the thread."""
         now = self._clock()
         for chore in self._chores:
             chore.next_at = now + chore.interval_seconds
         self._thread.start()
 
     def close(self) -> None:
-        """Ends after the chore in hand."""
+        """Ends the thread after the chore that runs now."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -88,7 +88,7 @@ class Housekeeper:
                 chore.next_at = self._clock() + max(chore.interval_seconds, pause_seconds)
 
     def _say(self, chore: Chore, error: Exception) -> None:
-        """Once for each spell of failures: a chore comes around many times a second."""
+        """Logs only the first of several failures in a row: a chore may run many times a second."""
         if chore.is_failing:
             return
         chore.is_failing = True

@@ -1,17 +1,18 @@
-"""What the commit log needs of its settings; `settings.py` knows where they come from."""
+"""The settings that the commit log uses; `settings.py` says where they come from."""
 
+from collections.abc import Collection
 from typing import Protocol
 
-from commitlog_svc.disk_space import DiskLimits
-from commitlog_svc.retention import RetentionLimits
+from commitlog_svc.retention.disk_space import DiskLimits
+from commitlog_svc.retention.retention import RetentionLimits
 
 
 class LogSettings(Protocol):
-    """See `settings.CommitLogSettings`, which has them all."""
+    """A part of `settings.CommitLogSettings`."""
 
     @property
     def read_only(self) -> bool:
-        """Touch nothing."""
+        """Write nothing and take no lock."""
 
     @property
     def store_host(self) -> str:
@@ -27,11 +28,11 @@ class LogSettings(Protocol):
 
     @property
     def flush_interval_millis(self) -> int:
-        """Most age of an unflushed record."""
+        """Greatest age of an unflushed record."""
 
     @property
     def unflushed_bytes_max(self) -> int:
-        """Most bytes that may be unflushed; appends wait beyond."""
+        """The most unflushed bytes; at this limit appends wait."""
 
     @property
     def message_size_bytes_max(self) -> int:
@@ -43,16 +44,20 @@ class LogSettings(Protocol):
 
     @property
     def auto_create_topic(self) -> bool:
-        """A first message makes its topic."""
+        """The first message of a topic creates it."""
 
     @property
     def default_topic_queue_count(self) -> int:
         """Queues of a new topic."""
 
     @property
+    def follower_names(self) -> Collection[str]:
+        """The followers that are expected."""
+
+    @property
     def retention_limits(self) -> RetentionLimits:
-        """When files go."""
+        """When log files are removed."""
 
     @property
     def disk_limits(self) -> DiskLimits:
-        """When the disk counts as filling and as full."""
+        """The levels of the disk; see retention/disk_space.py."""

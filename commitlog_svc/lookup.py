@@ -1,23 +1,68 @@
-"""Finding a record by its offset: telling a record from the middle of one, and either from damage."""
+"""Reads records by their offset. An offset may be a record's start, the middle of a record, or a damaged place."""
+
+import os
+from collections.abc import Callable
 
 from commitlog_svc.frame_starts import FrameStarts
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
+from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import Record, decode_header
-from store.readers.record_reader import read_record_at
+from store.format.record_layout import HEADER_BYTES_MAX
+from store.walk.record_reader import read_record_at
 
-HEADER_BYTES_MAX = 128  # more than the longest frame head
+
+class LogReads:
+    """Single records, and the files that hold them; thread-safe.
+
+    Args:
+        fs: the disk port.
+        files: the log.
+        starts: known record starts.
+        readable_offset: up to where records may be read (bytes); see confirm_offset.py.
+    """
+
+    def __init__(
+        self, fs: FileSystem, files: MappedFileQueue, starts: FrameStarts, readable_offset: Callable[[], int]
+    ) -> None:
+        self._fs = fs
+        self._files = files
+        self._starts = starts
+        self._readable_offset = readable_offset
+
+    @property
+    def readable_offset(self) -> int:
+        """Up to where records may be read (bytes)."""
+        return self._readable_offset()
+
+    def get(self, commit_log_offset: int) -> Record:
+        """The record that starts at an offset.
+
+        Raises:
+            OffsetOutOfRangeError: outside the log.
+            RecordNotFoundError: inside the log, but no record starts there.
+            RecordCorruptedError: a record starts there and is damaged.
+        """
+        return read_record(self._files, self._starts, commit_log_offset, self._readable_offset())
+
+    def open_file(self, commit_log_offset: int) -> int:
+        """A descriptor of the file that holds an offset, for reading; the caller closes it.
+
+        Raises:
+            OffsetOutOfRangeError: outside the log, or the file was just removed.
+        """
+        file = find_file(self._files, commit_log_offset, self._readable_offset())
+        try:
+            return self._fs.open(file.path, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise OffsetOutOfRangeError(
+                "the log file of this offset was removed just now", offset=commit_log_offset
+            ) from error
 
 
 def read_record(files: MappedFileQueue, starts: FrameStarts, commit_log_offset: int, end_offset: int) -> Record:
-    """The record that starts at an offset of a log that ends at `end_offset`.
-
-    Raises:
-        OffsetOutOfRangeError: outside the log.
-        RecordNotFoundError: inside the log, but no record starts there.
-        RecordCorruptedError: a record starts there and is damaged.
-    """
+    """The record that starts at an offset of a log that ends at `end_offset`; errors as `LogReads.get`."""
     file = find_file(files, commit_log_offset, end_offset)
     size_bytes_max = min(end_offset, file.last_offset) - commit_log_offset
     try:
@@ -45,24 +90,24 @@ def find_file(files: MappedFileQueue, commit_log_offset: int, end_offset: int) -
     return file
 
 
-def check_start(files: MappedFileQueue, starts: FrameStarts, start_offset: int, flushed_offset: int) -> int:
+def check_start(files: MappedFileQueue, starts: FrameStarts, start_offset: int, confirm_offset: int) -> int:
     """Where a follower begins: `start_offset`, or for -1 the log's first record.
 
     Raises:
-        OffsetOutOfRangeError: the start is outside the flushed log.
+        OffsetOutOfRangeError: the start is outside the log as far as it may be shown.
         RecordNotFoundError: no record starts there.
         RecordCorruptedError: a record starts there and is damaged.
     """
     first_offset = files.first_offset
     start = first_offset if start_offset == -1 else start_offset
-    if not first_offset <= start <= flushed_offset:
+    if not first_offset <= start <= confirm_offset:
         raise OffsetOutOfRangeError(
-            f"commit-log offset {start} is outside the flushed log, which has {first_offset} to {flushed_offset}",
+            f"commit-log offset {start} is outside the confirmed log, which has {first_offset} to {confirm_offset}",
             offset=start,
             firstOffset=first_offset,
-            lastOffset=flushed_offset,
+            lastOffset=confirm_offset,
         )
-    if start < flushed_offset:
+    if start < confirm_offset:
         try:
             decode_header(files.read(start, HEADER_BYTES_MAX), 0, start)
         except RecordCorruptedError:

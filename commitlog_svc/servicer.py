@@ -1,26 +1,25 @@
-"""CommitLogService: the RPCs, each read, called and answered; failures are raised and become statuses in `services`."""
+"""CommitLogService: reads each request, calls the log and writes the answer; `services` turns errors into statuses."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from importlib.metadata import PackageNotFoundError, version
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from commitlog_svc.appender import AppendReceipt
+from commitlog_svc.append.records import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.reput import ReputBatch
-from commitlog_svc.retention_state import RetentionEvent
+from commitlog_svc.reput.reput import ReputBatch
+from commitlog_svc.status_answer import status_answer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
-from services.append_calls import Append
-from services.append_refusals import refusal_counter
 from services.convert import dispatch_to_proto, millis_to_timestamp, stored_message, timestamp_to_millis
-from services.lookup_calls import FileAnswer
-from services.raw_handlers import add_with_raw
+from services.local.server import FileAnswer
+from services.local.wire import LocalMethod
+from services.observing.append_refusals import refusal_counter
+from services.serving.raw_handlers import AnyHandler, add_with_raw
 from services.status import to_status
-from store.errors import BrokerNotFoundError, InvalidArgumentError, OffsetOutOfRangeError, StoreError
+from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
 from store.format.freshness_token import encode_freshness_token
 from store.format.host import Host, encode_host
 from store.format.record_layout import I64
@@ -28,10 +27,10 @@ from store.format.record_layout import I64
 OFFSET_COUNT_MAX = 1000
 BODY_BYTES_DEFAULT = 3_670_016
 BODY_BYTES_MAX = 4 << 20
-ANSWER_BYTES_MAX = (4 << 20) - 4096  # of several records: what a client takes by default
-SINGLE_ANSWER_BYTES_MAX = (4 << 20) + (96 << 10)  # a largest body with largest properties
+ANSWER_BYTES_MAX = (4 << 20) - 4096  # of several records: the default limit of clients
+SINGLE_ANSWER_BYTES_MAX = (4 << 20) + (96 << 10)  # the largest body with the largest properties
 UNKNOWN_HOST = Host("127.0.0.1", 0)
-SYNC_BY_FLUSH_MODE = {
+SYNC_BY_FLUSH_MODE: dict[int, bool | None] = {
     message_pb2.FLUSH_MODE_UNSPECIFIED: None,
     message_pb2.FLUSH_MODE_ASYNC: False,
     message_pb2.FLUSH_MODE_SYNC: True,
@@ -46,15 +45,17 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
     Args:
         log: the log, recovered or not.
         broker_name: the shard's name.
-        store_host: what ids are made of.
+        store_host: the host in offsetMsgIds, `IP:port`.
+        auto_create_topic: whether the first message of a topic creates it.
     """
 
-    def __init__(self, log: CommitLog, broker_name: str, store_host: str) -> None:
+    def __init__(self, log: CommitLog, broker_name: str, store_host: str, *, auto_create_topic: bool = True) -> None:
         self._log = log
         self._broker_name = broker_name
+        self._auto_create_topic = auto_create_topic
         self._id_prefix = encode_host(Host.parse(store_host)).hex().upper()
 
-    def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
+    def handlers(self) -> dict[str, AnyHandler]:
         """The handlers of appends, without serializers: their requests and responses stay bytes."""
         return {
             "AppendMessages": grpc.unary_unary_rpc_method_handler(self.append_messages),
@@ -62,42 +63,52 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         }
 
     def append_messages(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        """AppendMessages; see the proto."""
+        """AppendMessages: appends all messages of a request, or none."""
         return self.append_bytes(request, _peer(context.peer()))
 
     def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """AppendMessageStream; see the proto. Its messages have the fields of AppendMessages', and `error`."""
+        """AppendMessageStream: AppendMessages for each request of a stream; `error` says why a request was refused."""
         peer = _peer(context.peer())
 
-        # Not a generator: one would keep each request while its reader sleeps.
+        # Not a generator: it would keep each request until the next one comes.
         return map(partial(self._append_on_stream, born_host=peer), requests)
 
-    def local_appends(self) -> dict[Append, Callable[[bytes], bytes]]:
-        """The same two for callers of this machine: services/append_server.py."""
+    def local_appends(self) -> dict[LocalMethod, Callable[[bytes], bytes]]:
+        """Both append methods for callers on this machine: services/local/server.py."""
         return {
-            Append.UNARY: partial(self.append_bytes, born_host=UNKNOWN_HOST),
-            Append.ON_STREAM: partial(self._append_on_stream, born_host=UNKNOWN_HOST),
+            LocalMethod.APPEND: partial(self.append_bytes, born_host=UNKNOWN_HOST),
+            LocalMethod.APPEND_ON_STREAM: partial(self._append_on_stream, born_host=UNKNOWN_HOST),
         }
 
+    def AppendInternal(
+        self, request: pb.AppendInternalRequest, context: grpc.ServicerContext
+    ) -> pb.AppendInternalResponse:
+        """Appends the records of a service as one atomic unit."""
+        self._check_shard(request.broker_name)
+        receipts = self._log.opened.appends.append_internal(
+            request.records, sync=_is_sync(request.flush), born_host=_peer(context.peer())
+        )
+        return pb.AppendInternalResponse(results=map(self._result_maker(), receipts))
+
     def GetMessage(self, request: pb.GetMessageRequest, context: grpc.ServicerContext) -> pb.GetMessageResponse:
-        """See the proto."""
-        record = self._log.get(request.commit_log_offset)
+        """Reads the record that starts at an offset."""
+        record = self._log.opened.reads.get(request.commit_log_offset)
         return pb.GetMessageResponse(message=stored_message(record, self._broker_name))
 
     def BatchGetMessages(
         self, request: pb.BatchGetMessagesRequest, context: grpc.ServicerContext
     ) -> pb.BatchGetMessagesResponse:
-        """See the proto."""
+        """Reads records at several offsets, each with its own outcome."""
         offsets = request.commit_log_offsets
         if len(offsets) > OFFSET_COUNT_MAX:
             raise InvalidArgumentError(
-                f"at most {OFFSET_COUNT_MAX} offsets a request, not {len(offsets)}: split it",
+                f"a request holds at most {OFFSET_COUNT_MAX} offsets, not {len(offsets)}: split it",
                 field="commit_log_offsets",
                 count=len(offsets),
             )
         if request.body_bytes_max < 0:
             raise InvalidArgumentError(
-                f"body_bytes_max is {request.body_bytes_max}; 0 or more is possible", field="body_bytes_max"
+                f"body_bytes_max is {request.body_bytes_max}: 0 or more is allowed", field="body_bytes_max"
             )
         body_bytes_left = min(request.body_bytes_max or BODY_BYTES_DEFAULT, BODY_BYTES_MAX)
         if request.omit_bodies:
@@ -108,7 +119,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         for offset in offsets:
             outcome = pb.BatchGetMessagesResponse.Outcome()
             try:
-                record = self._log.get(offset)
+                record = self._log.opened.reads.get(offset)
                 bodies_end = bodies_end or len(record.body) > body_bytes_left
                 outcome.message.CopyFrom(stored_message(record, self._broker_name, omit_body=bodies_end))
             except StoreError as error:
@@ -116,7 +127,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             size_bytes = outcome.ByteSize() + 8
             if response.outcomes and answer_bytes + size_bytes > ANSWER_BYTES_MAX:
                 break
-            if size_bytes > SINGLE_ANSWER_BYTES_MAX:  # a foreign store may hold larger ones
+            if size_bytes > SINGLE_ANSWER_BYTES_MAX:  # a store from elsewhere may hold larger records
                 outcome.message.body = b""
                 outcome.message.body_omitted = True
                 size_bytes = outcome.ByteSize() + 8
@@ -126,28 +137,27 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         return response
 
     def open_log_file(self, request: pb.GetMessageRequest, context: object) -> FileAnswer:
-        """The log's range and the file that holds an offset, for readers of this machine: services/lookup_calls.py.
+        """The file that holds an offset, and the range of the log that may be read, for readers on this machine.
+
+        See services/local/log_files.py.
 
         Raises:
             OffsetOutOfRangeError: the offset is outside the log, or its file was just removed.
         """
-        log = self._log
-        try:
-            fd = log.open_file(request.commit_log_offset)
-        except FileNotFoundError as error:
-            raise OffsetOutOfRangeError("the file was removed", offset=request.commit_log_offset) from error
+        reads, log = self._log.opened.reads, self._log.status
+        fd = reads.open_file(request.commit_log_offset)
         status = pb.GetStatusResponse(
             broker_name=self._broker_name,
             log_first_offset=log.first_offset,
-            log_end_offset=log.end_offset,
+            log_end_offset=reads.readable_offset,
             file_size_bytes=log.file_size_bytes,
         )
-        return FileAnswer(status, fd)
+        return FileAnswer(status.SerializeToString(), fd)
 
     def Reput(self, request: pb.ReputRequest, context: grpc.ServicerContext) -> Iterator[pb.ReputResponse]:
-        """See the proto."""
-        # Not a generator: one would keep each batch while its reader sleeps.
-        batches = self._log.follow(
+        """Streams what followers need of each confirmed record, from an offset on."""
+        # Not a generator: it would keep each batch until the receiver takes the next one.
+        batches = self._log.following.follow(
             request.start_offset,
             request.batch_bytes_max,
             columns=request.columns,
@@ -158,14 +168,22 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
     def ReportProgress(
         self, request: pb.ReportProgressRequest, context: grpc.ServicerContext
     ) -> pb.ReportProgressResponse:
-        """See the proto."""
+        """Notes up to where a follower is durable; a new name is registered."""
         store_time_millis = timestamp_to_millis(request.store_time, "store_time")
-        self._log.progress.report(request.builder, request.next_offset, store_time_millis, self._log.flushed_offset)
+        confirm_offset = self._log.following.confirm_offset
+        self._log.followers.report(request.builder, request.next_offset, store_time_millis, confirm_offset)
         return pb.ReportProgressResponse()
 
+    def RemoveFollower(
+        self, request: pb.RemoveFollowerRequest, context: grpc.ServicerContext
+    ) -> pb.RemoveFollowerResponse:
+        """Forgets a registered follower, so that retention no longer waits for it."""
+        self._log.followers.remove(request.name)
+        return pb.RemoveFollowerResponse()
+
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
-        """See the proto."""
-        self._log.require_ready()
+        """Lists the topics as configured in `config/topics.json`."""
+        _ = self._log.opened  # until the log is recovered, the table is empty
         return pb.ListTopicsResponse(
             topics=[
                 pb.ListTopicsResponse.Topic(
@@ -175,45 +193,16 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
                 )
                 for config in self._log.topics.all()
             ],
-            new_topic_queue_count=self._log.new_topic_queue_count,
+            new_topic_queue_count=self._log.topics.new_topic_queue_count if self._auto_create_topic else 0,
         )
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
-        """See the proto."""
-        log = self._log
-        status = pb.GetStatusResponse(
-            broker_name=self._broker_name, read_only=log.root.read_only, state=log.state, version=_version()
-        )
-        status.problem = log.problem
-        if not log.is_ready:
-            progress = log.recovery_progress
-            status.recovery.begin_offset = progress.begin_offset
-            status.recovery.next_offset = progress.next_offset
-            status.recovery.end_offset = progress.end_offset
-            status.recovery.record_count = progress.record_count
-            status.recovery.is_followable = log.is_followable
-            if log.is_followable:
-                status.log_first_offset = log.first_offset
-        if log.is_ready:
-            status.log_first_offset = log.first_offset
-            status.log_end_offset = log.end_offset
-            status.log_flushed_offset = log.flushed_offset
-            status.file_size_bytes = log.file_size_bytes
-            status.file_count = log.file_count
-            if log.last_store_time_millis:
-                status.last_store_time.CopyFrom(millis_to_timestamp(log.last_store_time_millis))
-            status.builder_next_offsets.update(log.progress.next_offsets())
-            usage = log.disk_usage
-            if usage is not None:
-                status.disk.total_bytes = usage.total_bytes
-                status.disk.free_bytes = usage.free_bytes
-                status.disk.level = usage.level.word
-            status.retention_events.extend(map(_retention_event, reversed(log.retention_events)))
-        return status
+        """Returns offsets, files, recovery and the followers' progress."""
+        return status_answer(self._log, self._broker_name)
 
     def append_bytes(self, data: bytes, born_host: Host) -> bytes:
-        """An AppendMessagesResponse for a request's bytes; those of a stream have the same fields."""
-        answer = self._log.append_request(
+        """An AppendMessagesResponse for a request's bytes; requests of a stream have the same fields."""
+        answer = self._log.opened.appends.append_request(
             data, born_host=born_host, id_prefix=self._id_prefix, broker_name=self._broker_name
         )
         if isinstance(answer, bytes):
@@ -233,24 +222,30 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         try:
             request = pb.AppendMessagesRequest.FromString(data)
         except DecodeError as error:
-            raise InvalidArgumentError(f"the request is no AppendMessagesRequest: {error}", field="request") from error
-        if request.flush not in SYNC_BY_FLUSH_MODE:
-            raise InvalidArgumentError(f"flush {request.flush} is no FlushMode", field="flush")
-        if request.broker_name not in ("", self._broker_name):
-            raise BrokerNotFoundError(
-                f"this is the shard {self._broker_name!r}, not {request.broker_name!r}: nothing was written",
-                brokerName=request.broker_name,
-                brokerNames=self._broker_name,
-            )
+            raise InvalidArgumentError(
+                f"the request is not an AppendMessagesRequest: {error}", field="request"
+            ) from error
+        sync = _is_sync(request.flush)
+        self._check_shard(request.broker_name)
         if request.check_only:
-            self._log.check_messages(request.messages, born_host=born_host, deduplicate=request.deduplicate)
+            self._log.opened.appends.check_messages(
+                request.messages, born_host=born_host, deduplicate=request.deduplicate
+            )
             return []
-        return self._log.append_messages(
+        return self._log.opened.appends.append_messages(
             request.messages,
-            sync=SYNC_BY_FLUSH_MODE[request.flush],
+            sync=sync,
             born_host=born_host,
             deduplicate=request.deduplicate,
         )
+
+    def _check_shard(self, broker_name: str) -> None:
+        if broker_name not in ("", self._broker_name):
+            raise BrokerNotFoundError(
+                f"this is the shard {self._broker_name!r}, not {broker_name!r}: nothing was written",
+                brokerName=broker_name,
+                brokerNames=self._broker_name,
+            )
 
     def _result_maker(self) -> Callable[[AppendReceipt], message_pb2.AppendResult]:
         prefix, broker_name, result = self._id_prefix, self._broker_name, message_pb2.AppendResult
@@ -273,8 +268,15 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
 
 
 def add_to_server(servicer: CommitLogServicer, server: grpc.Server) -> None:
-    """Serve everything, appends as bytes."""
+    """Registers all methods at a server; appends as bytes."""
     add_with_raw(pb_grpc.add_CommitLogServiceServicer_to_server, servicer, servicer.handlers(), server)
+
+
+def _is_sync(flush: int) -> bool | None:
+    """Whether an append waits for the disk; None: as the settings say."""
+    if flush not in SYNC_BY_FLUSH_MODE:
+        raise InvalidArgumentError(f"flush {flush} is not a FlushMode: use one of the proto", field="flush")
+    return SYNC_BY_FLUSH_MODE[flush]
 
 
 def _reput_response(batch: ReputBatch) -> pb.ReputResponse:
@@ -285,26 +287,15 @@ def _reput_response(batch: ReputBatch) -> pb.ReputResponse:
         log_end_offset=batch.log_end_offset,
     )
     if batch.columns is not None and len(batch.columns):
-        from services.reput_columns import columns_to_proto  # an idle log does without numpy
+        from services.reput_columns import columns_to_proto  # an idle log does not load numpy
 
         response.columns.CopyFrom(columns_to_proto(batch.columns))
     return response
 
 
-def _retention_event(event: RetentionEvent) -> pb.RetentionEvent:
-    return pb.RetentionEvent(
-        time=millis_to_timestamp(event.time_millis),
-        begin_offset=event.begin_offset,
-        end_offset=event.end_offset,
-        file_count=event.file_count,
-        reason=event.reason,
-        lost_builder_next_offsets=event.lost_builder_next_offsets,
-    )
-
-
 @lru_cache(maxsize=4096)
 def _peer(peer: str) -> Host:
-    """The caller's address, for `born_host`; a caller without one (a unix socket) gets a loopback address, port 0."""
+    """The caller's address, for `born_host`; loopback and port 0 for a caller on a unix socket."""
     kind, _, address = peer.partition(":")
     if kind not in ("ipv4", "ipv6"):
         return UNKNOWN_HOST
@@ -312,10 +303,3 @@ def _peer(peer: str) -> Host:
         return Host.parse(address.replace("%5B", "[").replace("%5D", "]"))
     except StoreError:
         return UNKNOWN_HOST
-
-
-def _version() -> str:
-    try:
-        return version("reput")
-    except PackageNotFoundError:
-        return "unknown"

@@ -1,44 +1,48 @@
 """The commit log's settings."""
 
+from collections.abc import Collection
 from typing import Literal
 
 import pydantic
 
-from commitlog_svc.disk_space import DiskLimits
-from commitlog_svc.retention import RetentionLimits
-from commitlog_svc.retention_times import parse_delete_hours
-from services.settings import StoreSettings
+from commitlog_svc.reput.followers import parse_names
+from commitlog_svc.retention.disk_space import DiskLimits
+from commitlog_svc.retention.retention import RetentionLimits
+from commitlog_svc.retention.retention_times import parse_delete_hours
+from services.settings.service_settings import StoreSettings
 from store.errors import InvalidArgumentError
 from store.format.host import Host
 
 FILE_SIZE_BYTES_MIN = 4096
 # A record's size is a signed 32-bit number, and so is a blank's.
 FILE_SIZE_BYTES_MAX = (1 << 31) - 1
-FILE_RESERVED_SECONDS_MAX = 100 * 366 * 86_400  # a hundred years: for ever
+FILE_RESERVED_SECONDS_MAX = 100 * 366 * 86_400  # a hundred years, practically without end
 
 
 class CommitLogSettings(StoreSettings):
     """Settings of the commitlog service; sizes are bytes, times milliseconds.
 
     Attributes:
-        file_size_bytes: size of a log file; files that exist decide themselves.
-        flush_mode: whether an append that does not say so waits for the disk.
-        flush_interval_millis: the most that a power cut may take of what nobody waited for.
-        unflushed_bytes_max: the most in bytes; appends that are faster than the disk wait beyond it.
+        file_size_bytes: size of a new store's log files; an existing store keeps its size.
+        flush_mode: whether an append waits for the disk when its request does not say.
+        flush_interval_millis: the greatest age of an unflushed record for which no request waits.
+        unflushed_bytes_max: the most unflushed bytes; at this limit appends wait for the disk.
         message_size_bytes_max: the largest body.
         properties_crc: close each record with RocketMQ's `__CRC32#`, which guards all of it.
-        auto_create_topic: the first message of a topic makes it.
-        default_topic_queue_count: how many queues it gets.
-        file_reserved_seconds: a log file expires so long after it was first seen complete.
-        delete_when_hours: hours of the day, local time, at which expired files go; `04` or `04;16`.
-        disk_clean_ratio_percent, disk_clean_free_bytes: a disk used so far, with no more than that free: expired
-            files go at any hour.
-        disk_clean_forcibly_ratio_percent, disk_clean_forcibly_free_bytes: likewise: files go before they expire.
+        auto_create_topic: the first message of a topic creates it.
+        default_topic_queue_count: number of queues of a topic that is created so.
+        file_reserved_seconds: time after which a log file expires, from the moment it was first seen complete.
+        delete_when_hours: hours of the day, local time, at which expired files are removed; `04` or `04;16`.
+        disk_clean_ratio_percent, disk_clean_free_bytes: disk use and free bytes at which expired files
+            are removed at any hour.
+        disk_clean_forcibly_ratio_percent, disk_clean_forcibly_free_bytes: likewise: files are removed before they expire.
         disk_full_ratio_percent, disk_full_free_bytes: likewise: appends are refused.
-        clean_file_forcibly_enabled: whether files may go before they expire.
-        delete_files_interval_millis: at least so long between two files.
-        delete_file_batch_count_max: at most so many files in each clean_resource_interval_millis.
+        clean_file_forcibly_enabled: whether files may be removed before they expire.
+        delete_files_interval_millis: least time between the removals of two files.
+        delete_file_batch_count_max: most files removed in each clean_resource_interval_millis.
         clean_resource_interval_millis: see above.
+        followers: names of the followers that retention waits for from the start, with commas between them. Others join
+            with their first report (docs/adr/0037-followers-and-the-confirm-offset.md).
     """
 
     address: str = "127.0.0.1:8082"
@@ -62,6 +66,7 @@ class CommitLogSettings(StoreSettings):
     delete_files_interval_millis: int = pydantic.Field(100, ge=0, le=60_000)
     delete_file_batch_count_max: int = pydantic.Field(10, ge=1, le=50)
     clean_resource_interval_millis: int = pydantic.Field(10_000, ge=0, le=3_600_000)
+    followers: str = "consumequeue,index"
 
     @pydantic.field_validator("store_host")
     @classmethod
@@ -80,9 +85,23 @@ class CommitLogSettings(StoreSettings):
             raise ValueError(error.message) from error
         return value
 
+    @pydantic.field_validator("followers")
+    @classmethod
+    def _are_followers(cls, value: str) -> str:
+        try:
+            parse_names(value)
+        except InvalidArgumentError as error:
+            raise ValueError(error.message) from error
+        return value
+
+    @property
+    def follower_names(self) -> Collection[str]:
+        """The followers that are expected."""
+        return parse_names(self.followers)
+
     @property
     def retention_limits(self) -> RetentionLimits:
-        """When files go."""
+        """When log files are removed."""
         return RetentionLimits(
             self.file_reserved_seconds * 1000,
             parse_delete_hours(self.delete_when_hours),
@@ -94,7 +113,7 @@ class CommitLogSettings(StoreSettings):
 
     @property
     def disk_limits(self) -> DiskLimits:
-        """When the disk counts as filling and as full."""
+        """The levels of the disk; see retention/disk_space.py."""
         return DiskLimits(
             self.disk_clean_ratio_percent,
             self.disk_clean_forcibly_ratio_percent,

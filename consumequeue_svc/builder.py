@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, resume, save_replay_mark
-from store.builders.checkpoint_thread import Checkpointer
-from store.builders.following_builder import FollowingBuilder
-from store.builders.progress import BuilderProgress
+from services.following.checkpoint_thread import Checkpointer
+from services.following.follower_progress import FollowerProgress
+from services.following.following_builder import FollowingBuilder
 from store.files.json_state import write_json_state
 
 if TYPE_CHECKING:
-    from store.dispatch_columns import DispatchColumns
+    from store.derive.dispatch_columns import DispatchColumns
 
 
 class ConsumeQueueBuilder(FollowingBuilder):
@@ -34,7 +34,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         table: ConsumeQueueTable,
         checkpoint: Path,
         *,
-        progress: BuilderProgress | None = None,
+        progress: FollowerProgress | None = None,
         on_flushed: Callable[[int, int | None], None] | None = None,
         checkpointer: Checkpointer | None = None,
         clock: Callable[[], float] = time.monotonic,

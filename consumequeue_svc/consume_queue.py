@@ -1,52 +1,27 @@
-"""One consume queue being written: units at their positions, files made at first need.
+"""One consume queue being written: units at their positions, files created when their first unit comes.
 
-Rules, from `ConsumeQueue` of RocketMQ 5.3.3 unless said otherwise:
-- Unit n lies at byte n * 20; a file is made when its first unit comes, in full size, sparse.
-- A queue whose first message is not number 0 begins with the file that holds it; the places before are filled.
-- A gap is filled in the same way (RocketMQ would put the unit in the wrong place). A gap wider than the log has room for
-  records is no gap but a damaged position (`_can_be`): that record is left out.
-- A message whose position is taken is dropped, except number 0: then the topic was deleted and made again, and the
-  queue starts anew.
+`store/derive/queue_placement.py` decides which units stand in the queue and where gaps are filled. Unit n lies at byte
+n * 20 of the queue's files laid end to end. A file is created in full size, sparse.
 
-Replay: after a foreign or doubtful stop the log is applied again from its first record. Units that are there already
-are compared and kept; whatever differs is written; what is left behind the last one is cut off. So a rebuild never
-takes away what was right.
+Replay: after a foreign or doubtful stop the log is applied again from its first record. A unit that the files hold
+already is compared and kept; a unit that differs is written; what lies behind the last confirmed unit is cut off. So a
+rebuild never removes what was right.
 """
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, decode_queue_unit, encode_queue_unit
-from store.format.record import FRAME_SIZE_BYTES_MIN
-from store.readers.open_files import OpenFile, OpenFiles
+from store.derive.queue_placement import Buffer, PlacedUnits, QueuePlacement, Verdict, fillers
+from store.files.open_files import OpenFile, OpenFiles
+from store.format.queue_unit import UNIT_SIZE_BYTES
 from store.readers.queue_reader import QueueUnits, file_offsets
 
 if TYPE_CHECKING:
-    from store.builders.queue_runs import UnitRun
+    from store.derive.queue_placement import UnitRun
 
-Buffer = bytes | memoryview
-FILLER_BYTES = encode_queue_unit(FILLER)
-FILL_UNIT_COUNT = 16_384
 SCAN_BYTES = 65_536
-# RocketMQ uses up a position for a message that it refuses (#6570), so that a gap needs no record. More than so many
-# in a row have not been seen; their fillers take 80 kB.
-BURNT_POSITION_COUNT_MAX = 4096
-
-
-class Applied(NamedTuple):
-    """What became of units.
-
-    Attributes:
-        dropped_count: left out because their place was taken.
-        filled_count: places that were filled.
-        refused: position and commit-log offset of records whose position cannot be.
-    """
-
-    dropped_count: int
-    filled_count: int
-    refused: tuple[tuple[int, int], ...] = ()
 
 
 class ConsumeQueue:
@@ -60,8 +35,9 @@ class ConsumeQueue:
     Attributes:
         units: the queue as readers see it.
         dirty: files written since they were last flushed.
-        dirty_directories: folders whose entries changed since.
-        replayed: next position of the replay; None when none runs or it has not come here.
+        dirty_directories: folders whose entries changed since then.
+        replayed: position behind the last unit that the replay confirmed; None if no replay runs, or if it has not come
+            to this queue yet.
     """
 
     def __init__(self, files: OpenFiles, directory: Path, file_size_bytes: int) -> None:
@@ -69,6 +45,7 @@ class ConsumeQueue:
         self.dirty: set[Path] = set()
         self.dirty_directories: set[Path] = set()
         self._files = files
+        self._file_unit_count = file_size_bytes // UNIT_SIZE_BYTES
         self._file_offsets: set[int] = set()
         self._damaged_offsets: set[int] = set()
         self._tail_crc: tuple[int, int] | None = None  # (end, CRC up to there)
@@ -76,7 +53,7 @@ class ConsumeQueue:
         self.replayed: int | None = None
 
     def load(self) -> None:
-        """Finds out what the files hold; a file of a wrong length gets its full one."""
+        """Finds out what the files hold; a file of a wrong length is brought to its full length."""
         size = self.units.file_size_bytes
         paths = self.files_on_disk()
         offsets = [int(path.name) for path in paths]
@@ -89,7 +66,7 @@ class ConsumeQueue:
         self.units.load(offsets)
 
     def files_on_disk(self) -> list[Path]:
-        """The files of its folder, in order; a name that no file of this size can have is somebody else's."""
+        """The files of the queue's folder, in order; names that no file of this size can have are left out."""
         size = self.units.file_size_bytes
         offsets = file_offsets(self._files.fs, self.units.directory)
         return [self.units.path_of(offset) for offset in offsets if offset % size == 0]
@@ -99,7 +76,7 @@ class ConsumeQueue:
         return [self.units.path_of(offset) for offset in sorted(self._file_offsets)]
 
     def is_whole(self, first_byte: int, end: int) -> bool:
-        """Whether there is every file from that byte to that unit, none of which had a wrong length."""
+        """Whether all files from this byte to this unit are there, and none had a wrong length."""
         size, end_byte = self.units.file_size_bytes, end * UNIT_SIZE_BYTES
         needed = range(first_byte, max(end_byte, first_byte + 1), size)
         return all(offset in self._file_offsets and offset not in self._damaged_offsets for offset in needed)
@@ -109,71 +86,59 @@ class ConsumeQueue:
         """The first byte that the files have room for."""
         return min(self._file_offsets, default=0)
 
-    def apply(self, runs: "Iterable[UnitRun]", *, is_replay: bool) -> Applied:
-        """Writes units, given in log order as runs of consecutive positions.
+    def apply(self, runs: "Iterable[UnitRun]", *, is_replay: bool) -> QueuePlacement:
+        """Writes the next units, in log order.
 
         Args:
             runs: see UnitRun.
-            is_replay: compare with what is there, see the top of this file.
+            is_replay: compare with what the files hold, see the top of this file.
+
+        Returns:
+            what was decided about the units.
         """
-        dropped = filled = 0
-        refused: list[tuple[int, int]] = []
+        end = self.replayed if is_replay else self.units.end if self._file_offsets else None
+
+        def log_end_offset() -> int:
+            return self.units.next_log_offset_before(end) if end is not None else 0
+
+        def number_0() -> bytes:
+            # A replay has confirmed the unit at 0 only if it placed it itself; a file may hold an older one.
+            return b"" if is_replay or self.units.begin else self.units.read_bytes(0, 1)
+
+        placement = QueuePlacement(self._file_unit_count, end, log_end_offset=log_end_offset, number_0=number_0)
         parts: list[Buffer] = []
-        parts_at = expected = self._expected(is_replay=is_replay)
-        for run in runs:
-            position, units = run
-            while units:
-                first = units[:UNIT_SIZE_BYTES]
-                if expected is not None and position < expected and position != 0:
-                    count = min(expected - position, len(units) // UNIT_SIZE_BYTES)
-                    dropped += count
-                    position, units = position + count, units[count * UNIT_SIZE_BYTES :]
-                    continue
-                if expected is None or position != expected:
-                    self._write(parts_at, parts)
-                    parts, parts_at = [], expected
-                    is_taken = False
-                    if not self._can_be(position, first, expected):
-                        refused.append((position, decode_queue_unit(first).commit_log_offset))
-                        is_taken = True
-                    elif expected is not None and position == 0:
-                        if not is_replay and self.units.begin == 0 and self.units.read_bytes(0, 1) == first:
-                            dropped += 1  # the same record once more
-                            is_taken = True
-                        else:
-                            self._clear()
-                            expected = None
-                    if is_taken:
-                        position, units = position + 1, units[UNIT_SIZE_BYTES:]
-                        continue
-                    filled += self._fill_before(position, expected)
-                    parts_at = expected = position
-                parts.append(units)
-                expected += len(units) // UNIT_SIZE_BYTES
-                break
+        parts_at = 0
+        for placed in placement.place(runs):
+            if placed.verdict is not Verdict.NEXT:
+                self._write(parts_at, parts)
+                parts = []
+                self._prepare(placed)
+            if not parts:
+                parts_at = placed.queue_offset
+            parts.append(placed.units)
         self._write(parts_at, parts)
         if is_replay:
-            self.replayed = expected
-        return Applied(dropped, filled, tuple(refused))
+            self.replayed = placement.end
+        return placement
 
     def tail_crc(self) -> int:
-        """CRC-32 over the last units, see `QueueUnits.tail_crc`; read again only when the end has moved."""
+        """CRC-32 over the last units, see `QueueUnits.tail_crc`; read again only if the end has moved."""
         end = self.units.end
         if self._tail_crc is None or self._tail_crc[0] != end:
             self._tail_crc = end, self.units.tail_crc(end)
         return self._tail_crc[1]
 
     def mark_all_dirty(self) -> None:
-        """The next flush takes every file and folder: what is known of them was only read, perhaps from memory."""
+        """The next flush takes every file and folder: what was read from them may be in the page cache only."""
         self.dirty.update(self.paths())
         directory = self.units.directory
         self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
 
     def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
-        """Takes files all of whose units point before the log's first record out of the queue, never the last file.
+        """Takes files out of the queue whose units all point before the log's first record, never the last file.
 
         Returns:
-            at most so many paths; to be removed once a checkpoint without them is written.
+            at most so many paths. Remove them (`remove_hidden`) when a checkpoint without them is written.
         """
         if len(self._file_offsets) < 2:
             return []
@@ -184,13 +149,13 @@ class ConsumeQueue:
         return [self.units.path_of(offset) for offset in expired]
 
     def drop_before(self, first_byte: int) -> None:
-        """Removes files before that byte: a crash kept them from going after they had expired."""
+        """Removes the files before this byte: they had expired, and a crash came before they were removed."""
         expired = [offset for offset in self._file_offsets if offset < first_byte]
         self._hide(expired)
         self.remove_hidden(self.units.path_of(offset) for offset in expired)
 
     def remove_hidden(self, paths: Iterable[Path]) -> None:
-        """Removes files that `hide_expired` gave."""
+        """Removes files that `hide_expired` returned."""
         for path in paths:
             self._files.forget(path)
             with suppress(FileNotFoundError):
@@ -205,14 +170,14 @@ class ConsumeQueue:
             self.units.forget_front()
 
     def forget_replay(self) -> None:
-        """A replay begins, or begins anew."""
+        """Forgets what a replay confirmed: it begins, or begins anew."""
         self.replayed = None
 
     def end_replay(self, log_first_offset: int) -> bool:
-        """Cuts off what the replay did not confirm; whether anything was cut.
+        """Cuts off what the replay did not confirm; returns whether anything was cut off.
 
         Args:
-            log_first_offset: units that point before it cannot be confirmed and stay.
+            log_first_offset: units that point before it cannot be confirmed, and stay (bytes).
         """
         end = self.replayed
         if end is None:
@@ -221,7 +186,7 @@ class ConsumeQueue:
         return self.cut(end)
 
     def cut(self, end: int) -> bool:
-        """Makes `end` the queue's end; whether anything was cut."""
+        """Makes `end` the queue's end; returns whether anything was cut off."""
         size = self.units.file_size_bytes
         end_byte = end * UNIT_SIZE_BYTES
         was = self.units.end
@@ -232,7 +197,7 @@ class ConsumeQueue:
             if offset >= end_byte:
                 self._remove(offset)
             elif offset + size > end_byte:
-                # Also behind the end that was known: a power cut may leave units there after an empty one.
+                # Also behind the known end: after a power cut units may stand there behind an empty one.
                 if self._has_bytes(path, end_byte - offset):
                     self._files.get(path, writing=True).zero_from(end_byte - offset, size)
                     self.dirty.add(path)
@@ -243,44 +208,25 @@ class ConsumeQueue:
             self.units.begin = self.units.end = 0
         return end < was
 
-    def _expected(self, *, is_replay: bool) -> int | None:
-        if is_replay:
-            return self.replayed
-        return self.units.end if self._file_offsets else None
-
-    def _can_be(self, position: int, unit: Buffer, expected: int | None) -> bool:
-        """Whether the log has room for the records that a gap before this one would stand for.
-
-        A record without a `__CRC32#` may say anything; a high bit that rotted would have gigabytes of fillers written.
-        """
-        known = 0, 0  # a position, and where the log goes on behind it; the log of a new queue is all before the record
-        if expected is not None:
-            known = expected, self.units.next_log_offset_before(expected)
-        log_bytes = decode_queue_unit(unit).commit_log_offset - known[1]
-        record_count_max = max(log_bytes, 0) // FRAME_SIZE_BYTES_MIN + BURNT_POSITION_COUNT_MAX
-        return 0 <= position <= known[0] + record_count_max
-
-    def _fill_before(self, position: int, expected: int | None) -> int:
-        """Fills the places between the queue's end and `position`, or in a new queue those of its first file."""
-        end = self.units.end if self._file_offsets else None
-        file_begin = position - position % (self.units.file_size_bytes // UNIT_SIZE_BYTES)
-        if end is None:
-            expected = self.units.begin = self.units.end = file_begin
+    def _prepare(self, placed: PlacedUnits) -> None:
+        """Clears the queue if it begins anew, and writes the fillers before units."""
+        begin, position = placed.fill_begin, placed.queue_offset
+        file_begin = position - position % self._file_unit_count
+        if placed.verdict is Verdict.ANEW:
+            self._clear()
+        if not self._file_offsets:
+            begin = self.units.begin = self.units.end = file_begin
         elif position < self.units.begin:
-            # A replay brings back files that are missing at the front.
-            expected = self.units.begin = file_begin
-        elif expected is None:
-            # A replay reaches this queue: what lies before its first record stays, when it connects.
-            expected = min(end, position)
-        filled = position - expected
-        while expected < position:
-            count = min(FILL_UNIT_COUNT, position - expected)
-            self._write(expected, [FILLER_BYTES] * count)
-            expected += count
-        return filled
+            # A replay writes the files again that are missing at the front.
+            begin = self.units.begin = file_begin
+        elif placed.verdict is Verdict.FIRST:
+            # A replay comes to this queue: what lies before its first record stays, if it is connected with it.
+            begin = min(self.units.end, position)
+        for at, units in fillers(begin, position):
+            self._write(at, [units])
 
-    def _write(self, position: int | None, parts: Sequence[Buffer]) -> None:
-        if not parts or position is None:
+    def _write(self, position: int, parts: Sequence[Buffer]) -> None:
+        if not parts:
             return
         self._tail_crc = None
         data = b"".join(parts)
@@ -303,7 +249,7 @@ class ConsumeQueue:
     def _file(self, first_byte: int) -> OpenFile:
         if self._written_path[0] != first_byte:
             self._written_path = first_byte, self.units.path_of(first_byte)
-        path = self._written_path[1]  # the same object each time: a path takes longer to make and compare than a unit
+        path = self._written_path[1]  # kept: to make and compare a path takes longer than to write a unit
         self.dirty.add(path)
         if first_byte in self._file_offsets:
             return self._files.get(path, writing=True)

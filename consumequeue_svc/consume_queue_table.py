@@ -1,4 +1,4 @@
-"""All consume queues of a store root: found at the start, made at their first unit, flushed together."""
+"""All consume queues of a store root: found at start, created with their first unit, flushed together."""
 
 import logging
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from consumequeue_svc.consume_queue import ConsumeQueue
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError
 from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
+from store.files.open_files import OpenFiles
 from store.format.paths import queue_dir
-from store.readers.open_files import OpenFiles
 from store.readers.queue_reader import list_queue_ids
 
 if TYPE_CHECKING:
-    from store.dispatch_columns import DispatchColumns
+    from store.derive.dispatch_columns import DispatchColumns
 
 QueueId = tuple[str, int]
 _log = logging.getLogger("reput.consumequeue")
@@ -27,7 +27,7 @@ class ConsumeQueueTable:
 
     Args:
         root: the store root.
-        fs: the door to the disk.
+        fs: the file system.
         file_size_bytes: size of queue files (bytes).
     """
 
@@ -45,7 +45,7 @@ class ConsumeQueueTable:
         """Opens every queue that has files.
 
         Args:
-            drop_cache: read from the disk, not from memory: a flush was refused before.
+            drop_cache: drop the files from the page cache first: a flush failed before.
         """
         for topic, queue_id in list_queue_ids(self.fs, self._root):
             queue = self._make(topic, queue_id)
@@ -56,7 +56,7 @@ class ConsumeQueueTable:
                 self._queues[topic, queue_id] = queue
 
     def drop_cache(self) -> None:
-        """Makes the files read as the disk holds them: a replay keeps what it finds there."""
+        """Drops the files from the page cache: a replay keeps what it reads, so it must read the disk."""
         for queue in self._all():
             drop_cached_pages(self.fs, queue.paths())
 
@@ -87,7 +87,7 @@ class ConsumeQueueTable:
 
     def apply(self, columns: "DispatchColumns", *, is_replay: bool = False) -> None:
         """Writes the units of records, given in log order."""
-        from store.builders.queue_runs import place_runs  # not before there is a record: numpy takes memory
+        from store.derive.queue_runs import place_runs  # not before there is a record: numpy takes memory
 
         for topic, number, runs in place_runs(columns):
             queue_id = topic, number
@@ -98,16 +98,16 @@ class ConsumeQueueTable:
                 try:
                     queue = self._make(*queue_id)
                 except InvalidArgumentError as error:
-                    # RocketMQ never wrote such a record; a queue for it would lie outside the store.
+                    # RocketMQ never writes such a record. Its queue's folder would lie outside the store.
                     self._refused.add(queue_id)
                     _log.error("queue refused: %s", error.message)
                     continue
-            applied = queue.apply(runs, is_replay=is_replay)
-            if applied.dropped_count and not is_replay:
-                _log.warning("%s: %d messages whose position was taken were left out", queue_id, applied.dropped_count)
-            for position, commit_log_offset in applied.refused:
+            placement = queue.apply(runs, is_replay=is_replay)
+            if placement.taken_count and not is_replay:
+                _log.warning("%s: %d messages whose position was taken were left out", queue_id, placement.taken_count)
+            for position, commit_log_offset in placement.damaged:
                 _log.error(
-                    "the record at %d says that it is message %d of queue %d of %r, for which the log has no room: "
+                    "the record at %d states position %d in queue %d of %r, for which the log has no room: "
                     "its queue offset is damaged, it is left out of the queue (reput fsck checks the log)",
                     commit_log_offset,
                     position,
@@ -119,22 +119,22 @@ class ConsumeQueueTable:
                     self._queues[queue_id] = queue
 
     def end_replay(self, log_first_offset: int) -> int:
-        """Cuts off what a replay did not confirm; how many queues were cut."""
+        """Cuts off what a replay did not confirm; returns how many queues were cut."""
         count = sum(queue.end_replay(log_first_offset) for queue in self._all())
         self.drop_empty()
         return count
 
     def cut(self, log_end_offset: int) -> None:
-        """Cuts off all units whose record does not end at or before that offset."""
+        """Cuts off all units whose record ends behind this offset (bytes)."""
         for queue in self._all():
             if queue.units.next_log_offset() > log_end_offset:
                 queue.cut(queue.units.end_within(log_end_offset))
         self.drop_empty()
 
     def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[tuple[ConsumeQueue, list[Path]]]:
-        """At most so many files that lie before the log's first record, taken out of their queues but not yet removed.
+        """Takes files before the log's first record out of their queues, at most so many.
 
-        To be removed (`ConsumeQueue.remove_hidden`) once a checkpoint without them is written.
+        Remove them (`ConsumeQueue.remove_hidden`) when a checkpoint without them is written.
         """
         hidden = []
         for queue in self._all():
@@ -147,21 +147,25 @@ class ConsumeQueueTable:
         return hidden
 
     def forget_replay(self) -> None:
-        """A replay begins, or begins anew."""
+        """Forgets what a replay confirmed: it begins, or begins anew."""
         for queue in self._all():
             queue.forget_replay()
 
     def mark_all_dirty(self) -> None:
-        """The next flush takes everything there is."""
+        """The next flush takes every file and folder."""
         for queue in self._all():
             queue.mark_all_dirty()
 
     def flush(self) -> None:
-        """Everything written is on the disk afterwards, or FlushFailedError."""
+        """Brings everything written to the disk.
+
+        Raises:
+            FlushFailedError: the disk refused.
+        """
         self.prepare_flush()()
 
     def prepare_flush(self) -> Callable[[], None]:
-        """What flushes everything written so far; may be called on any thread, while more is written."""
+        """A function that flushes everything written so far; any thread may call it while more is written."""
         dirty: list[Path] = []
         directories: set[Path] = set()
         for queue in [*self._all(), *self._emptied]:
@@ -173,7 +177,7 @@ class ConsumeQueueTable:
 
         def flush() -> None:
             for path in dirty:
-                with suppress(FileNotFoundError):  # its queue began anew meanwhile
+                with suppress(FileNotFoundError):  # its queue began anew since then
                     self._files.get(path).flush()
             for directory in sorted(directories):
                 if self.fs.is_dir(directory):
@@ -182,7 +186,7 @@ class ConsumeQueueTable:
         return flush
 
     def next_log_offset(self) -> int:
-        """The first byte of the log behind the newest record that any queue has; 0 for none."""
+        """The first byte of the log behind the newest record of all queues; 0 if there is none."""
         return max((queue.units.next_log_offset() for queue in self._all()), default=0)
 
     def close(self) -> None:

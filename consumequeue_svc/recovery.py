@@ -1,15 +1,14 @@
-"""Where to go on after a start.
+"""Decides at start from which offset the builder follows the log.
 
-- Our own checkpoint fits the files: every queue is cut back to the end that it says (all before was flushed), and the
-  log is followed from its offset. It fits when no file before those ends is missing or of a wrong length and the last
-  units of each queue are the ones that it remembers.
-- Otherwise (a foreign store, or files missing, short or changed): the log is replayed from its first record over what
-  is there (see `consume_queue.py`). Only a cleanly stopped store whose log is larger than ADOPTED_LOG_BYTES_MIN is
-  taken as it is, because reading all of it would take many minutes.
+- The builder's own checkpoint fits the files: each queue is cut back to the end that the checkpoint states (everything
+  before was flushed), and the log is followed from the checkpoint's offset. The checkpoint fits if no file before these
+  ends is missing or of a wrong length, and if the last units of each queue have the CRC that it states.
+- Otherwise (a foreign store, or files are missing, short or changed): the log is replayed from its first record over the
+  files (see `consume_queue.py`). A store without a checkpoint that was stopped cleanly and whose log is larger than
+  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes.
 
-A replay begins by writing a checkpoint that fits nothing: what it leaves half done when it is killed must not look
-like what an older checkpoint remembers. On its way it writes down how far each queue is confirmed, so that a kill costs
-no more than the work since then.
+A replay first writes a checkpoint that fits nothing, because an older checkpoint must not fit the files of a replay that
+was killed. Later checkpoints say how far each queue is confirmed, so a kill costs only the work since the last one.
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from typing import Any
 
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
-from store.builders.last_record import LastRecord
+from store.derive.last_record import LastRecord
 from store.errors import UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
@@ -30,14 +29,14 @@ VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to follow the log from (bytes; -1 = its first record), and how.
+    """From which offset to follow the log (bytes; -1 = its first record), and how.
 
     Attributes:
-        next_offset: everything before is applied.
-        store_time_millis: of the newest record applied; 0 for none.
-        is_replay: compare with what is there.
-        is_marked: the checkpoint says already that files may be ahead of it.
-        last_record: the newest record applied, where known.
+        next_offset: everything before it is applied.
+        store_time_millis: of the newest record applied; 0 if there is none.
+        is_replay: compare with what the files hold.
+        is_marked: the checkpoint already says that the files may be ahead of it.
+        last_record: the newest record applied; None if unknown.
     """
 
     next_offset: int
@@ -48,7 +47,11 @@ class Resume:
 
 
 def refuse_rocksdb(fs: FileSystem, root: Path) -> None:
-    """UnsupportedStoreError for a store whose queues lie in RocksDB."""
+    """Refuses a store whose queues are in RocksDB.
+
+    Raises:
+        UnsupportedStoreError: it has such queues.
+    """
     for name in ROCKSDB_DIRECTORIES:
         if fs.is_dir(root / name):
             raise UnsupportedStoreError(
@@ -59,7 +62,7 @@ def refuse_rocksdb(fs: FileSystem, root: Path) -> None:
 
 
 def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
-    """The size that queue files had at the last checkpoint; None without one."""
+    """The size of queue files at the last checkpoint; None if there is no checkpoint."""
     size = (read_json_state(fs, checkpoint) or {}).get("file_size_bytes")
     return size if isinstance(size, int) else None
 
@@ -72,7 +75,7 @@ def checkpoint_state(
     last_record: LastRecord | None,
     is_clean: bool,
 ) -> dict[str, Any]:
-    """What a checkpoint says: everything before an offset is applied; true once what is written now is flushed."""
+    """A checkpoint: everything before an offset is applied. Write it when everything written so far is flushed."""
     queues: dict[str, list[list[int]]] = {}
     for (topic, queue_id), queue in table.items():
         row = [queue_id, queue.first_file_offset, queue.units.end, queue.tail_crc()]
@@ -89,14 +92,14 @@ def checkpoint_state(
 
 
 def save_replay_mark(fs: FileSystem, path: Path, table: ConsumeQueueTable) -> None:
-    """Writes down that a replay begins: what it has not confirmed cannot be relied on."""
+    """Writes the checkpoint of a replay that has confirmed nothing yet."""
     write_json_state(fs, path, replay_state(table, -1, 0, None))
 
 
 def replay_state(
     table: ConsumeQueueTable, next_offset: int, store_time_millis: int, last_record: LastRecord | None
 ) -> dict[str, Any]:
-    """What the checkpoint of a running replay says: how far each queue is confirmed; true once that is flushed."""
+    """The checkpoint of a running replay: how far each queue is confirmed. Write it when that is flushed."""
     queues: dict[str, list[list[int]]] = {}
     for (topic, queue_id), queue in table.items():
         if queue.replayed is not None:
@@ -117,11 +120,11 @@ def replay_state(
 def resume(
     fs: FileSystem, checkpoint: Path, table: ConsumeQueueTable, *, is_clean_store: bool, log_size_bytes: int
 ) -> Resume:
-    """Brings a loaded table to a state from which the log can be followed.
+    """Brings a loaded table to the state at an offset from which the log can be followed.
 
     Args:
-        fs: the door to the disk.
-        checkpoint: our own checkpoint file.
+        fs: the file system.
+        checkpoint: the builder's checkpoint file.
         table: all queues, loaded.
         is_clean_store: there is no abort marker.
         log_size_bytes: from the log's first record to its end.
@@ -136,12 +139,12 @@ def resume(
         for queue in queues:
             queue.mark_all_dirty()
         return Resume(table.next_log_offset(), 0, is_replay=False)
-    # Where nothing is, there is nothing to compare with, and what is built can be saved on the way.
+    # Without queues there is nothing to compare with, and ordinary checkpoints can be written on the way.
     return Resume(-1, 0, is_replay=bool(queues))
 
 
 def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | None:
-    """Cuts the files back to a checkpoint; None when they do not hold what it says."""
+    """Cuts the files back to a checkpoint; None if it does not fit them."""
     try:
         saved = {
             (str(topic), int(queue_id)): (int(first), int(end), int(crc))
@@ -169,7 +172,7 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
         if queue is None or not queue.is_whole(first, end) or queue.units.end < end:
             return None
         if queue.units.end != end and is_clean:
-            return None  # someone else went on writing
+            return None  # another program has written since the checkpoint
         if queue.units.tail_crc(end) != crc or queue.units.next_log_offset_before(end) > found.next_offset:
             return None
     if is_clean and present.keys() != saved.keys():
@@ -185,7 +188,7 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
 def _resume_replay(
     found: Resume, saved: dict[QueueId, tuple[int, int, int]], present: dict[QueueId, ConsumeQueue]
 ) -> Resume | None:
-    """Goes on with a replay; None when what it had confirmed is not there any more."""
+    """Continues a replay; None if the files no longer hold what it had confirmed."""
     for queue_id, (first, end, crc) in saved.items():
         queue = present.get(queue_id)
         if queue is None or not queue.is_whole(first, end) or queue.units.end < end:

@@ -1,4 +1,4 @@
-"""reput.consumequeue.v1 over the domain: fields in, one call, fields out."""
+"""Serves reput.consumequeue.v1: translates between the proto messages and the domain."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,11 +8,11 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
-from services.builder_process import BuilderState
 from services.convert import millis_to_timestamp, timestamp_to_millis
-from services.deadline import remaining_seconds
-from services.progress_wait import WAITING_COUNT_MAX, ProgressWait
-from store.builders.progress import BuilderProgress
+from services.following.follower_process import FollowerState
+from services.following.follower_progress import FollowerProgress
+from services.following.progress_wait import WAITING_COUNT_MAX, ProgressWait
+from services.serving.deadline import remaining_seconds
 from store.errors import (
     InvalidArgumentError,
     InvalidPageTokenError,
@@ -23,16 +23,16 @@ from store.format.queue_unit import QueueUnit
 
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000
-# Each further search needs retention to have removed a log file during the one before.
+# A search is repeated only if retention removed a log file during the one before.
 SEARCH_COUNT_MAX = 4
 QUEUE_OFFSET_MAX = (1 << 63) - 1
 
-# Store times (ms) of the records of units, within so many seconds.
+# Reads the store times (ms) of the records of units, within so many seconds.
 StoreTimes = Callable[[Sequence[QueueUnit], float], Sequence[int]]
 
 
 class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
-    """Answers StoreRecoveringError until `open` gave it its queues.
+    """The service; all calls but GetStatus fail with StoreRecoveringError until `open` was called.
 
     Args:
         progress: of the builder.
@@ -44,20 +44,20 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
     """
 
     def __init__(
-        self, progress: BuilderProgress, read_times: StoreTimes, waiting_count_max: int = WAITING_COUNT_MAX
+        self, progress: FollowerProgress, read_times: StoreTimes, waiting_count_max: int = WAITING_COUNT_MAX
     ) -> None:
-        self.state: Callable[[], BuilderState] = lambda: BuilderState("waiting", 0, "")
+        self.state: Callable[[], FollowerState] = lambda: FollowerState("waiting", 0, "")
         self._progress = progress
         self._wait = ProgressWait(progress, waiting_count_max)
         self._read_times = read_times
         self._table: ConsumeQueueTable | None = None
 
     def open(self, table: ConsumeQueueTable) -> None:
-        """Serves these queues from now on."""
+        """Serves these queues."""
         self._table = table
 
     def shut(self) -> None:
-        """Serves no queues for now: they are being recovered."""
+        """Serves no queues until the next `open`: they are being recovered."""
         self._table = None
 
     def ListQueues(  # the name is the proto's
@@ -95,7 +95,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         queue = self._queues().queue(request.topic, request.queue_id)
         count = _page_size(request.max_units, "max_units")
         first = self._progress.log_first_offset
-        # The range before the units, so that an answer never shows a unit behind its own max offset.
+        # Read the range before the units, so that no answer shows a unit behind its own max offset.
         next_offset, log_end_offset = self._progress.next_offset, self._progress.log_end_offset
         built_up_to_millis = self._progress.store_time_millis
         min_offset, max_offset = queue.units.min_offset(first), queue.units.end
@@ -129,7 +129,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         time_millis = timestamp_to_millis(request.time, "time")
         boundary = Boundary.UPPER if request.boundary == pb.BOUNDARY_UPPER else Boundary.LOWER
         first = self._progress.log_first_offset
-        # The progress before the search, so that the answer never claims more than was searched.
+        # Read the progress before the search, so that the answer never claims more than was searched.
         response = pb.SearchOffsetResponse(
             next_offset=max(self._progress.next_offset, 0),
             log_end_offset=self._progress.log_end_offset,
@@ -147,7 +147,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
                 span = time_span(queue.units, first, read_times)
                 break
             except OffsetOutOfRangeError as error:
-                # Retention moved the log's front since the last heartbeat; anything else is for the caller.
+                # Retention moved the log's front since the last heartbeat. Any other reason is the caller's.
                 new_first = int(error.metadata.get("firstOffset", "0"))
                 if new_first <= first:
                     raise

@@ -1,17 +1,18 @@
-"""Settings of the consumequeue service; names, defaults and meanings stand in services/setting_names.py."""
+"""Settings of the consumequeue service; services/settings/setting_names.py has names, defaults and meanings."""
 
 import pydantic
 
-from services.settings import StoreSettings
+from services.settings.service_settings import StoreSettings
 from store.format.queue_unit import UNIT_SIZE_BYTES
 
 
 class ConsumeQueueSettings(StoreSettings):
-    """What the consumequeue service can be told.
+    """The settings.
 
     Attributes:
-        commitlog_target: where the commitlog service is.
-        file_size_bytes: size of a queue file, whole units; existing queues decide themselves.
+        address: at which the service listens.
+        commitlog_target: address of the commitlog service.
+        file_size_bytes: size of a queue file, rounded up to whole units; the files of an existing store decide it.
     """
 
     address: str = "127.0.0.1:8083"

@@ -1,8 +1,8 @@
-"""Which position of a queue belongs to a store time.
+"""Finds the position in a queue that belongs to a store time.
 
-Store times of a queue rise (several messages may share a millisecond). Units do not hold them, so they are read from
-the log, many at once: each round asks for PROBE_COUNT positions evenly spread over what is left, so that a million
-units take four rounds.
+The store times of a queue rise; several messages may have the same millisecond. Units do not hold store times, so they
+are read from the log, many in one request: each round reads PROBE_COUNT positions, evenly spread over the positions that
+are left. So a million units take four rounds.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from store.readers.queue_reader import QueueUnits
 
 PROBE_COUNT = 64
 
-# Store times in milliseconds of the records that units point to, in the order given. A StoreError when one is gone.
+# Reads the store times (ms) of the records of units, in the order given. Raises a StoreError if a record is gone.
 StoreTimeReader = Callable[[Sequence[QueueUnit]], Sequence[int]]
 
 
@@ -29,21 +29,21 @@ def search_offset(
 ) -> int:
     """The position for a store time.
 
-    LOWER: the first unit stored at or after it; the queue's max offset when there is none.
-    UPPER: the last unit stored at or before it; the queue's min offset when there is none.
+    LOWER: the first unit stored at or after it; the queue's max offset if there is none.
+    UPPER: the last unit stored at or before it; the queue's min offset if there is none.
 
     Args:
         units: the queue.
-        log_first_offset: the log's first record (bytes); units before it do not count.
+        log_first_offset: offset of the log's first record (bytes); units that point before it are left out.
         time_millis: milliseconds since 1970.
         boundary: which side.
         read_times: reads store times from the log.
     """
     begin, end = units.min_offset(log_first_offset), units.end
     minimum = begin
-    # The first time that lies behind the boundary.
+    # The first time behind the boundary.
     first_behind = time_millis if boundary is Boundary.LOWER else time_millis + 1
-    last_before = -1  # the last unit known to lie before the boundary
+    last_before = -1  # the last unit that is known to be before the boundary
     while begin < end:
         step = max(1, (end - begin) // PROBE_COUNT)
         probes = _real_units(units, range(begin, end, step), end)
@@ -71,7 +71,7 @@ def search_offset(
 
 
 def time_span(units: QueueUnits, log_first_offset: int, read_times: StoreTimeReader) -> tuple[int, int] | None:
-    """Store times of a queue's first and last message, in milliseconds; None when it has none."""
+    """Store times of a queue's first and last message, in milliseconds; None if it has no message."""
     begin, end = units.min_offset(log_first_offset), units.end
     first = units.real_from(begin)
     if first >= end:
@@ -84,7 +84,7 @@ def time_span(units: QueueUnits, log_first_offset: int, read_times: StoreTimeRea
 
 
 def _real_units(units: QueueUnits, positions: range, end: int) -> list[tuple[int, QueueUnit]]:
-    """The unit at each position, or the next one that is no filler; each once."""
+    """The unit at each position, or the next unit that is not a filler; each unit once."""
     found: list[tuple[int, QueueUnit]] = []
     for position in positions:
         at = units.real_from(position) if not found or position > found[-1][0] else end

@@ -1,15 +1,15 @@
-"""The four services on one machine: started together, watched together, ended together.
+"""Starts, watches and stops the four services on one machine together.
 
 Rules of this file:
-- The children stay in the process group of this process. The kernel kills them when this process dies, however that
-  happens (each asks for it when it starts, given `REPUT_PARENT_PID`); so the thread that starts them must outlive them.
+- The children stay in the process group of this process. The kernel kills them when the thread that started them ends, also
+  when this process is killed: each child asks for it at its start, given `REPUT_PARENT_PID`. So that thread must outlive them.
 - Only the gateway has a port of its own. The inner three listen on sockets in a private directory, unless a setting
   (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
-- A clean end goes against the flow of a request: gateway first, then the builders, then the commit log, so that nobody
-  calls into a service that has already gone.
-- A child that ends unasked ends the stack, with that child's exit code.
-- How far the children are, they say by files in that directory: this process speaks no gRPC, which would take 30 MiB for as
-  long as it lives and a tenth of the start. Only a long recovery, to be shown, is asked about.
+- A clean stop goes against the flow of a request: gateway first, then the builders, then the commit log, so that no service
+  calls one that has already stopped.
+- A child that ends unexpectedly ends the stack, with that child's exit code.
+- The children report their progress by files in that directory. This process does not load gRPC, which would take 30 MiB
+  permanently and a tenth of the start time, unless it shows the progress of a long recovery.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from deploy.progress import RecoveryDisplay
-from services.setting_names import COMMAND_ENVIRONMENT_NAMES
+from services.settings.setting_names import COMMAND_ENVIRONMENT_NAMES
 
 STOP_ORDER = (("gateway",), ("consumequeue", "index"), ("commitlog",))
 MODULES = {
@@ -44,23 +44,23 @@ CALLEES = {
 }
 GATEWAY_PORT_DEFAULT = 8081
 CONSOLE_ADDRESS_FILE = "console.address"
-DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have a flush to finish
+DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have to finish a flush
 POLL_SECONDS = 0.02
 PROBE_SECONDS_MAX = 1.0
-# Opening queues and index takes tenths of a second; one that takes longer shows in `reput status`.
+# Opening queues and index takes tenths of a second; `reput status` shows one that takes longer.
 OPEN_SECONDS_MAX = 10.0
-SOCKET_PATH_BYTES_MAX = 100  # the kernel takes 107 (sockaddr_un), of which we keep some for the names
-CLIENT_VARIABLES = COMMAND_ENVIRONMENT_NAMES  # settings of the command, of no service; keys among them
+SOCKET_PATH_BYTES_MAX = 100  # the kernel allows 107 (sockaddr_un); the rest is a reserve
+CLIENT_VARIABLES = COMMAND_ENVIRONMENT_NAMES  # settings of the command that services do not need, API keys among them
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class ChildDiedError(Exception):
-    """A service ended unasked.
+    """A service ended unexpectedly.
 
     Args:
-        name: which.
+        name: the service.
         exit_code: its exit code; 128 + n when signal n ended it; never 0.
     """
 
@@ -71,7 +71,7 @@ class ChildDiedError(Exception):
 
 
 class StopAskedError(Exception):
-    """A signal asked for the end before the services were up."""
+    """A signal asked for the stop."""
 
 
 class LocalStack:
@@ -81,12 +81,12 @@ class LocalStack:
         store: the store root.
         read_only: write nothing under it.
         gateway_port: where the gateway listens on loopback; 0 takes a free port; None: its setting, or 8081.
-        console_port: likewise of the console; None: its setting, or 8080 if that is free.
-        port_file: where to write the addresses once every service answers and the log is recovered.
+        console_port: the same for the console; None: its setting, or 8080 if that is free.
+        port_file: the file to write the addresses to, once every service answers and the log is recovered.
         environ: the environment that settings come from; default: this process's own.
 
     Attributes:
-        addresses: by service name, once `start` has returned; `console` too, where there is one.
+        addresses: by service name, once `start` has returned; `console` too, if there is one.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class LocalStack:
         self.addresses: dict[str, str] = {}
 
     def run(self) -> int:
-        """Start, serve until a signal or a death, end; the exit code."""
+        """Start, serve until a signal or the end of a service, stop; returns the exit code."""
         with self.started() as failure:
             if failure is not None:
                 return failure
@@ -122,7 +122,7 @@ class LocalStack:
 
     @contextlib.contextmanager
     def started(self) -> Iterator[int | None]:
-        """Services are up inside the block and gone after it; yields an exit code instead when they did not come up.
+        """The services run inside the block and are stopped after it; yields an exit code when they did not start, else None.
 
         Raises:
             InvalidSettingError: a setting is unknown or unusable; nothing was started.
@@ -143,7 +143,7 @@ class LocalStack:
                 self._stop()
 
     def wait(self) -> int:
-        """Return when a signal asks for the end (0) or when a child has died (its exit code, and say which)."""
+        """Return when a signal asks for the stop (0) or a child has ended (its exit code; prints which child)."""
         try:
             while not self._stopping:
                 self._check(timeout_seconds=None)
@@ -155,7 +155,7 @@ class LocalStack:
         return 0
 
     def check(self) -> None:
-        """Raise StopAskedError or ChildDiedError when one of these has happened; for callers that work meanwhile."""
+        """Raise StopAskedError or ChildDiedError if one of these has happened, without waiting."""
         self._check(timeout_seconds=0)
 
     def _start(self, scratch: pathlib.Path) -> None:
@@ -166,7 +166,7 @@ class LocalStack:
         ready_files = {name: scratch / f"{name}.ready" for name in MODULES}
         known = {name: address for name, address in listen.items() if address.startswith("unix:")}
         for name in MODULES:
-            # A service on a port may have been told port 0: who calls it must know which one it took.
+            # A service may have port 0 as its setting: its callers must know the port that it chose.
             for callee in CALLEES[name]:
                 if callee not in known:
                     known[callee] = self._bound_address(callee, address_files[callee])
@@ -184,7 +184,7 @@ class LocalStack:
             _write_by_rename(self._port_file, json.dumps(self.addresses) + "\n")
 
     def _listen_addresses(self, scratch: pathlib.Path) -> dict[str, str]:
-        from services.setting_sources import DEFAULT, config_rows
+        from services.settings.setting_sources import DEFAULT, config_rows
 
         rows, _ = config_rows(environ=self._environ)
         set_rows = {
@@ -222,8 +222,8 @@ class LocalStack:
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:
         # -P: a module in the working directory must not take a service's place.
         command = [sys.executable, "-P", "-m", MODULES[name]]
-        # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked: this process gives the
-        # order to end, in order.
+        # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked, because this process
+        # stops them in the right order.
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
         try:
             self._children[name] = subprocess.Popen(command, env=settings, stdin=subprocess.DEVNULL)
@@ -237,7 +237,7 @@ class LocalStack:
             self._check(timeout_seconds=POLL_SECONDS)
 
     def _wait_until_ready(self, ready_files: Mapping[str, pathlib.Path]) -> None:
-        """The log is recovered, and queues and index are open or not to be opened: queries are answered."""
+        """Wait until the log is recovered, then at most OPEN_SECONDS_MAX until queues and index are open."""
         with RecoveryDisplay(say) as display:
             while not ready_files["commitlog"].exists():
                 if display.wants_update():
@@ -249,14 +249,14 @@ class LocalStack:
                 self._check(timeout_seconds=POLL_SECONDS)
 
     def _show_recovery(self, display: RecoveryDisplay) -> None:
-        import grpc
+        from services.calling.commitlog import CommitLogClient
+        from store.errors import StoreError
 
-        from reput.commitlog.v1 import commitlog_service_pb2 as pb
-        from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
-
-        with contextlib.suppress(grpc.RpcError), grpc.insecure_channel(self.addresses["commitlog"]) as channel:
-            stub = pb_grpc.CommitLogServiceStub(channel)
-            display.update(stub.GetStatus(pb.GetStatusRequest(), timeout=PROBE_SECONDS_MAX).recovery)
+        with (
+            contextlib.closing(CommitLogClient(self.addresses["commitlog"])) as client,
+            contextlib.suppress(StoreError),
+        ):
+            display.update(client.get_status(timeout_seconds=PROBE_SECONDS_MAX).recovery)
 
     def _check(self, timeout_seconds: float | None) -> None:
         ready, _, _ = select.select([self._wakeups], [], [], timeout_seconds)
@@ -288,12 +288,12 @@ class LocalStack:
 
 
 def say(text: str) -> None:
-    """One line for the person who started the stack."""
+    """Print one line on stderr."""
     print(f"reput: {text}", file=sys.stderr, flush=True)
 
 
 def _exit_code(returncode: int) -> int:
-    """The exit code of a child that was not asked to end: a shell's spelling of signals, and never success."""
+    """The exit code for a child that ended unexpectedly: 128 + n for signal n, as in a shell; never 0."""
     return 128 - returncode if returncode < 0 else returncode or 1
 
 
@@ -319,7 +319,7 @@ def _short_directory() -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def _signals_as_bytes() -> Iterator[socket.socket]:
-    """Stop signals and child deaths arrive as bytes on a socket, so that one `select` waits for everything."""
+    """Stop signals and ends of children arrive as bytes on a socket, so that one `select` waits for all of them."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)
     writer.setblocking(False)

@@ -1,9 +1,9 @@
-"""How far the log's recovery is, for the person who started the stack: a bar on a terminal, a line now and then elsewhere.
+"""Shows the progress of the log's recovery: a bar on a terminal, otherwise a line every 5 s.
 
 Rules of this file:
-- A recovery that is over at once shows nothing.
-- The bar is on stderr, like everything that is no answer; the services' own log lines go on appearing above it.
-- Nothing here decides anything: without a terminal or without numbers the stack starts just the same.
+- A recovery that takes less than 0.5 s shows nothing.
+- The bar is on stderr, like all output that is not an answer; the services' log lines appear above it.
+- The display has no effect on the start: the stack starts in the same way without a terminal or without numbers.
 """
 
 import sys
@@ -17,7 +17,7 @@ LINE_SECONDS = 5.0
 
 
 class Recovery(Protocol):
-    """How far it is; bytes of the log, which may end before its files do."""
+    """Progress in bytes of the log, whose end may lie before the end of its files."""
 
     begin_offset: int
     next_offset: int
@@ -28,9 +28,9 @@ class RecoveryDisplay:
     """Shows one recovery; a context manager.
 
     Args:
-        stream: where to.
-        clock: seconds, rising.
-        say: writes a line, where there is no terminal.
+        say: writes a line; used without a terminal.
+        stream: where the bar is drawn; default: stderr.
+        clock: seconds of a clock that never goes back.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class RecoveryDisplay:
             self._bar = None
 
     def wants_update(self) -> bool:
-        """Whether it is time to look again."""
+        """Whether it is time for the next update."""
         return self._clock() >= self._next_update_at
 
     def update(self, recovery: Recovery) -> None:
-        """Show this."""
+        """Show this progress."""
         self._next_update_at = self._clock() + UPDATE_SECONDS
         whole = recovery.end_offset - recovery.begin_offset
         done = min(max(recovery.next_offset - recovery.begin_offset, 0), max(whole, 0))

@@ -1,18 +1,17 @@
-"""ExplainQuery: the query's own method, called over shards that note what they are asked, and what they noted as an answer.
+"""ExplainQuery: runs a query over shards that record what they are asked, and answers with the records.
 
-The query's own answer is not sent: who wants the messages asks for them.
+The messages that the query finds are not part of the answer.
 """
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import grpc
-
-from gateway.ports import FoundRecord
-from gateway.queries.explain_ports import HasKey, Lookup, RecordedShards, Rejection, ShardRecord
-from gateway.sharding.key_facts import PassedOver
-from gateway.shards import Shards, ShardsSource
+from gateway.ports.key_facts import PassedOver
+from gateway.ports.shard import FoundRecord
+from gateway.queries.recorded_shards import HasKey, Lookup, Rejection, ShardRecord, recorded
+from gateway.query_answers import Call, by_id, by_key, by_offset, by_unique_key, find
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.status import to_status
@@ -45,65 +44,56 @@ REJECTIONS = {
     Rejection.DROPPED: pb.REJECTION_DROPPED,
     Rejection.UNREADABLE: pb.REJECTION_UNREADABLE,
 }
-# What may be wrong comes before what is as it should be.
+# Rejections that may be faults come first.
 TOLD_FIRST = {Rejection.UNREADABLE: 0, Rejection.DROPPED: 1}
 
-# Calls a query's method by its name: over these shards, with its request and its call's context.
-Ask = Callable[[str, ShardsSource, Any, grpc.ServicerContext], Any]
 
-
-def _has_key(record: FoundRecord, key: str) -> bool:
+def _has_key(record: FoundRecord[object], key: str) -> bool:
     return key in record.keys
 
 
-def _has_unique_key(record: FoundRecord, key: str) -> bool:
+def _has_unique_key(record: FoundRecord[object], key: str) -> bool:
     return record.unique_key == key
 
 
-def _has_any(record: FoundRecord, key: str) -> bool:
+def _has_any(record: FoundRecord[object], key: str) -> bool:
     return _has_key(record, key) or _has_unique_key(record, key)
 
 
-# Name of the gateway's method and what makes a candidate a match, by the field of the request.
-QUERIES: dict[str, tuple[str, HasKey]] = {
-    "by_key": ("QueryMessageByKey", _has_key),
-    "by_unique_key": ("QueryMessageByUniqueKey", _has_unique_key),
-    "by_id": ("QueryMessageById", _has_any),
-    "by_offset": ("QueryMessageByOffset", _has_any),
-    "find": ("FindMessage", _has_any),
+# The query and its test for a candidate, by the request's field.
+QUERIES: dict[str, tuple[Callable[[Call, Any], Any], HasKey]] = {
+    "by_key": (by_key, _has_key),
+    "by_unique_key": (by_unique_key, _has_unique_key),
+    "by_id": (by_id, _has_any),
+    "by_offset": (by_offset, _has_any),
+    "find": (find, _has_any),
 }
 
 
 def explain_query(
-    request: pb.ExplainQueryRequest,
-    context: grpc.ServicerContext,
-    shards: Shards,
-    ask: Ask,
-    clock: Callable[[], float] = time.perf_counter,
+    call: Call, request: pb.ExplainQueryRequest, clock: Callable[[], float] = time.perf_counter
 ) -> pb.ExplainQueryResponse:
-    """See the proto.
+    """The explanation of a query. For a query that fails, the response also has its error.
 
     Args:
-        request: the query.
-        context: its call.
-        shards: who answers.
-        ask: asks it.
+        call: the call's shards, tokens and deadline.
+        request: names the query.
         clock: seconds, rising.
 
     Raises:
-        InvalidArgumentError, InvalidPageTokenError: the query is none.
-        UnauthenticatedError, PermissionDeniedError: the caller may not ask it.
+        InvalidArgumentError, InvalidPageTokenError: the query is not valid.
+        UnauthenticatedError, PermissionDeniedError: the caller may not run the query.
     """
     kind = request.WhichOneof("query")
     if kind is None:
         raise InvalidArgumentError("query is missing: name the query that is to be explained.", field="query")
-    method, has_key = QUERIES[kind]
-    recorded = RecordedShards(shards, has_key, clock)
+    ask, has_key = QUERIES[kind]
+    shards, records = recorded(call.shards, has_key, clock)
     response = pb.ExplainQueryResponse()
     errors: dict[str, Any] = {}
     began = clock()
     try:
-        answer = ask(method, recorded, getattr(request, kind), context)
+        answer = ask(replace(call, shards=shards), getattr(request, kind))
     except (InvalidArgumentError, InvalidPageTokenError, UnauthenticatedError, PermissionDeniedError):
         raise
     except StoreError as error:
@@ -113,7 +103,7 @@ def explain_query(
         errors = {row.broker_name: row.error for row in getattr(answer, "shards", ()) if row.HasField("error")}
     response.elapsed_micros = round((clock() - began) * 1e6)
     room = ALL_VISIT_COUNT_MAX
-    for record in recorded.records:
+    for record in records:
         row = response.shards.add()
         room = _tell_shard(row, record, room)
         if record.broker_name in errors:
@@ -134,7 +124,7 @@ def _tell_answer(response: pb.ExplainQueryResponse, answer: Any) -> None:
 
 
 def _tell_shard(row: pb.ShardExplanation, record: ShardRecord, room: int) -> int:
-    """Fills a shard's row with at most `room` visits; how many more there is room for."""
+    """Fills a shard's row with at most `room` visits; returns the room that is left."""
     row.broker_name = record.broker_name
     row.elapsed_micros = record.elapsed_micros
     for name, step in record.steps.items():
@@ -146,7 +136,7 @@ def _tell_shard(row: pb.ShardExplanation, record: ShardRecord, room: int) -> int
             elapsed_micros=step.elapsed_micros,
         )
     shown = record.lookups
-    if len(shown) > LOOKUP_COUNT_MAX:  # those that found something are what one looks for
+    if len(shown) > LOOKUP_COUNT_MAX:  # lookups that found something come first
         shown = sorted(shown, key=lambda lookup: not lookup.candidates)[:LOOKUP_COUNT_MAX]
     for lookup in shown:
         _tell_lookup(row.lookups.add(), lookup, room)

@@ -1,4 +1,4 @@
-"""SearchMessages: one call of it, from its request to its answer; so many at once, each given up with its caller."""
+"""SearchMessages: reads the request, runs one search and makes the response. A search ends when its call is cancelled."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -6,79 +6,80 @@ from typing import Any
 
 import grpc
 
-from gateway.completeness import Completeness, ShardOutcome
-from gateway.deadline import Deadline
-from gateway.fan_out import FanOut
-from gateway.page_token import PageTokens
-from gateway.ports import FoundRecord
-from gateway.queries.search_messages import search_messages
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import FoundRecord
+from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.freshness import Part
+from gateway.query_answers import Call
 from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Budgets
-from gateway.search.cancellation import Cancellation
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.filter import Conditions, hex_needle
 from gateway.search.message_view import MessageView
-from gateway.search.places import Places
 from gateway.search.question import OffsetWindow, SearchAnswer, SearchQuestion
-from gateway.shards import Shards
-from gateway.wire import completeness_of, message_of, shard_outcome_of, stored_of, timestamp_of, window_of
+from gateway.search.search_messages import search_messages
+from gateway.wire import completeness_of, message_of, shard_outcome_of, timestamp_of, window_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
+from services.serving.cancellation import Cancellation
+from services.serving.places import Places
 from store.errors import InvalidArgumentError, ResourceBusyError
 
-# A search may take seconds, the other queries of the same threads milliseconds; and each holds a few MiB.
+# A search may take seconds, other queries on the same threads take milliseconds. Each search holds a few MiB.
 SEARCH_COUNT_MAX = 4
-# As many as run: so each who waits has a turn when each of those has ended once.
+# One waiting search for each running one: each waiting search gets a place when every running one has ended once.
 WAITING_COUNT_MAX = SEARCH_COUNT_MAX
-# For a turn among the steps of consoles, which take 0.14 s each; at most a quarter of the time that is left.
+# The wait for a place: the steps of the console's searches take 0.14 s each. At most a quarter of the time that is left.
 PLACE_SECONDS_MAX = 1.0
 
 
 class Searches:
-    """Runs them.
+    """Runs searches; thread-safe.
 
     Args:
-        tokens: what seals page tokens.
-        sandbox: where their expressions are evaluated.
+        sandbox: evaluates their expressions.
 
     Attributes:
-        threads: on which shards are asked, so that a call can leave one that hangs.
+        threads: call the shards, so a cancelled call does not wait for a shard that hangs.
     """
 
-    def __init__(self, tokens: PageTokens, sandbox: CelSandbox) -> None:
-        self._tokens = tokens
+    def __init__(self, sandbox: CelSandbox) -> None:
         self._sandbox = sandbox
         self._places = Places(SEARCH_COUNT_MAX, WAITING_COUNT_MAX)
         self.threads = FanOut(SEARCH_COUNT_MAX)
 
     def close(self) -> None:
-        """End their threads, and take no more."""
+        """End the threads; later searches fail."""
         self.threads.close()
 
-    def run(
+    def answer(
+        self, call: Call, request: pb.SearchMessagesRequest, context: grpc.ServicerContext
+    ) -> pb.SearchMessagesResponse:
+        """One page; an empty response when the call was cancelled.
+
+        Raises:
+            ResourceBusyError: SEARCH_COUNT_MAX searches ran for as long as this one could wait.
+            StoreError: as `question_of` and `search_messages`.
+        """
+        question = question_of(request)
+        budgets = Budgets(request.max_records, request.max_bytes, request.max_millis)
+        freshness = call.fresh(request.freshness_tokens, Part.QUEUES)
+        answer = self._run(call, question, budgets, request, Cancellation.of(context))
+        if answer is None:
+            return pb.SearchMessagesResponse()
+        return response_of(answer, *freshness.judge(answer.outcomes, answer.completeness), question)
+
+    def _run(
         self,
-        shards: Shards,
+        call: Call,
         question: SearchQuestion,
         budgets: Budgets,
         request: pb.SearchMessagesRequest,
-        context: grpc.ServicerContext,
-        deadline: Deadline,
-    ) -> SearchAnswer | None:
-        """One page; None when the caller has gone.
-
-        Args:
-            shards: the shards.
-            question: what to look for, `question_of(request)`.
-            budgets: what the page may cost.
-            request: its size and token.
-            context: says when the caller goes.
-            deadline: of the call.
-
-        Raises:
-            ResourceBusyError: SEARCH_COUNT_MAX of them run, and went on doing so.
-            StoreError: as `search_messages`.
-        """
-        cancellation = Cancellation.of(context)
+        cancellation: Cancellation,
+    ) -> SearchAnswer[StoredMessage] | None:
+        """One page; None when the call was cancelled."""
+        deadline = call.deadline
         if not self._places.take(cancellation, min(PLACE_SECONDS_MAX, deadline.remaining_seconds() / 4)):
             if cancellation.is_set:
                 return None
@@ -89,9 +90,9 @@ class Searches:
         pending: Future[Any] | None = None
         try:
             return search_messages(
-                shards,
+                call.shards,
                 self.threads,
-                self._tokens,
+                call.tokens,
                 self._sandbox,
                 question,
                 budgets,
@@ -106,7 +107,7 @@ class Searches:
             pending = gone.pending
             return None
         finally:
-            # A place is one of the threads: free once a shard that hangs has let go of it.
+            # The call to a shard that hangs still holds a thread: the place is free when that call has ended.
             if pending is None:
                 self._places.give_back()
             else:
@@ -114,12 +115,17 @@ class Searches:
 
 
 def question_of(request: pb.SearchMessagesRequest) -> SearchQuestion:
-    """What a request asks for; InvalidArgumentError by field."""
+    """The question of a request; InvalidArgumentError by field."""
     if request.order not in pb.SearchOrder.values():
-        raise InvalidArgumentError(f"order {request.order} is no SearchOrder.", field="order")
+        raise InvalidArgumentError(
+            f"order {request.order} is not a SearchOrder: use SEARCH_ORDER_OLDEST_FIRST or ..._NEWEST_FIRST.",
+            field="order",
+        )
     properties = {row.name: row.value if row.HasField("value") else None for row in request.properties}
     if len(properties) < len(request.properties):
-        raise InvalidArgumentError("a property is asked for twice: `cel` can say more.", field="properties")
+        raise InvalidArgumentError(
+            "a property is given twice: give each once, or combine the conditions in `cel`.", field="properties"
+        )
     needle = hex_needle(request.body_hex) if request.HasField("body_hex") else request.body_text.encode()
 
     def number(field: str) -> int | None:
@@ -136,9 +142,9 @@ def question_of(request: pb.SearchMessagesRequest) -> SearchQuestion:
     )
 
 
-def view_of(record: FoundRecord) -> MessageView:
-    """What a filter sees of a record."""
-    message = stored_of(record.payload)
+def view_of(record: FoundRecord[StoredMessage]) -> MessageView:
+    """The fields of a record that a filter reads."""
+    message = record.message
     return MessageView(
         topic=message.topic,
         queue_id=message.queue_id,
@@ -161,15 +167,18 @@ def view_of(record: FoundRecord) -> MessageView:
 
 
 def response_of(
-    answer: SearchAnswer, outcomes: Sequence[ShardOutcome], completeness: Completeness, question: SearchQuestion
+    answer: SearchAnswer[StoredMessage],
+    outcomes: Sequence[ShardOutcome],
+    completeness: Completeness,
+    question: SearchQuestion,
 ) -> pb.SearchMessagesResponse:
-    """The answer as it is sent.
+    """The response.
 
     Args:
-        answer: what was found.
-        outcomes: how the shards took part, with what freshness tokens add.
-        completeness: of that.
-        question: what was asked, for its window.
+        answer: the page.
+        outcomes: how the shards took part; a shard that is behind a freshness token is incomplete.
+        completeness: the verdict over them.
+        question: gives the time window.
     """
     return pb.SearchMessagesResponse(
         messages=map(message_of, answer.entries),

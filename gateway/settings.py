@@ -5,10 +5,11 @@ from typing import Literal, Self
 
 import pydantic
 
-from gateway.sharding.targets import ShardTargets, parse_shards, parse_template
-from services.settings import ServiceSettings, TlsFiles
+from gateway.shards.targets import ShardTargets, parse_shards, parse_template
+from services.settings.service_settings import ServiceSettings, TlsFiles
 
-# What docs/scale.md models; a name that answers for every ordinal must not make shards without end.
+# The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
+# an endless number of shards.
 SHARD_COUNT_MAX = 1_000
 
 
@@ -17,34 +18,36 @@ class GatewaySettings(ServiceSettings):
 
     Attributes:
         broker_name: the name of the shard, when `shards` is empty.
-        commitlog_target: its commitlog service, likewise.
-        consumequeue_target: its consumequeue service, likewise.
-        index_target: its index service, likewise.
-        shards: `name=commitlog,consumequeue,index;...`, for several shards (or one).
-        shards_file: a file of such shards, read again when it changes: new ones join, known ones may move, none leaves.
-        shard_template: the same for shard `{i}`, when they are numbered from 0.
-        shard_count: ordinals of the template that surely exist: one that does not answer makes answers PARTIAL.
+        commitlog_target: the address of its commitlog service.
+        consumequeue_target: the address of its consumequeue service.
+        index_target: the address of its index service.
+        shards: `NAME=commitlog=ADDRESS,consumequeue=ADDRESS,index=ADDRESS;...`, for several shards (or one).
+        shards_file: a file of such shards, read again when it changes. New shards join, known ones may move, and none
+            is removed.
+        shard_template: the same for shard `{i}`, when shards are numbered from 0.
+        shard_count: ordinals of the template that exist for certain: one that does not answer makes answers PARTIAL.
         shard_count_max: ordinals from `shard_count` on, below this, join once their commitlog answers.
-        shards_poll_seconds: how often the file, or the next ordinals, are looked at.
-        page_token_secret: what page tokens are sealed with. The default is public, which is enough against mistakes;
-            set one where clients must not be able to make tokens up. The same on every gateway of the same clients.
-        archive: what `reput pipeline archive` has written of these shards; None: none. Answers go on in it where the
-            log ends at its front.
-        console: whether there is a console.
-        console_address: where it listens, `HOST:PORT` (port 0 = a free one).
+        shards_poll_seconds: how often the file or the next ordinals are checked.
+        page_token_secret: seals page tokens. The default is public and protects against mistakes only; set one where
+            clients must not be able to forge tokens. All gateways of the same clients need the same value.
+        archive: the directory that `reput pipeline archive` has written for these shards; None: no archive. Records
+            that the log has dropped are read from it.
+        console: `on` or `off`.
+        console_address: where the console listens, `HOST:PORT` (port 0 = a free one).
         console_address_file: gets the bound address, before the gateway listens.
-        console_host_names: names by which browsers may call it, separated by commas; `*`: any. IP addresses and
-            localhost always may: any other name could be a stranger's, whose page then reads ours (DNS rebinding).
-        console_reports: where the pipeline's reports lie that it shows; None: none.
-        public_tls: whether clients come over TLS where there is a certificate.
-        public_tls_certificate: PEM chain that clients are shown; None: `tls_certificate`.
+        console_host_names: host names that browsers may use for the console, separated by commas; `*`: any. IP
+            addresses and localhost are always allowed. Other names are refused, because a page of another site could
+            use a name that points to this address to read messages (DNS rebinding).
+        console_reports: the directory of the pipeline's reports that the console shows; None: none.
+        public_tls: whether clients use TLS when there is a certificate.
+        public_tls_certificate: the PEM certificate chain for clients; None: `tls_certificate`.
         public_tls_key: its private key.
-        client_ca: clients must show a certificate of this authority; None: none is asked for.
-        auth: `on`: clients sign in, and what nobody has allowed is denied (docs/security.md).
-        access_file: who may do what.
-        jwt_keys_file: JWKS of whoever makes JWTs; None: none are taken.
-        jwt_issuer: the `iss` that they must have.
-        jwt_audience: the `aud` that they must have.
+        client_ca: clients must show a certificate of this authority; None: no certificate is needed.
+        auth: `on`: clients sign in, and everything that the access file does not allow is denied (docs/security.md).
+        access_file: the rights of each client.
+        jwt_keys_file: JWKS with the public keys of the issuer of JWTs; None: JWTs are refused.
+        jwt_issuer: the `iss` that a JWT must have.
+        jwt_audience: the `aud` that a JWT must have.
     """
 
     address: str = "127.0.0.1:8081"
@@ -101,14 +104,16 @@ class GatewaySettings(ServiceSettings):
         if self.client_ca is not None and self.server_tls_files is None:
             raise ValueError("client_ca needs TLS for clients: a certificate, and public_tls")
         if self.auth == "on" and self.access_file is None:
-            raise ValueError("auth = on needs an access_file, which says who may do what")
+            raise ValueError("auth = on needs an access_file, which grants the rights")
         if self.jwt_keys_file is not None and not (self.jwt_issuer and self.jwt_audience):
-            raise ValueError("jwt_keys_file needs jwt_issuer and jwt_audience: a JWT made for others is none for us")
+            raise ValueError(
+                "jwt_keys_file needs jwt_issuer and jwt_audience: a JWT for another audience must be refused"
+            )
         return self
 
     @property
     def server_tls_files(self) -> TlsFiles | None:
-        """What clients are shown; they show certificates only to a `client_ca`."""
+        """The certificate files for clients; clients show a certificate only if `client_ca` is set."""
         certificate = self.public_tls_certificate or self.tls_certificate
         key = self.public_tls_key or self.tls_key
         if not self.public_tls or certificate is None or key is None:
@@ -117,13 +122,18 @@ class GatewaySettings(ServiceSettings):
 
     @property
     def checks_identities(self) -> bool:
-        """Never: who may call the gateway says `auth`."""
+        """False: the gateway checks its callers by `auth`, not by the identities of services."""
         return False
 
     def shard_targets(self) -> tuple[ShardTargets, ...]:
-        """The shards that need no looking for, at least one; not those of `shards_file`."""
+        """The shards that are known without discovery, at least one; without those of `shards_file`."""
         if self.shard_template:
             template = parse_template(self.shard_template)
             return tuple(map(template.of_ordinal, range(self.shard_count)))
-        one = ShardTargets(self.broker_name, self.commitlog_target, self.consumequeue_target, self.index_target)
+        one = ShardTargets(
+            broker_name=self.broker_name,
+            commitlog=self.commitlog_target,
+            consumequeue=self.consumequeue_target,
+            index=self.index_target,
+        )
         return parse_shards(self.shards) or (one,)

@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from gateway.deadline import Deadline
-from gateway.ports import ServiceStatus, Shard
-from gateway.shards import Shards
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import ServiceStatus, Shard
+from gateway.ports.shards import Shards
 from gateway.wire import timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.status import to_status
 from store.errors import StoreError
 
 
-def status_of(shards: Shards, deadline: Deadline) -> pb.GetStatusResponse:
+def status_of(shards: Shards[object], deadline: Deadline) -> pb.GetStatusResponse:
     """The answer; all shards are asked at once."""
 
-    def ask(shard: Shard) -> Sequence[ServiceStatus]:
+    def ask(shard: Shard[object]) -> Sequence[ServiceStatus]:
         return shard.services.statuses(deadline)
 
     response = pb.GetStatusResponse(version=_version())

@@ -1,4 +1,4 @@
-"""The contract's messages and what queries deal in: times and messages, from the one to the other and back."""
+"""Conversions between the messages of `reput.gateway.v1` and the values of the queries."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,38 +6,46 @@ from typing import Any
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from gateway.completeness import Completeness, ShardOutcome
-from gateway.deadline import Deadline
-from gateway.page import PageEntry
-from gateway.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards, ShardsSource
+from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
+from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.page import PageEntry
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
-from services.deadline import remaining_seconds
+from services.methods import QUERY_SECONDS
+from services.serving.deadline import remaining_seconds
 from services.status import to_status
 
-QUERY_SECONDS_DEFAULT = 30.0
+# Shards whose records hold the message of the contract.
+MessageShards = Shards[message_pb2.StoredMessage]
+MessageShardsSource = ShardsSource[message_pb2.StoredMessage]
 
 
 def deadline_of(context: grpc.ServicerContext) -> Deadline:
-    """When the caller stops waiting; QUERY_SECONDS_DEFAULT from now if he does not say."""
-    return Deadline.after(remaining_seconds(context, QUERY_SECONDS_DEFAULT))
+    """The caller's deadline; QUERY_SECONDS from now if it has none."""
+    return Deadline.after(remaining_seconds(context, QUERY_SECONDS))
 
 
 def window_of(request: Any) -> TimeWindow:
-    """The store times between `begin_time` and `end_time` of a request, to the millisecond."""
+    """The store times from `begin_time` to `end_time` of a request, in milliseconds.
+
+    Raises:
+        InvalidArgumentError: a time is outside 1970 to 9999, or the window ends before it begins.
+    """
     return TimeWindow(
         millis_of(request, "begin_time", millis_at_or_after), millis_of(request, "end_time", millis_at_or_before)
     )
 
 
 def millis_of(request: Any, field: str, to_millis: Callable[[int, int, str], int]) -> int | None:
-    """A request's time in milliseconds since 1970; None when it is absent.
+    """A Timestamp of a request in milliseconds since 1970; None when it is absent.
 
     Args:
-        request: of any query.
-        field: its Timestamp.
-        to_millis: from seconds and nanoseconds; which millisecond stands for what lies between two.
+        request: a request of any query.
+        field: the name of its Timestamp field.
+        to_millis: converts seconds and nanoseconds; it decides how a time between two milliseconds is rounded.
     """
     if not request.HasField(field):
         return None
@@ -46,19 +54,13 @@ def millis_of(request: Any, field: str, to_millis: Callable[[int, int, str], int
 
 
 def timestamp_of(time_millis: int | None) -> Timestamp | None:
-    """The Timestamp, absent for None."""
+    """The Timestamp of milliseconds since 1970; None for None."""
     return None if time_millis is None else millis_to_timestamp(time_millis)
 
 
-def stored_of(payload: object) -> message_pb2.StoredMessage:
-    """The stored message around which a record's facts were put."""
-    assert isinstance(payload, message_pb2.StoredMessage)
-    return payload
-
-
-def message_of(entry: PageEntry) -> message_pb2.StoredMessage:
-    """The message to show, under the name that the gateway knows its shard by."""
-    message = stored_of(entry.record.payload)
+def message_of(entry: PageEntry[message_pb2.StoredMessage]) -> message_pb2.StoredMessage:
+    """The message to show, with the shard's name in this gateway; the record's own object, changed in place."""
+    message = entry.record.message
     message.broker_name = entry.broker_name
     message.source = message_pb2.MESSAGE_SOURCE_ARCHIVE if entry.record.is_archived else message_pb2.MESSAGE_SOURCE_LIVE
     if entry.body_omitted:
@@ -68,12 +70,12 @@ def message_of(entry: PageEntry) -> message_pb2.StoredMessage:
 
 
 def completeness_of(completeness: Completeness) -> str:
-    """The name that stands for it."""
+    """The enum value's name in the contract."""
     return message_pb2.Completeness.Name(completeness.value)
 
 
 def shard_outcome_of(outcome: ShardOutcome) -> pb.ShardOutcome:
-    """How a shard took part, as an answer says it."""
+    """The row of an answer that says how a shard took part."""
     shard = pb.ShardOutcome(broker_name=outcome.broker_name)
     if outcome.error is not None:
         shard.error.CopyFrom(to_status(outcome.error))

@@ -5,8 +5,6 @@ import services.light_imports  # noqa: F401  # first of all
 # isort: split
 
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import structlog
 
@@ -18,30 +16,29 @@ from index_svc.servicer import IndexServicer
 from index_svc.settings import IndexSettings
 from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
-from services.builder_process import BuilderProcess, LogRange
-from services.clients.commitlog import CommitLogClient
-from services.lookup_calls import Lookup
-from services.lookup_server import serve_lookups
-from services.server import ServiceServer, main
-from services.settings import Origins
-from store.builders.checkpoint_thread import CheckpointThread
-from store.builders.progress import BuilderProgress
-from store.dispatch_columns import DispatchColumns
+from services.calling.commitlog import CommitLogClient
+from services.following.checkpoint_thread import CheckpointThread
+from services.following.follower_process import LogRange
+from services.following.follower_progress import FollowerProgress
+from services.following.follower_service import FollowedFiles, file_system_of, follow
+from services.local.server import over_bytes, serve_local
+from services.local.wire import LOOKUPS, LocalMethod
+from services.serving.server import ServiceServer, main
+from services.settings.service_settings import Origins
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
-from store.files.abort import has_abort_marker
-from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
-from store.format.paths import own_state_dir
+from store.files.file_system import FileSystem
 from store.readers.index_layout_detection import detect_index_layout
 from store.readers.index_reader import TIME_MILLIS_MAX, IndexLayout, list_index_files
 
-BUILDER = "index"
+FOLLOWER = "index"
 FIRST_BATCH_BYTES = 65_536
-# Of the log, read to learn the earliest store time of an index file: some seconds of a busy shard, of which the first counts.
+# How much of the log is read to find the earliest store time of an index file: some seconds of a busy shard.
 EARLIEST_BYTES_MAX = 512 << 20
 _log = structlog.get_logger("reput.index")
 
 
-class IndexPart:
+class IndexPart(FollowedFiles[IndexFileSet]):
     """The index files of a root, and the servicer that answers from them."""
 
     def __init__(
@@ -49,28 +46,20 @@ class IndexPart:
         fs: FileSystem,
         settings: IndexSettings,
         servicer: IndexServicer,
-        progress: BuilderProgress,
+        progress: FollowerProgress,
         client: CommitLogClient,
     ) -> None:
-        self._fs = fs
+        super().__init__(FOLLOWER, fs, settings.store, servicer)
         self._settings = settings
-        self._servicer = servicer
         self._progress = progress
         self._client = client
-        self._checkpoint = Path(own_state_dir(str(settings.store), BUILDER)) / "checkpoint.json"
-        # Looked at before the commit log is asked: once that runs, the marker is its own.
-        self._is_clean_store = not has_abort_marker(fs, settings.store)
-        self.on_flushed: Callable[[int, int | None], None] | None = None
 
-    def check(self) -> None:
-        """See BuilderPart."""
+    def has_files(self) -> bool:
+        """See FollowedFiles."""
+        return bool(list_index_files(self._fs, self._root))
 
-    def is_unbuilt(self) -> bool:
-        """See BuilderPart."""
-        return not self._fs.exists(self._checkpoint) and not list_index_files(self._fs, self._settings.store)
-
-    def open(self, log: LogRange, *, drop_cache: bool) -> IndexBuilder:
-        """See BuilderPart."""
+    def recover(self, log: LogRange, *, drop_cache: bool) -> tuple[IndexBuilder, IndexFileSet]:
+        """See FollowedFiles."""
         files = self._files()
         builder = IndexBuilder(
             files,
@@ -91,35 +80,30 @@ class IndexPart:
         except BaseException:
             files.close()
             raise
-        self._servicer.open(files)
-        return builder
+        return builder, files
 
     def open_unbuilt(self) -> None:
-        """Answers without building. Never caught up: what is not indexed must not look like what is not there."""
+        """Serve the existing files without building. It is never caught up, so missing entries count as not indexed."""
         files = self._files(makes_summaries=False)
         files.adopt_sealed([path for path in files.paths() if files.has_full_length(path)])
         self._servicer.open(files)
 
-    def shut(self) -> None:
-        """See BuilderPart."""
-        self._servicer.shut()
-
     def _files(self, *, makes_summaries: bool = True) -> IndexFileSet:
         summaries = IndexSummaries(
-            self._settings.store,
+            self._root,
             self._fs,
             makes=makes_summaries and not self._settings.read_only,
             earliest_of=self._earliest,
         )
         return IndexFileSet(
-            self._settings.store, self._fs, self._layout(), lambda: time.time_ns() // 1_000_000, summaries=summaries
+            self._root, self._fs, self._layout(), lambda: time.time_ns() // 1_000_000, summaries=summaries
         )
 
     def _layout(self) -> IndexLayout:
         wanted = IndexLayout(self._settings.hash_slot_count, self._settings.entry_count_max)
         saved = saved_layout(self._fs, self._checkpoint)
-        found = own_layout(self._fs, self._checkpoint, self._settings.store) or detect_index_layout(
-            self._fs, self._settings.store, saved or wanted
+        found = own_layout(self._fs, self._checkpoint, self._root) or detect_index_layout(
+            self._fs, self._root, saved or wanted
         )
         if found is not None and found != wanted:
             _log.warning(
@@ -159,14 +143,14 @@ class IndexPart:
                 if batch.next_offset > end_offset:
                     return earliest
         except (OffsetOutOfRangeError, RecordNotFoundError, RecordCorruptedError):
-            return None  # retention has dropped it, or it is damaged
+            return None  # retention has removed it, or it is damaged
         finally:
             stream.cancel()
         return None
 
 
 def _first_with_keys(columns: DispatchColumns | None, offset: int) -> int | None:
-    """The first record behind an offset that has keys."""
+    """The offset of the first record with keys behind an offset; None when there is none."""
     if columns is None:
         return None
     offsets = columns.commit_log_offsets[columns.key_records]
@@ -177,30 +161,15 @@ def _first_with_keys(columns: DispatchColumns | None, offset: int) -> int | None
 def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> None:
     """Puts the service onto a server."""
     client = CommitLogClient(settings.commitlog_target, tls=server.tls)
-    progress = BuilderProgress()
+    progress = FollowerProgress()
     servicer = IndexServicer(progress, settings.worker_count // 2, times_rise=not settings.read_only)
-    fs: FileSystem = OverlayFileSystem() if settings.read_only else RealFileSystem()
-    part = IndexPart(fs, settings, servicer, progress, client)
-    process = BuilderProcess(
-        BUILDER,
-        settings.store,
-        part,
-        client,
-        progress,
-        server.set_serving,
-        server.stopping,
-        read_only=settings.read_only,
-        on_settled=server.note_ready,
-        open_unbuilt=None if settings.enabled else part.open_unbuilt,
-    )
-    part.on_flushed = process.flushed
-    process.lag.show(BUILDER, server.meters)
-    servicer.state = process.state
+    part = IndexPart(file_system_of(settings), settings, servicer, progress, client)
     server.add("reput.index.v1.IndexService", pb_grpc.add_IndexServiceServicer_to_server, servicer)
-    serve_lookups(settings.address, {Lookup.SEARCH_KEY: (pb.SearchKeyRequest, servicer.SearchKey)}, server)
-    server.on_stop(process.stop)
-    server.in_background(process.run)
+    lookups = {LocalMethod.SEARCH_KEY: over_bytes(pb.SearchKeyRequest, servicer.SearchKey)}
+    serve_local(LOOKUPS, settings.address, lookups, server)
+    open_unbuilt = None if settings.enabled else part.open_unbuilt
+    follow(FOLLOWER, server, settings, client, progress, part, servicer, open_unbuilt=open_unbuilt)
 
 
 if __name__ == "__main__":
-    main(BUILDER, IndexSettings, serve)
+    main(FOLLOWER, IndexSettings, serve)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from index_svc.index_file_set import IndexFileSet
 from index_svc.recovery import FirstIndexed, checkpoint_state, resume, save_rebuild_mark
-from store.builders.checkpoint_thread import Checkpointer
-from store.builders.following_builder import FollowingBuilder
-from store.builders.progress import BuilderProgress
-from store.dispatch_columns import DispatchColumns
+from services.following.checkpoint_thread import Checkpointer
+from services.following.follower_progress import FollowerProgress
+from services.following.following_builder import FollowingBuilder
+from store.derive.dispatch_columns import DispatchColumns
 from store.files.json_state import write_json_state
 
 
@@ -34,7 +34,7 @@ class IndexBuilder(FollowingBuilder):
         files: IndexFileSet,
         checkpoint: Path,
         *,
-        progress: BuilderProgress | None = None,
+        progress: FollowerProgress | None = None,
         on_flushed: Callable[[int, int | None], None] | None = None,
         checkpointer: Checkpointer | None = None,
         clock: Callable[[], float] = time.monotonic,

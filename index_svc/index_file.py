@@ -1,8 +1,8 @@
-"""One index file being filled: its state in memory, its entries on the disk at once, slots and header at each flush.
+"""One index file being filled: entries are written at once, slots and header at each flush.
 
-Entries are written before they count, so a search that follows a head always finds its entry. The slot table is kept in
-memory (`IndexFileState`) and only its changed pages are written; until then the file on the disk is one that a crash
-left, which `recovery.py` cuts back to the checkpoint.
+Entries are written before they count, so a search that follows a slot head always finds its entry. The slot table is kept
+in memory (`IndexFileState`). A flush writes the pages of it that changed. Between two flushes the slots and the header on
+the disk are old; after a crash `recovery.py` cuts the file back to the checkpoint.
 """
 
 import zlib
@@ -12,7 +12,8 @@ from threading import Event, Lock
 
 import numpy as np
 
-from store.builders.index_state import ENTRY_DTYPE, Heads, IndexFileState, Ints, heads_from_entries
+from store.derive.index_state import Heads, IndexFileState, Ints, heads_before_entries, heads_from_entries
+from store.files.open_files import OpenFiles
 from store.format.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
@@ -23,12 +24,11 @@ from store.format.index_layout import (
 )
 from store.format.index_summary import NO_TIMES, TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout
-from store.readers.open_files import OpenFiles
 
 PAGE_SLOT_COUNT = 1024
-PAGE_GAP_COUNT_MAX = 16  # unchanged pages between changed ones are written along: cheaper than one more call
+PAGE_GAP_COUNT_MAX = 16  # so many unchanged pages between changed ones are written too: cheaper than one more call
 ENTRY_CHUNK_COUNT = 1 << 18
-# What a checkpoint remembers of the file's end: enough to see another file of the same length, cheap to read.
+# A checkpoint holds a CRC over the last entries: enough to detect another file of the same length, cheap to read.
 TAIL_ENTRY_COUNT = 16
 
 
@@ -42,7 +42,7 @@ class IndexFile:
         state: what it holds.
 
     Attributes:
-        time_span: of all its records; None when nobody knows.
+        time_span: the store times of all its records; None if unknown.
     """
 
     def __init__(self, files: OpenFiles, path: Path, layout: IndexLayout, state: IndexFileState) -> None:
@@ -61,19 +61,13 @@ class IndexFile:
     def create(cls, files: OpenFiles, path: Path, layout: IndexLayout, before: IndexHeader | None) -> "IndexFile":
         """A new file behind one with the header `before`, None for a store's first."""
         files.create(path, layout.file_size_bytes)
-        state = IndexFileState.seeded(
-            layout.slot_count,
-            layout.entry_count_max,
-            end_time_millis=before.end_time_millis if before else 0,
-            end_commit_log_offset=before.end_commit_log_offset if before else 0,
-        )
-        index_file = cls(files, path, layout, state)
+        index_file = cls(files, path, layout, IndexFileState.behind(layout.slot_count, layout.entry_count_max, before))
         index_file.time_span = NO_TIMES
         return index_file
 
     @classmethod
     def reopen(cls, files: OpenFiles, path: Path, layout: IndexLayout, header: IndexHeader) -> "IndexFile":
-        """A file whose slots on the disk are right for its header."""
+        """An existing file whose slots on the disk belong to its header."""
         heads = _read_heads(files, path, layout)
         return cls(files, path, layout, IndexFileState(layout.slot_count, layout.entry_count_max, header, heads))
 
@@ -81,14 +75,14 @@ class IndexFile:
     def cut_back(
         cls, files: OpenFiles, path: Path, layout: IndexLayout, header: IndexHeader, slots_crc: int | None = None
     ) -> "IndexFile":
-        """A file of which only the entries that a header counts can be trusted.
+        """An existing file that is cut back to the entries that a header counts.
 
         Args:
             files: opens it.
             path: the file.
             layout: how it is divided.
-            header: how it was when everything before was flushed.
-            slots_crc: what `slots_crc()` was then; None when nobody knows.
+            header: of the checkpoint, when all that it counts was flushed.
+            slots_crc: what `slots_crc()` returned then; None if unknown.
         """
         count = max(header.entry_count, 1)
         found = heads = _read_heads(files, path, layout)
@@ -98,22 +92,22 @@ class IndexFile:
             heads = _heads_from_all_entries(files, path, layout, count)
         index_file = cls(files, path, layout, IndexFileState(layout.slot_count, layout.entry_count_max, header, heads))
         index_file._dirty_pages[np.flatnonzero(heads != found) // PAGE_SLOT_COUNT] = True
-        # Slots before entries: a kill in between must find the entries by which the slots are undone.
+        # Slots before entries: after a kill between the two, the next start still needs the entries to undo the slots.
         index_file._write_slots()
         files.get(path, writing=True).zero_from(entry_position(count, layout.slot_count), layout.file_size_bytes)
-        # What was found may stand in memory alone, behind a refused flush that nobody lived to tell.
+        # What was read may be in the page cache only, if a flush failed before the process ended.
         index_file._dirty_pages[:] = True
         return index_file
 
     def put(self, hashes: Ints, offsets: Ints, times_millis: Ints) -> int:
-        """Adds as many of the keys as fit, in order; how many."""
+        """Adds as many of the keys as fit, in order; returns how many."""
         run = self.state.plan(hashes, offsets, times_millis)
         if run.count:
             position = entry_position(run.first_number, self.layout.slot_count)
             self._files.get(self.path, writing=True).write(position, run.data)
             if self.time_span is not None:
                 times = times_millis[: run.count]
-                # Before the keys count: whoever sees one sees a span that covers it.
+                # Before the keys count: a search that finds a key must see a span that covers it.
                 self.time_span = self.time_span.widened(int(times.min()), int(times.max()))
             with self._lock:
                 self.state.commit(run)
@@ -122,13 +116,18 @@ class IndexFile:
         return run.count
 
     def flush(self) -> None:
-        """The file on the disk is whole afterwards, or FlushFailedError."""
+        """Brings the whole file to the disk.
+
+        Raises:
+            FlushFailedError: the disk refused.
+        """
         self.prepare_flush()()
 
     def prepare_flush(self) -> Callable[[], None]:
-        """What brings the file to the disk as it is now; may be called on any thread, while more keys are put.
+        """A function that brings the file to the disk as it is now; any thread may call it while more keys are put.
 
-        It keeps a copy of what changed in the slot table, 20 MB at most for 5,000,000 slots. The next flush waits for it.
+        It holds a copy of the changed part of the slot table, 20 MB at most for 5,000,000 slots. The next flush waits
+        for it.
         """
         self._flushed.wait()
         if not self._is_dirty:
@@ -154,13 +153,13 @@ class IndexFile:
         return flush
 
     def _write_slots(self) -> None:
-        """Writes the changed pages of the slot table; they stay marked until a flush has them on the disk."""
+        """Writes the changed pages of the slot table; they stay marked until a flush brings them to the disk."""
         file = self._files.get(self.path, writing=True)
         for position, data in self._changed_slots():
             file.write(position, data)
 
     def _changed_slots(self) -> list[tuple[int, memoryview]]:
-        """Copies of the changed pages of the slot table, neighbours together, with their positions in the file."""
+        """Copies of the changed pages of the slot table, with their positions in the file; neighbours are joined."""
         dirty = np.flatnonzero(self._dirty_pages)
         if not len(dirty):
             return []
@@ -191,7 +190,7 @@ class IndexFile:
         return zlib.crc32(self.state.heads.data)
 
     def view(self) -> IndexFileView:
-        """To search in, while it is being filled."""
+        """For searches, while the file is being filled."""
         return IndexFileView(
             self._files, self.path, self.layout, header_of=lambda: self.state.header, head_of=self._head
         )
@@ -210,34 +209,29 @@ def tail_crc_of(files: OpenFiles, path: Path, layout: IndexLayout, header: Index
 
 
 def _read_heads(files: OpenFiles, path: Path, layout: IndexLayout) -> Heads:
-    """The slot table as it lies in the file."""
+    """The slot table as in the file."""
     size_bytes = layout.slot_count * SLOT_SIZE
     data = files.get(path).read(HEADER_SIZE, size_bytes).ljust(size_bytes, b"\0")
     return np.frombuffer(data, dtype=">i4").astype(np.int32)
 
 
 def _without_entries_from(files: OpenFiles, path: Path, layout: IndexLayout, count: int, found: Heads) -> Heads:
-    """The heads as they were with `count` entries, where the file holds the entries behind as they were written.
+    """The heads as they were with `count` entries, if the file holds the later entries as they were written.
 
-    Of the entries behind, the first of each slot says in `previous` what was the slot's head. They are as many as were
-    written since a checkpoint, whatever the file holds. Whether the file was so kind, only the result shows: after a power
-    cut heads may be on the disk without their entries.
+    Only the entries written since the checkpoint are read. The caller compares the result with a CRC: after a power cut
+    heads may be on the disk without their entries.
     """
     heads = found.copy()
     end = min(int(found.max(initial=0)) + 1, layout.entry_count_max)
     file = files.get(path)
     for first in range(count, end, ENTRY_CHUNK_COUNT):
         size = min(ENTRY_CHUNK_COUNT, end - first) * ENTRY_SIZE
-        data = file.read(entry_position(first, layout.slot_count), size)
-        entries = np.frombuffer(data, dtype=ENTRY_DTYPE, count=len(data) // ENTRY_SIZE)
-        is_first = (entries["previous"] < count) & (entries["key_hash"] >= 0)
-        slots = entries["key_hash"][is_first].astype(np.int64) % layout.slot_count
-        heads[slots] = entries["previous"][is_first]
+        heads_before_entries(layout.slot_count, file.read(entry_position(first, layout.slot_count), size), count, heads)
     return heads
 
 
 def _heads_from_all_entries(files: OpenFiles, path: Path, layout: IndexLayout, count: int) -> Heads:
-    """The heads that `count` entries make: 2 s for 20,000,000 of them."""
+    """The heads made again from all entries below `count`: takes 2 s for 20,000,000 of them."""
     heads: Heads = np.zeros(layout.slot_count, dtype=np.int32)
     file = files.get(path)
     for first in range(1, count, ENTRY_CHUNK_COUNT):

@@ -1,9 +1,7 @@
-"""All index files of a root, oldest first, of which only the newest is being filled.
+"""All index files of a root, oldest first; only the newest is being filled.
 
-Rules, from `IndexService` of RocketMQ 5.3.3:
-- The next file is made by the next *message* after the newest is full, even by one without keys; so is a store's first.
-- The keys of one message may lie in two files.
-- Names are wall-clock times, yyyyMMddHHmmssSSS; a name that would not be the newest is moved up by milliseconds.
+`store/derive/index_files.py` says when the next file begins. Names are wall-clock times, yyyyMMddHHmmssSSS, as in
+`IndexService` of RocketMQ 5.3.3; a name that would not be the newest is moved up by milliseconds.
 """
 
 import zlib
@@ -16,15 +14,16 @@ import numpy as np
 
 from index_svc.index_file import IndexFile
 from index_svc.index_summaries import IndexSummaries
-from store.builders.index_state import Ints
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
+from store.derive.index_files import is_followed
+from store.derive.index_state import Ints
 from store.errors import StoreCorruptedError, StoreError
 from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
+from store.files.open_files import OpenFiles
 from store.format.index_layout import HEADER_SIZE, IndexHeader
 from store.format.paths import index_dir, index_file_name
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
-from store.readers.open_files import OpenFiles
 
 WRITE_KEY_COUNT = 65_536
 
@@ -34,14 +33,16 @@ class IndexFileSet:
 
     Args:
         root: the store root.
-        fs: the door to the disk.
+        fs: the file system.
         layout: how the files are divided.
         clock_millis: wall clock, for names.
-        summaries: gives files that are not written any more their summaries, and is closed with the set; None: nobody does.
+        summaries: makes the summaries of sealed files, and is closed with the set; None: there are none.
+
+    A sealed file is one that is not written any more: all but the newest.
 
     Attributes:
         generation: how often all files were removed, to be built again.
-        live: the newest file; None before the first message.
+        live: the newest file; None before the first record.
         applied_offset: the record whose keys were written last (bytes); -1 for none.
         applied_key_count: how many of its keys are written.
     """
@@ -79,7 +80,7 @@ class IndexFileSet:
         return self.fs.stat_size(path) == self.layout.file_size_bytes
 
     def drop_cache(self) -> None:
-        """Makes the files read as the disk holds them: a flush was refused before."""
+        """Drops the files from the page cache, so that they are read from the disk: a flush failed before."""
         drop_cached_pages(self.fs, self.paths())
 
     def views(self) -> list[IndexFileView]:
@@ -89,7 +90,7 @@ class IndexFileSet:
         return sealed if live is None else [*(view for view in sealed if view.path != live.path), live.view()]
 
     def sealed_views(self) -> list[IndexFileView]:
-        """The files that are not written any more, oldest first."""
+        """The sealed files, oldest first."""
         return list(self._sealed)
 
     @property
@@ -98,14 +99,14 @@ class IndexFileSet:
         return self._sealed_key_count + (self.live.state.key_count if self.live else 0)
 
     def adopt_sealed(self, paths: Sequence[Path]) -> None:
-        """Takes over files that are not written any more."""
+        """Takes over sealed files."""
         self._sealed = [IndexFileView(self.files, path, self.layout) for path in paths]
         self._sealed_key_count = sum(max(view.header().entry_count - 1, 0) for view in self._sealed)
         if self.summaries is not None:
             self.summaries.want(self._sealed)
 
     def adopt_live(self, live: IndexFile | None, applied_offset: int, applied_key_count: int) -> None:
-        """Takes over the newest file, and how far its keys go."""
+        """Takes over the newest file, and which keys were written last; see the attributes."""
         self.live = live
         self.applied_offset = applied_offset
         self.applied_key_count = applied_key_count
@@ -122,21 +123,21 @@ class IndexFileSet:
             self.fs.fsync_dir(self._directory)
 
     def marks(self) -> list[tuple[str, int]]:
-        """Name and CRC-32 of the header of each file, oldest first; 0 for the newest, whose header still changes."""
+        """Name and CRC-32 of the header of each file, oldest first; 0 for the newest, because its header changes."""
         live = self.live
         sealed = [(view.path.name, self.header_crc(view.path)) for view in self._sealed]
         return sealed if live is None else [*sealed, (live.path.name, 0)]
 
     def header_crc(self, path: Path) -> int:
-        """Of a file that is not written any more, as it was when first asked for."""
+        """CRC-32 of the header of a sealed file; read once."""
         if path not in self._header_crcs:
             self._header_crcs[path] = zlib.crc32(self.files.get(path).read(0, HEADER_SIZE))
         return self._header_crcs[path]
 
     def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
-        """Takes at most so many files that end before the log's first record out of the set, never the newest.
+        """Takes files that end before the log's first record out of the set, at most so many, never the newest.
 
-        To be removed once a checkpoint without them is written.
+        Remove them (`remove`) when a checkpoint without them is written.
         """
         expired = []
         for view in self._sealed[:file_count_max]:
@@ -158,7 +159,7 @@ class IndexFileSet:
         self.remove(self.paths())
 
     def apply(self, columns: DispatchColumns) -> None:
-        """Indexes records, given in log order; what was applied already is passed over."""
+        """Indexes records, given in log order; keys that were applied already are skipped."""
         columns = columns.behind(self.applied_offset)
         hashes = columns.key_hashes.astype(np.int64)
         offsets = columns.commit_log_offsets[columns.key_records]
@@ -168,7 +169,7 @@ class IndexFileSet:
         if record_count and int(columns.commit_log_offsets[0]) == self.applied_offset:
             key_count = int(np.searchsorted(columns.key_records, 1))
             begin = min(self.applied_key_count, key_count)
-            record_count -= begin == key_count  # nothing is left of it
+            record_count -= begin == key_count  # all of its keys are applied
         if not record_count:
             return
         if self._room <= 0:
@@ -179,15 +180,20 @@ class IndexFileSet:
             end = min(begin + self._room, begin + WRITE_KEY_COUNT, len(hashes))
             self._write(hashes[begin:end], offsets[begin:end], times_millis[begin:end])
             begin = end
-        if self._room <= 0 and int(offsets[-1]) < int(columns.commit_log_offsets[-1]):
+        last_key_offset = int(offsets[-1]) if len(offsets) else -1
+        if self._room <= 0 and is_followed(int(columns.commit_log_offsets[-1]), last_key_offset):
             self._roll()
 
     def flush(self) -> None:
-        """Everything applied is on the disk afterwards, or FlushFailedError."""
+        """Brings everything applied to the disk.
+
+        Raises:
+            FlushFailedError: the disk refused.
+        """
         self.prepare_flush()()
 
     def prepare_flush(self) -> Callable[[], None]:
-        """What flushes everything applied so far; may be called on any thread, while more is applied."""
+        """A function that flushes everything applied so far; any thread may call it while more is applied."""
         return self.live.prepare_flush() if self.live is not None else lambda: None
 
     def close(self) -> None:
@@ -198,7 +204,7 @@ class IndexFileSet:
 
     @property
     def _room(self) -> int:
-        """Entries that the newest file still takes."""
+        """Entries that still fit into the newest file; 0 if there is none."""
         return self.live.state.room if self.live is not None else 0
 
     def _write(self, hashes: Ints, offsets: Ints, times_millis: Ints) -> None:
@@ -222,7 +228,7 @@ class IndexFileSet:
             live = IndexFile.create(self.files, path, self.layout, before)
             self.fs.fsync_dir(self._directory)
         except BaseException:
-            # Tried again under a new name: a half-made file must not stay each time.
+            # The next try uses a new name, so the half-made file must go.
             with suppress(OSError, StoreError):
                 if self.fs.exists(path):
                     self.remove([path])
@@ -244,7 +250,7 @@ class IndexFileSet:
 
 
 def _name_behind(last: str) -> str:
-    """The next name that sorts behind `last`; digits that are no date are counted up."""
+    """The next name that sorts behind `last`; digits that are no date are counted up by 1."""
     try:
         moment = datetime.strptime(last[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(last[14:]) + 1)
     except (ValueError, OverflowError):

@@ -1,11 +1,11 @@
-"""Summaries of the index files that are not written any more: found, made where they are missing, removed with their files.
+"""The summaries of the sealed index files: opened, made if they are missing, and removed with their files.
 
-One thread does it beside searches and building, and lives as long as there is work. Summaries that are there are opened
-first, then those that are missing, damaged, of another version or of another file are made, the newest file first, at
-a bounded rate. Until a file has its summary it is searched without; nothing depends on one. So what goes wrong here is
-logged and tried again after a pause, and never reaches the builder.
+One thread does this while searches and the builder run; it ends when there is no work. First it opens the summaries that
+exist. Then it makes those that are missing, damaged, of another version or of another file: the newest file first, at a
+limited rate. A file without a summary is searched without it, so a failure here is logged and tried again after a pause;
+the builder does not see it.
 
-A file whose entries cannot be gets none: searches shall meet its damage.
+A file with an impossible entry gets no summary, so that searches find the damage.
 """
 
 import logging
@@ -15,30 +15,30 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from store.compiled import loading
+from store.derive.index_summary import KERNEL, KERNEL_KEY_COUNT, SummaryMaker
 from store.errors import StoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import write_bytes_atomic
+from store.files.open_files import OpenFiles
 from store.format.index_layout import ENTRY_SIZE, entry_position
 from store.format.index_summary import TIME_UNKNOWN_EARLY, SummaryHeader, TimeSpan, index_header_crc
 from store.format.paths import is_index_file_name, own_state_dir
-from store.kernels import loading
-from store.kernels.index_summary import KERNEL, KERNEL_KEY_COUNT, SummaryMaker
 from store.readers.index_reader import IndexFileView, list_index_files
 from store.readers.index_summary_reader import IndexSummaryReader, read_summary_header
-from store.readers.open_files import OpenFiles
 
-# Of index files, while summaries are made of them: a full file in 3 s, and most of a disk is left to others.
+# Reading index files to make summaries: a full file takes 3 s, and most of the disk's throughput stays for others.
 BYTES_PER_SECOND_MAX = 128 << 20
 ENTRY_CHUNK_COUNT = 1 << 16
-# After a failure; what helps (space, a disk) seldom comes sooner.
+# Pause after a failure: space or a disk seldom comes back sooner.
 RETRY_SECONDS = 30.0
-# How long `close` waits for the thread, which may be asking the log.
+# How long `close` waits for the thread, which may be waiting for the log.
 CLOSE_SECONDS_MAX = 5.0
-# Files open at the same time besides those of the searches.
+# Files open at the same time, in addition to those of searches.
 OPEN_FILE_COUNT_MAX = 64
 
-# The earliest store time (ms) of the log's records from one offset up to another (bytes, both inclusive); None when the
-# log cannot tell. StoreError when it did not answer.
+# Returns the earliest store time (ms) of the log's records from one offset to another (bytes, both inclusive); None if
+# the log does not have it. Raises StoreError if the log does not answer.
 EarliestOf = Callable[[int, int], int | None]
 
 _log = logging.getLogger("reput.index")
@@ -46,7 +46,7 @@ _log = logging.getLogger("reput.index")
 
 @dataclass(eq=False, slots=True)
 class _Sealed:
-    """A file that is to have a summary, and its time span where that is known."""
+    """A sealed file, and the store times of its records if they are known."""
 
     view: IndexFileView
     span: TimeSpan | None
@@ -57,11 +57,11 @@ class IndexSummaries:
 
     Args:
         root: the store root.
-        fs: the door to the disk.
-        makes: make those that are missing; False changes nothing on the disk.
-        earliest_of: asks the log for a time that entries do not prove; None: it stays unknown.
-        bytes_per_second_max: read of index files.
-        retry_seconds: between two tries.
+        fs: the file system.
+        makes: make missing summaries; if False, nothing on the disk is changed.
+        earliest_of: asks the log for a time that entries do not prove; None: the time stays unknown.
+        bytes_per_second_max: limit for reading index files.
+        retry_seconds: pause between two tries.
     """
 
     def __init__(
@@ -91,11 +91,11 @@ class IndexSummaries:
         self._is_swept = not makes
 
     def want(self, views: Sequence[IndexFileView], span: TimeSpan | None = None) -> None:
-        """Gives files, oldest first, their summaries as soon as may be.
+        """Gives sealed files, oldest first, their summaries as soon as possible.
 
         Args:
-            views: the files; none is written any more.
-            span: the times of their records, where they are known.
+            views: the files.
+            span: the store times of their records; None if unknown.
         """
         with self._changed:
             for view in views:
@@ -116,12 +116,12 @@ class IndexSummaries:
                     self._fs.unlink(summary)
 
     def settle(self, seconds_max: float) -> bool:
-        """Waits until there is nothing to do; whether that came in time."""
+        """Waits until there is no work; returns False if it took longer."""
         with self._changed:
             return self._changed.wait_for(lambda: self._thread is None, seconds_max)
 
     def close(self) -> None:
-        """Ends the work where it is and closes the files."""
+        """Stops the work and closes the files."""
         self._stopping.set()
         thread = self._thread
         if thread is not None:
@@ -132,7 +132,7 @@ class IndexSummaries:
         return self.directory / path.name
 
     def _work(self) -> None:
-        """Starts the thread where there is work and no thread."""
+        """Starts the thread if there is work and no thread."""
         if self._thread is None and (self._to_open or self._to_make) and not self._stopping.is_set():
             self._thread = threading.Thread(target=self._run, name="index-summaries", daemon=True)
             self._thread.start()
@@ -143,22 +143,22 @@ class IndexSummaries:
                 step()
             except (StoreError, OSError) as error:
                 if not self._stopping.is_set():
-                    _log.warning("an index file is searched without summary for now: %s", error)
+                    _log.warning("an index file is searched without its summary, tried again later: %s", error)
                     self._pause()
             except Exception:
-                # Here it must not end in silence: the files would stay without summaries until the next start.
+                # The thread must not end here: the files would stay without summaries until the next start.
                 _log.exception("the thread of the index summaries failed")
                 self._pause()
 
     def _pause(self) -> None:
-        """After a failure; others come first then."""
+        """Waits after a failure; other files come first then."""
         with self._changed:
             for works in (self._to_open, self._to_make):
                 works[:] = works[-1:] + works[:-1]
         self._stopping.wait(self._retry_seconds)
 
     def _next(self) -> Callable[[], None] | None:
-        """What to do next; None ends the thread."""
+        """The next work; None ends the thread."""
         with self._changed:
             if not self._stopping.is_set():
                 if not self._is_swept:
@@ -172,7 +172,7 @@ class IndexSummaries:
             return None
 
     def _sweep(self) -> None:
-        """Removes summaries whose files went while nobody looked, and what a crash left half made."""
+        """Removes summaries without an index file, and half-made ones that a crash left."""
         names = {path.name for path in list_index_files(self._fs, self._root)}
         for name in self._fs.listdir(self.directory):
             if name not in names and is_index_file_name(name.removesuffix(".tmp")):
@@ -226,7 +226,7 @@ class IndexSummaries:
         return self._sealed.get(sealed.view.path) is sealed
 
     def _summary_of(self, sealed: _Sealed) -> bytes | None:
-        """The summary's bytes; None when the file is damaged, or this is to end."""
+        """The summary's bytes; None if the file is damaged, or if the thread must stop."""
         view = sealed.view
         header = view.header()
         if not 0 <= header.entry_count <= view.layout.entry_count_max:
@@ -241,7 +241,7 @@ class IndexSummaries:
             data = file.read(entry_position(first, view.layout.slot_count), size_bytes)
             damaged = maker.add(data) if len(data) == size_bytes else first
             if damaged:
-                _log.warning("%s gets no summary: its entry %d cannot be; `reput fsck` shows all", view.path, damaged)
+                _log.warning("%s gets no summary: its entry %d is impossible; run `reput fsck`", view.path, damaged)
                 return None
             if self._stopping.wait(size_bytes / self._bytes_per_second_max):
                 return None
@@ -257,14 +257,14 @@ class IndexSummaries:
         return IndexSummaryReader(self._files, path, header, lambda: self._damaged(sealed))
 
     def _damaged(self, sealed: _Sealed) -> None:
-        """A page of a summary is damaged: its file is searched without, and it is made again."""
+        """A page of a summary is damaged: the file is searched without it, and the summary is made again."""
         with self._changed:
             if sealed.view.summary is None:
                 return
             sealed.view.summary = None
             if not self._is_wanted(sealed):
                 return  # its file is gone, and so is the summary
-            _log.warning("%s is damaged: its file is searched without", self._path_of(sealed.view.path))
+            _log.warning("%s is damaged: its index file is searched without it", self._path_of(sealed.view.path))
             if self._makes:
                 self._to_make.insert(0, sealed)
                 self._work()

@@ -1,7 +1,7 @@
-"""Searching the index for a key, a page at a time.
+"""Searches the index for a key, one page at a time.
 
-The cursor is a commit-log offset: a page holds candidates with smaller ones, strictly falling. It stays right whatever
-becomes of the files in between, and it says nothing that the caller does not know.
+The cursor is a commit-log offset: a page holds candidates with smaller offsets, strictly falling. So the cursor stays
+valid when files are added or removed, and it tells the caller nothing that the page before did not tell.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class KeyPage:
 
     Attributes:
         commit_log_offsets: where they start (bytes), strictly falling.
-        next_page_token: of the next page; empty: none.
+        next_page_token: of the next page; empty if there is none.
         key_hash: hash of `topic#key`.
-        walk: what was met.
+        walk: what the search read.
     """
 
     commit_log_offsets: list[int]
@@ -33,7 +33,7 @@ class KeyPage:
 
     @property
     def damaged_chain_count(self) -> int:
-        """Damaged chains met."""
+        """Damaged chains that the search found."""
         return self.walk.damaged_chain_count
 
 
@@ -56,13 +56,13 @@ def search_key(
         key: a business key or a unique key, whole.
         begin_millis: only records that may be stored at or after this; None for no limit.
         end_millis: only records that may be stored at or before this; None for no limit.
-        page_size: 0 = 64, above 1,000 is clamped.
+        page_size: candidates of a page; 0 = 64, more than 1,000 = 1,000.
         page_token: from the page before.
-        explain: also note what was done with each file.
+        explain: also note what the search did with each file.
 
     Raises:
         InvalidArgumentError: the page size is negative.
-        InvalidPageTokenError: the token is no offset.
+        InvalidPageTokenError: the token is not an offset.
     """
     if page_size < 0:
         raise InvalidArgumentError(f"page_size {page_size} is negative: 0 to 1000 are possible", field="page_size")

@@ -1,15 +1,14 @@
-"""Where to go on after a start.
+"""Decides at start from which offset the builder follows the log.
 
-- Our own checkpoint fits the files: newer files are removed, the file that it names last is cut back to the entries
-  that it counts (all of them were flushed), and the log is followed from its offset. That file is kept whatever the
-  stop was like.
-- A foreign store, or files that the checkpoint does not fit: full files are taken over as long as each begins where the
-  one before ended (the log is asked for the first record with keys behind it: RocketMQ can lose a whole file in a
-  crash). The newest file is taken over too when the store was stopped cleanly, else it is built again.
-- Nothing fits: the index is built again from the log's first record.
+- The builder's own checkpoint fits the files: newer files are removed, the last file that it names is cut back to the
+  entries that it counts (all of them were flushed), and the log is followed from the checkpoint's offset.
+- A foreign store, or a checkpoint that does not fit: full files are kept as long as each begins where the one before
+  ended. The log is asked for the first record with keys behind each file, because RocketMQ can lose a whole file in a
+  crash. The newest file is kept too if the store was stopped cleanly; otherwise it is built again.
+- No file can be kept: the index is built again from the log's first record.
 
-Before files are removed to be built again, a checkpoint is written that fits nothing: what was begun and killed must
-not look like what an older checkpoint remembers.
+Before files are removed to be built again, a checkpoint is written that fits nothing, because an older checkpoint must
+not fit the files of a build that was killed.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Any
 
 from index_svc.index_file import IndexFile, tail_crc_of
 from index_svc.index_file_set import IndexFileSet
-from store.builders.last_record import LastRecord
+from store.derive.last_record import LastRecord
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
@@ -29,21 +28,21 @@ from store.readers.index_reader import IndexFileView, IndexLayout, list_index_fi
 
 VERSION = 2
 
-# Offset of the first record with keys whose offset is greater than the one given (bytes; -1: the first of the log).
-# None when there is none, or when the log no longer reaches back so far. OffsetOutOfRangeError or RecordNotFoundError
-# when the log has no record at the one given.
+# Returns the offset (bytes) of the first record with keys behind the given offset; -1 asks for the log's first one. None
+# if there is none, or if the log no longer reaches back so far. Raises OffsetOutOfRangeError or RecordNotFoundError if
+# the log has no record at the given offset.
 FirstIndexed = Callable[[int], int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where to follow the log from.
+    """From which offset to follow the log.
 
     Attributes:
-        next_offset: everything before is applied (bytes; -1 = the log's first record is to be applied).
-        store_time_millis: of the newest record applied; 0 for none.
-        is_marked: the checkpoint says already that files may be ahead of it.
-        last_record: the newest record applied, where known.
+        next_offset: everything before it is applied (bytes); -1: begin at the log's first record.
+        store_time_millis: of the newest record applied; 0 if there is none.
+        is_marked: the checkpoint already says that the files may be ahead of it.
+        last_record: the newest record applied; None if unknown.
     """
 
     next_offset: int
@@ -53,7 +52,7 @@ class Resume:
 
 
 def saved_layout(fs: FileSystem, checkpoint: Path) -> IndexLayout | None:
-    """The layout of the files at the last checkpoint; None without one."""
+    """The layout of the files at the last checkpoint; None if there is no checkpoint."""
     state = read_json_state(fs, checkpoint) or {}
     slot_count, entry_count_max = state.get("slot_count"), state.get("entry_count_max")
     if not (isinstance(slot_count, int) and isinstance(entry_count_max, int)):
@@ -62,9 +61,9 @@ def saved_layout(fs: FileSystem, checkpoint: Path) -> IndexLayout | None:
 
 
 def own_layout(fs: FileSystem, checkpoint: Path, root: Path) -> IndexLayout | None:
-    """The layout of the last checkpoint, when the newest file that it names is there and as long as the layout says.
+    """The layout of the last checkpoint, if the newest file that it names is there and has the length of the layout.
 
-    Spares looking for it in the bytes: behind a crash they fit nothing, since slots are newer than the header.
+    After a crash the layout cannot be found in the bytes of that file, because its slots are newer than its header.
     """
     layout = saved_layout(fs, checkpoint)
     named = (read_json_state(fs, checkpoint) or {}).get("files")
@@ -82,7 +81,7 @@ def checkpoint_state(
     last_record: LastRecord | None,
     is_clean: bool,
 ) -> dict[str, Any]:
-    """What a checkpoint says: everything before an offset is applied; true once what is written now is flushed."""
+    """A checkpoint: everything before an offset is applied. Write it when everything written so far is flushed."""
     live = files.live
     return {
         "version": VERSION,
@@ -103,7 +102,7 @@ def checkpoint_state(
 
 
 def save_rebuild_mark(fs: FileSystem, path: Path, layout: IndexLayout) -> None:
-    """Writes down that the files cannot be relied on until the next checkpoint."""
+    """Writes a checkpoint that fits no files."""
     state = {"version": VERSION, "next_offset": -1}
     write_json_state(fs, path, state | {"slot_count": layout.slot_count, "entry_count_max": layout.entry_count_max})
 
@@ -111,21 +110,21 @@ def save_rebuild_mark(fs: FileSystem, path: Path, layout: IndexLayout) -> None:
 def resume(
     fs: FileSystem, checkpoint: Path, files: IndexFileSet, *, is_clean_store: bool, first_indexed: FirstIndexed
 ) -> Resume:
-    """Brings the files to a state from which the log can be followed.
+    """Brings the files to the state at an offset from which the log can be followed.
 
     Args:
-        fs: the door to the disk.
-        checkpoint: our own checkpoint file.
-        files: nothing of it is loaded yet.
+        fs: the file system.
+        checkpoint: the builder's checkpoint file.
+        files: the files, not loaded yet.
         is_clean_store: there is no abort marker.
-        first_indexed: asks the log.
+        first_indexed: see FirstIndexed.
     """
     state = read_json_state(fs, checkpoint)
     if state is not None:
         found = _resume_own(state, files)
         if found is not None:
             return found
-    # Where there was a checkpoint that does not fit, the newest file is not what a clean stop left.
+    # If a checkpoint does not fit, the newest file is not as a clean stop left it.
     return _resume_foreign(
         fs, checkpoint, files, is_clean_store=is_clean_store and state is None, first_indexed=first_indexed
     )
@@ -151,7 +150,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
     paths = files.paths()
     if header is None:
         if is_clean and paths:
-            return None  # someone else went on writing
+            return None  # another program has written since the checkpoint
         files.remove(paths)
         return found
     by_name = {path.name: path for path in paths}
@@ -167,7 +166,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
     if not is_clean or (slots_crc is not None and live.slots_crc() != slots_crc):
         live = IndexFile.cut_back(files.files, kept[-1], files.layout, header, slots_crc)
     live.time_span = time_span
-    # Also older ones: they had expired when a crash kept them from going.
+    # Older files go, too: they had expired, and a crash came before they were removed.
     files.remove([path for path in paths if path not in kept])
     files.adopt_sealed(kept[:-1])
     files.adopt_live(live, *applied)
@@ -175,7 +174,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
 
 
 def _are_sound(files: IndexFileSet, kept: list[Path], header_crcs: list[int]) -> bool:
-    """Whether files have their full length, and all but the last the header that they were left with."""
+    """Whether all files have their full length, and all but the last the header of the checkpoint."""
     return all(map(files.has_full_length, kept)) and all(
         files.header_crc(path) == crc for path, crc in zip(kept[:-1], header_crcs[:-1], strict=True)
     )
@@ -201,7 +200,7 @@ def _resume_foreign(
             break
         kept.append(path)
         before = header
-    # An empty first file is made again by the first message.
+    # The first record creates an empty first file again.
     if before is not None and before.entry_count <= 1 and len(kept) == 1:
         kept = []
     removed = paths[len(kept) :]
@@ -215,7 +214,7 @@ def _resume_foreign(
     for path in kept[:-1]:
         files.files.get(path, writing=True).flush()
     live = IndexFile.reopen(files.files, kept[-1], files.layout, before)
-    # An empty newest file says where the one before it ended; that one knows how many keys of the record it holds.
+    # The header of an empty newest file says where the file before ends; that file holds the keys of the record there.
     source = live
     if before.entry_count <= 1:
         view = IndexFileView(files.files, kept[-2], files.layout)
@@ -226,7 +225,7 @@ def _resume_foreign(
 
 
 def _applied_key_count(files: IndexFileSet, kept: list[Path], offset: int) -> int:
-    """How many keys of the record at `offset`, the newest, the files hold at their end: they may lie in several."""
+    """How many keys of the newest record, at `offset`, the files hold; they may lie in several files."""
     count = 0
     for path in reversed(kept):
         header = IndexFileView(files.files, path, files.layout).header()
@@ -240,7 +239,7 @@ def _applied_key_count(files: IndexFileSet, kept: list[Path], offset: int) -> in
 
 
 def _is_consistent(view: IndexFileView, header: IndexHeader) -> bool:
-    """Whether a header can be, and says of the first and the last entry what they say of themselves."""
+    """Whether a header's count is possible, and its offsets are those of its first and its last entry."""
     if not 0 <= header.entry_count <= view.layout.entry_count_max:
         return False
     if header.entry_count <= 1:
@@ -255,7 +254,7 @@ def _is_consistent(view: IndexFileView, header: IndexHeader) -> bool:
 
 
 def _connects(before: IndexHeader | None, header: IndexHeader, first_indexed: FirstIndexed) -> bool:
-    """Whether no record with keys is missing between two files, or before the first."""
+    """Whether no record with keys is missing between two files, or before the first file."""
     begin = header.begin_commit_log_offset
     try:
         if before is None:

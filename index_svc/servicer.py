@@ -1,4 +1,4 @@
-"""reput.index.v1 over the domain: fields in, one call, fields out."""
+"""Serves reput.index.v1: translates between the proto messages and the domain."""
 
 import time
 from collections.abc import Callable
@@ -10,10 +10,10 @@ from index_svc.key_search import KeyPage, search_key
 from index_svc.summary_answer import filter_pages, summary_of
 from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
-from services.builder_process import BuilderState
 from services.convert import millis_to_timestamp, optional_time_millis
-from services.progress_wait import WAITING_COUNT_MAX, ProgressWait
-from store.builders.progress import BuilderProgress
+from services.following.follower_process import FollowerState
+from services.following.follower_progress import FollowerProgress
+from services.following.progress_wait import WAITING_COUNT_MAX, ProgressWait
 from store.errors import StoreRecoveringError
 from store.format.index_layout import slot_of
 from store.readers.index_reader import Passed
@@ -27,12 +27,12 @@ PASSED_OVER = {
 
 
 class IndexServicer(pb_grpc.IndexServiceServicer):
-    """Answers StoreRecoveringError until `open` gave it its files.
+    """The service; all calls but GetStatus fail with StoreRecoveringError until `open` was called.
 
     Args:
         progress: of the builder.
-        waiting_count_max: calls that may wait for it at the same time.
-        times_rise: this project's commit log writes the log: no record is stored earlier than the one before it.
+        waiting_count_max: calls that may wait for the builder at the same time.
+        times_rise: commitlog_svc writes the log, so no record has an earlier store time than the one before it.
         clock: seconds, rising.
 
     Attributes:
@@ -41,13 +41,13 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
 
     def __init__(
         self,
-        progress: BuilderProgress,
+        progress: FollowerProgress,
         waiting_count_max: int = WAITING_COUNT_MAX,
         *,
         times_rise: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.state: Callable[[], BuilderState] = lambda: BuilderState("waiting", 0, "")
+        self.state: Callable[[], FollowerState] = lambda: FollowerState("waiting", 0, "")
         self._progress = progress
         self._times_rise = times_rise
         self._clock = clock
@@ -55,11 +55,11 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         self._files: IndexFileSet | None = None
 
     def open(self, files: IndexFileSet) -> None:
-        """Serves these files from now on."""
+        """Serves these files."""
         self._files = files
 
     def shut(self) -> None:
-        """Serves no files for now: they are being recovered."""
+        """Serves no files until the next `open`: they are being recovered."""
         self._files = None
 
     def SearchKey(  # the name is the proto's
@@ -69,7 +69,7 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         files = self._files
         if files is None:
             raise StoreRecoveringError("the index is being opened: try again soon")
-        # The progress before the search, so that the answer never claims more than was searched.
+        # Read the progress before the search, so that the answer never claims more than was searched.
         progress = self._progress
         response = pb.SearchKeyResponse(
             next_offset=max(progress.next_offset, 0),
@@ -91,8 +91,8 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
                 explain=request.explain,
             )
         except FileNotFoundError as error:
-            # Expired, or removed to be built again, after the search had begun.
-            raise StoreRecoveringError("an index file went during the search: try again") from error
+            # The file expired, or was removed to be built again, after the search had begun.
+            raise StoreRecoveringError("an index file was removed during the search: try again") from error
         response.commit_log_offsets.extend(page.commit_log_offsets)
         response.next_page_token = page.next_page_token
         response.damaged_chain_count = page.damaged_chain_count

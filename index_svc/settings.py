@@ -1,18 +1,19 @@
-"""Settings of the index service; names, defaults and meanings stand in services/setting_names.py."""
+"""Settings of the index service; services/settings/setting_names.py has names, defaults and meanings."""
 
 import pydantic
 
-from services.settings import StoreSettings
+from services.settings.service_settings import StoreSettings
 
 
 class IndexSettings(StoreSettings):
-    """What the index service can be told.
+    """The settings.
 
     Attributes:
-        commitlog_target: where the commitlog service is.
-        hash_slot_count: slots of an index file; existing files decide themselves.
-        entry_count_max: RocketMQ's maxIndexNum, one more than the entries that fit; likewise.
-        enabled: build index files; without, those that exist are served.
+        address: at which the service listens.
+        commitlog_target: address of the commitlog service.
+        hash_slot_count: slots of an index file; the files of an existing store decide it.
+        entry_count_max: RocketMQ's maxIndexNum, one more than the entries that fit; the files of an existing store decide it.
+        enabled: build index files; if False, only existing files are served.
     """
 
     address: str = "127.0.0.1:8084"

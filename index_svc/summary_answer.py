@@ -1,13 +1,13 @@
-"""What the index service tells of its summaries, so that a caller can see for himself where asking is needless.
+"""What the index service answers about its summaries, so that a caller knows when a search is not necessary.
 
-An answer is true at one moment, and most of it stays true: files that are not written any more do not change, and in a log that
-this project's commit log writes, no later record is stored earlier than the newest one indexed. So who looks for records
-stored before `later_times_millis` need never ask about more than these files hold.
+An answer is true at one moment, and most of it stays true: sealed files do not change, and in a log that commitlog_svc
+writes, no later record has an earlier store time than the newest indexed one. So these files hold all records with a
+store time before `later_times_millis`.
 """
 
 from index_svc.index_file_set import IndexFileSet
 from reput.index.v1 import index_service_pb2 as pb
-from store.builders.progress import BuilderProgress
+from services.following.follower_progress import FollowerProgress
 from store.errors import RecordNotFoundError
 from store.format.index_summary import (
     NO_TIMES,
@@ -23,17 +23,17 @@ SEALED_COUNT_MAX = 1_024
 FILTER_PAGE_COUNT_MAX = 512
 
 
-def summary_of(files: IndexFileSet, progress: BuilderProgress, *, times_rise: bool) -> pb.IndexSummary | None:
-    """What the index holds; None while it is being built again, when that cannot be said.
+def summary_of(files: IndexFileSet, progress: FollowerProgress, *, times_rise: bool) -> pb.IndexSummary | None:
+    """What the index holds; None while it is being built again.
 
     Args:
         files: the index files.
         progress: of the builder.
-        times_rise: this project's commit log writes the log. What it found there may have been written with another clock,
-            so nothing is said of later times before the index has caught up with that.
+        times_rise: commitlog_svc writes the log. Older records may come from another clock, so the answer says nothing
+            about later times until the index has caught up.
     """
-    # Each before what it must not go beyond: what is claimed is never more than what is there. The newest file before the
-    # sealed ones, among which it may be by then.
+    # Read each value before the one that limits it, so that the answer never claims more than there is. Read the newest
+    # file before the sealed files: it may become one of them in between.
     generation = files.generation
     is_settled = times_rise and not progress.catching_up
     later_times_millis, next_offset = progress.store_time_millis, progress.next_offset
@@ -61,7 +61,11 @@ def summary_of(files: IndexFileSet, progress: BuilderProgress, *, times_rise: bo
 
 
 def filter_pages(files: IndexFileSet, name: str, header_crc: int, first_page: int) -> bytes:
-    """Pages of a file's key filter; RecordNotFoundError when it has none, or is not the file that is meant."""
+    """Pages of a file's key filter.
+
+    Raises:
+        RecordNotFoundError: there is no such file, or it has another header, or no summary.
+    """
     for view in files.sealed_views():
         reader = view.summary
         if view.path.name == name and reader is not None and reader.header.index_header_crc == header_crc:

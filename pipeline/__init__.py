@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = ["session"]
 
-if not os.path.isfile(__file__):  # from the zip that executors were given
+if not os.path.isfile(__file__):  # imported from the zip that executors get
     from pipeline.ship import live_outside_zip
 
     live_outside_zip(__file__, __path__)
 
 
 def session(**conf: Any) -> "SparkSession":
-    """See `pipeline.spark_session.open_session`."""
+    """A Spark session with both formats; `conf` as `pipeline.spark_session.open_session` takes it."""
     from pipeline.spark_session import open_session
 
     return open_session(**conf)

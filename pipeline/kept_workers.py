@@ -1,30 +1,30 @@
-"""What Spark's Python workers do between two tasks, made short.
+"""Shortens the garbage collection that Spark's Python workers do between two tasks.
 
     task | collect garbage | task | collect garbage | ...
 
-A worker that Spark keeps for the next task looks through everything that it holds for garbage behind each one. With a
-compiler, Arrow and Spark's own modules loaded that is 0.1 s each time, as long as it takes to read some 200 MiB of the log.
-So what is loaded once the first task is done is put aside: it stays for as long as the worker does, and is not looked at
-again. What later tasks leave behind is collected as before.
+A worker that Spark keeps for the next task runs a whole garbage collection after each one. With a compiler, Arrow and
+Spark's own modules loaded, each takes 0.1 s, as long as reading about 200 MiB of the log. So the objects that are loaded
+when the first task is done are frozen (`gc.freeze`): they live as long as the worker, and later collections skip them.
+Objects of later tasks are collected as before.
 """
 
 import gc
 import os
 
-# Spark sets it for the processes that it means to use again, and for no others.
+# Spark sets it only for the processes that it will use again.
 KEPT_WORKER = "SPARK_REUSE_WORKER"
 
 _is_settled = False
 
 
 def settle() -> None:
-    """Puts aside what this process holds, if it is a worker that is kept; the first call of a process counts.
+    """Freezes the objects of this process, if it is a worker that Spark keeps; only the first call has an effect.
 
-    To be called when a task is done: what it imported and compiled is there, what it read is not any more.
+    Call it when a task is done: the modules and kernels are loaded then, and the data that the task read is freed.
     """
-    global _is_settled  # noqa: PLW0603 - once for the process is what is meant
+    global _is_settled  # noqa: PLW0603 - the state belongs to the process
     if _is_settled or KEPT_WORKER not in os.environ:
         return
     _is_settled = True
-    gc.collect()  # garbage that was put aside would stay
+    gc.collect()  # frozen garbage would never be freed
     gc.freeze()

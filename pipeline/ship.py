@@ -1,8 +1,8 @@
-"""The project as one zip for executors, and how a process lives from one.
+"""The project as one zip for executors, and how a process runs from it.
 
-Spark puts the zip of `addPyFile` or `--py-files` on the path of each Python worker. Nothing but modules can live inside
-it: kernels keep their compiled code beside their sources. So the first import of `pipeline` unpacks it beside itself, once
-for all workers of an executor, and goes on from there.
+Spark puts the zip of `addPyFile` or `--py-files` on the path of each Python worker. Kernels keep their compiled code beside
+their sources, which is impossible inside a zip. So the first import of `pipeline` unpacks the zip beside itself, once for
+all workers of an executor, and later imports come from that folder.
 """
 
 import os
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 ZIP_NAME = "reput.zip"
-# Source roots as the path file of an installation names them: the project itself, and `protos`, whose packages become
-# the zip's own.
+# The packages in the project's root. Those in `protos` are put at the top level of the zip, too.
 PACKAGES = (
     "store",
     "services",
@@ -28,25 +27,26 @@ PACKAGES = (
     "consumequeue_svc",
     "index_svc",
     "gateway",
+    "console",
     "reput_client",
     "cli",
 )
 PROTO_ROOT = "protos"
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # what a zip can say; the same sources make the same bytes
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the earliest time of the zip format: the same sources make the same bytes
 _UNPACKED = ".unpacked"
 
 
 def project_root() -> Path:
-    """The folder that this package lies in."""
+    """The folder that holds this package."""
     return Path(__file__).resolve().parent.parent
 
 
 def write_zip(target: Path, root: Path | None = None) -> int:
-    """Writes the zip, replacing one that is there; how many files it holds.
+    """Writes the zip, replacing an older one; returns how many files it holds.
 
     Args:
-        target: the zip to be written.
-        root: the folder with the packages; that of this process when None.
+        target: path of the zip.
+        root: the folder with the packages; None: the folder that this process runs from.
     """
     root = root or project_root()
     names: set[str] = set()
@@ -70,7 +70,7 @@ def write_zip(target: Path, root: Path | None = None) -> int:
 
 
 def ship_to_executors(context: "SparkContext") -> None:
-    """Gives executors the project, unless this process itself runs from what was shipped."""
+    """Sends the project to the executors, unless this process itself runs from a shipped zip."""
     if zip_of(__file__) is not None or is_unpacked(Path(__file__)):
         return
     with tempfile.TemporaryDirectory(prefix="reput-ship-") as directory:
@@ -80,11 +80,11 @@ def ship_to_executors(context: "SparkContext") -> None:
 
 
 def live_outside_zip(package_file: str, package_path: list[str]) -> None:
-    """When a package was imported from a zip: unpacks that, and has all later imports come from the folder.
+    """If a package was imported from a zip: unpacks the zip, and makes all later imports come from the folder.
 
     Args:
         package_file: `__file__` of the package.
-        package_path: its `__path__`, which is changed.
+        package_path: `__path__` of the package; changed in place.
     """
     archive = zip_of(package_file)
     if archive is None:
@@ -95,7 +95,7 @@ def live_outside_zip(package_file: str, package_path: list[str]) -> None:
 
 
 def zip_of(module_file: str) -> Path | None:
-    """The zip that a module was imported from; None for one from a folder."""
+    """The zip that a module was imported from; None for a module from a folder."""
     for parent in Path(module_file).parents:
         if parent.is_file():
             return parent
@@ -103,19 +103,19 @@ def zip_of(module_file: str) -> Path | None:
 
 
 def is_unpacked(module_file: Path) -> bool:
-    """Whether a module lies in a folder that `live_outside_zip` made."""
+    """Whether a module lies in a folder that `live_outside_zip` unpacked."""
     return any(parent.name.endswith(_UNPACKED) for parent in module_file.parents)
 
 
 def _unpack(archive: Path) -> Path:
-    """The folder with what the zip holds; made by the first that asks, complete or not at all."""
+    """The folder with the zip's contents; the first caller makes it, and a rename makes it appear complete."""
     stat = archive.stat()
     folder = archive.with_name(f"{archive.name}-{stat.st_size:x}-{stat.st_mtime_ns:x}{_UNPACKED}")
     if folder.is_dir():
         return folder
     try:
         made = Path(tempfile.mkdtemp(dir=archive.parent, prefix=archive.name))
-    except OSError:  # the zip lies where nobody may write
+    except OSError:  # the folder of the zip is read-only
         made = Path(tempfile.mkdtemp(prefix=archive.name))
         folder = made.with_name(made.name + _UNPACKED)
     with zipfile.ZipFile(archive) as file:
@@ -130,11 +130,11 @@ def _unpack(archive: Path) -> Path:
 
 
 def _members(root: Path) -> Iterator[tuple[Path, str]]:
-    """Files and their names in the zip, sorted."""
+    """Files and their names in the zip, sorted within each package."""
     for package in PACKAGES:
         yield from _files(root / package, root)
     yield from _files(root / PROTO_ROOT, root / PROTO_ROOT)
-    if not (root / PROTO_ROOT).is_dir():  # installed: `reput` lies beside the others
+    if not (root / PROTO_ROOT).is_dir():  # installed: `reput` lies beside the other packages
         yield from _files(root / "reput", root)
 
 

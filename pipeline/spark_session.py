@@ -1,7 +1,7 @@
-"""The Spark session of the pipeline: a Java that boots, settings that fit, both formats registered.
+"""The Spark session of the pipeline: it finds a Java that boots, sets defaults, and registers both formats.
 
-Who asks rules, in this order: what `open_session` is given, what spark-submit or spark-defaults.conf say, our defaults.
-A session that is already there is taken as it is and gets the formats.
+Settings take precedence in this order: arguments of `open_session`, spark-submit and spark-defaults.conf, the defaults here.
+A session that already exists is used, and gets the formats.
 """
 
 import os
@@ -19,25 +19,25 @@ from pipeline.java_home import java_home
 from pipeline.ship import ship_to_executors
 
 LOOPBACK = "127.0.0.1"
-# A scan hands over batches of 16 MiB and keeps none; sorts and joins of the jobs want some more than Spark's 1 GiB.
+# A scan hands over batches of 16 MiB and keeps none; sorts and joins of the jobs need more than Spark's default of 1 GiB.
 DRIVER_MEMORY = "2g"
 JVM_END_SECONDS_MAX = 30.0
 DEFAULTS = {
     "spark.master": "local[*]",
     "spark.app.name": "reput",
     "spark.ui.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",  # days and hours of a report do not depend on who runs it
+    "spark.sql.session.timeZone": "UTC",  # days and hours of a report do not depend on the machine's time zone
     "spark.sql.python.filterPushdown.enabled": "true",
 }
-# Spark's launcher sets it unless it is told before.
+# Spark's launcher sets it unless it is given at launch.
 LAUNCH_DEFAULTS = {"spark.ui.showConsoleProgress": "false"}  # jobs draw their own bar
-# What a session in this process alone takes besides: it listens to nobody else.
+# Further defaults of a session that runs in this process alone: it listens on loopback only.
 LOCAL_DEFAULTS = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 SHORT_NAMES = {"master": "spark.master", "app_name": "spark.app.name"}
 
-# PySpark forks to start Java. Where gRPC already runs in this process, its fork handlers would start its threads again in
-# that child, which the child's closing of all descriptors then kills: "Java gateway process exited". Nothing here forks
-# and goes on with gRPC, so that they are not needed. gRPC looks at it when it starts.
+# PySpark forks to start Java. If gRPC already runs in this process, its fork handlers restart its threads in the child. The
+# child then closes all descriptors, which kills it: "Java gateway process exited". No forked child here uses gRPC, so the
+# handlers are not needed. gRPC reads the variable when it starts.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _lock = threading.Lock()
@@ -45,7 +45,7 @@ _registered: "weakref.WeakSet[SparkSession]" = weakref.WeakSet()
 
 
 class UnknownConfError(ValueError):
-    """A name is no setting of Spark's."""
+    """A name is not a setting of Spark."""
 
 
 def open_session(**conf: Any) -> SparkSession:
@@ -53,7 +53,7 @@ def open_session(**conf: Any) -> SparkSession:
 
     Args:
         conf: Spark's settings. `**{"spark.sql.shuffle.partitions": 4}`, or with underscores for the dots
-            (`spark_ui_enabled=True`); `master` and `app_name` stand for the two that everybody sets.
+            (`spark_ui_enabled=True`); `master` and `app_name` are short for `spark.master` and `spark.app.name`.
 
     Raises:
         UnknownConfError: a name does not begin with `spark`.
@@ -74,7 +74,7 @@ def open_session(**conf: Any) -> SparkSession:
 
 
 def spark_names(conf: Mapping[str, Any]) -> dict[str, str]:
-    """Settings under Spark's own names, as the text that Spark takes."""
+    """Settings under Spark's own names, with values as text; UnknownConfError for a name that is not Spark's."""
     given: dict[str, str] = {}
     for name, value in conf.items():
         full = SHORT_NAMES.get(name, name)
@@ -82,30 +82,30 @@ def spark_names(conf: Mapping[str, Any]) -> dict[str, str]:
             full = full.replace("_", ".")
         if not full.startswith("spark."):
             raise UnknownConfError(
-                f"{name!r} is no setting of Spark's: give names like spark.sql.shuffle.partitions, master or app_name."
+                f"{name!r} is not a setting of Spark: use names such as spark.sql.shuffle.partitions, master or app_name."
             )
         given[full] = str(value).lower() if isinstance(value, bool) else str(value)
     return given
 
 
 def register_formats(spark: SparkSession) -> None:
-    """Makes `commitlog` and `rocketmq` known to a session; once is enough, again does nothing."""
+    """Registers `commitlog` and `rocketmq` with a session; further calls do nothing."""
     if spark in _registered:
         return
-    from pipeline.sources.commitlog import CommitLogDataSource
-    from pipeline.sources.rocketmq import RocketMQDataSource
+    from pipeline.rocketmq.source import RocketMQDataSource
+    from pipeline.scan.commitlog import CommitLogDataSource
 
     for source in (CommitLogDataSource, RocketMQDataSource):
         try:
             spark.dataSource.register(source)
-        except AnalysisException as error:  # sessions of one context share what was registered
+        except AnalysisException as error:  # sessions of one context share their registered sources
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
     _registered.add(spark)
 
 
 def close_session(spark: SparkSession) -> None:
-    """Ends the session and, where this process started it, Spark's Java process; returns when that is gone."""
+    """Ends the session and, where this process started it, Spark's Java process; returns when that process has ended."""
     spark.stop()
     with SparkContext._lock:
         gateway = SparkContext._gateway
@@ -115,15 +115,15 @@ def close_session(spark: SparkSession) -> None:
         gateway.shutdown()
         SparkContext._gateway = None
         SparkContext._jvm = None
-    process.stdin.close()  # what tells the Java process to end
+    process.stdin.close()  # the Java process ends when its stdin does
     process.wait(JVM_END_SECONDS_MAX)
 
 
 def _start(given: Mapping[str, str]) -> SparkSession:
-    """A new session; `given` before what was submitted, that before our defaults."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java itself
+    """A new session; `given` overrides what was submitted, and that overrides the defaults here."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit has started Java itself
         os.environ["JAVA_HOME"] = str(java_home())
-        # The weakest of the places where Spark looks: its own files and arguments win.
+        # The source with the lowest precedence: Spark's own files and arguments override it.
         os.environ.setdefault("SPARK_DRIVER_MEMORY", DRIVER_MEMORY)
         if _is_local(given.get("spark.master", os.environ.get("MASTER", DEFAULTS["spark.master"]))):
             os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -132,7 +132,7 @@ def _start(given: Mapping[str, str]) -> SparkSession:
     for name, value in {**LAUNCH_DEFAULTS, **given}.items():
         launch.set(name, value)
     SparkContext._ensure_initialized(conf=launch)
-    conf = SparkConf()  # what files and arguments say, now that Java can tell
+    conf = SparkConf()  # settings of files and arguments, which Java has read by now
     defaults = dict(DEFAULTS)
     if _is_local(given.get("spark.master", conf.get("spark.master", DEFAULTS["spark.master"]) or "")):
         defaults.update(LOCAL_DEFAULTS)
@@ -154,5 +154,5 @@ def _is_local(master: str) -> bool:
 
 
 def _is_unnamed(conf: SparkConf) -> bool:
-    """Whether the name is the one that Spark's own launcher gives to what has none."""
+    """Whether the application has no name, or the one that Spark's launcher gives by default."""
     return conf.get("spark.app.name") in (None, "", "pyspark-shell")

@@ -1,7 +1,7 @@
-"""Messages to the bytes of an `AppendMessageStreamRequest`, each message serialized once.
+"""Messages as the contract's `NewMessage`, and as the bytes of an `AppendMessageStreamRequest`.
 
-A request is the messages one after the other, each as field 1 with its length, and a tail with the request's own fields.
-So a batch is joined, not built, and a message that is sent again is not serialized again.
+The bytes of a request are its messages, each as field 1 with its length, then a tail with the request's own fields. Each
+message is serialized once: a request is made by joining bytes, also when a message is sent again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client.errors import InvalidMessageError
 
-# What the gateway takes at once: 4 MiB of bodies, and 128 KiB for what surrounds them, of which some is the request's.
+# The gateway accepts 4 MiB of bodies and 128 KiB of other fields in a request; 32 KiB of those are left for the request.
 MESSAGE_BYTES_MAX = (4 << 20) + (96 << 10)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MESSAGES_TAG = bytes([pb.AppendMessageStreamRequest.DESCRIPTOR.fields_by_name["messages"].number << 3 | 2])
@@ -29,30 +29,31 @@ class FlushMode(Enum):
     SYNC = message_pb2.FLUSH_MODE_SYNC
 
 
-def encode_message(
+def to_message(
     topic: str,
     body: bytes | bytearray | memoryview,
     keys: Iterable[str],
     tags: str,
     properties: Mapping[str, str] | None,
     queue_id: int | None,
-    unique_key: str,
+    unique_key: str | None,
     born_time: datetime | None,
     flag: int,
-) -> bytes:
-    """One message as it stands in a request.
+) -> message_pb2.NewMessage:
+    """One message as the contract's `NewMessage`; the arguments are the fields of `reput_client.NewMessage`.
 
     Raises:
-        InvalidMessageError: too large for any request.
-        TypeError, ValueError: an argument is of a wrong kind; `born_time` without a time zone is one.
+        TypeError, ValueError: an argument has a wrong type or value; a `born_time` without a time zone is one.
     """
     if not isinstance(body, bytes):
         if not isinstance(body, bytearray | memoryview):
-            raise TypeError(f"body is bytes, not {type(body).__name__}: encode it")
+            raise TypeError(f"body is a {type(body).__name__}: encode it to bytes")
         body = bytes(body)
     if isinstance(keys, str):
-        raise TypeError("keys is a sequence of keys: give [key]")
-    fields: dict[str, Any] = {"topic": topic, "body": body, "unique_key": unique_key}
+        raise TypeError("keys is a text: give a sequence of keys, such as [key]")
+    fields: dict[str, Any] = {"topic": topic, "body": body}
+    if unique_key is not None:
+        fields["unique_key"] = unique_key
     if keys:
         fields["keys"] = keys
     if tags:
@@ -65,7 +66,28 @@ def encode_message(
         fields["flag"] = flag
     if born_time is not None:
         fields["born_time"] = to_timestamp(born_time)
-    data = message_pb2.NewMessage(**fields).SerializeToString()
+    return message_pb2.NewMessage(**fields)
+
+
+def encode_message(
+    topic: str,
+    body: bytes | bytearray | memoryview,
+    keys: Iterable[str],
+    tags: str,
+    properties: Mapping[str, str] | None,
+    queue_id: int | None,
+    unique_key: str,
+    born_time: datetime | None,
+    flag: int,
+) -> bytes:
+    """One message as a field of a request.
+
+    Raises:
+        InvalidMessageError: too large for any request.
+        TypeError, ValueError: as `to_message`.
+    """
+    message = to_message(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag)
+    data = message.SerializeToString()
     size_bytes = len(data)
     if size_bytes > MESSAGE_BYTES_MAX:
         raise InvalidMessageError(
@@ -76,12 +98,12 @@ def encode_message(
 
 
 def unique_key_of(wire: bytes) -> str:
-    """The unique key of a message as it stands in a request."""
+    """The unique key of a message that `encode_message` has made."""
     return pb.AppendMessageStreamRequest.FromString(wire).messages[0].unique_key
 
 
 def encode_request_tail(flush_mode: FlushMode) -> bytes:
-    """What stands behind the messages."""
+    """The fields of a request behind its messages."""
     request = pb.AppendMessageStreamRequest(flush=flush_mode.value)
     request.deduplicate = True
     return request.SerializeToString()
@@ -107,13 +129,13 @@ def encode_varint(number: int) -> bytes:
 
 
 def to_timestamp(time: datetime) -> Timestamp:
-    """The Timestamp of an aware datetime; ValueError without a time zone."""
+    """The Timestamp of a datetime with a time zone; ValueError without one."""
     if time.tzinfo is None:
-        raise ValueError(f"{time!r} has no time zone: give one, e.g. datetime.now(UTC)")
+        raise ValueError(f"{time!r} has no time zone: give one, for example datetime.now(UTC)")
     delta = time - _EPOCH
     return Timestamp(seconds=delta.days * 86_400 + delta.seconds, nanos=delta.microseconds * 1000)
 
 
 def from_timestamp(timestamp: Timestamp) -> datetime:
-    """The time, aware, UTC."""
+    """The time as a datetime in UTC, to the microsecond."""
     return datetime.fromtimestamp(timestamp.seconds, UTC).replace(microsecond=timestamp.nanos // 1000)

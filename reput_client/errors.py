@@ -3,7 +3,8 @@
     ReputClientError
     ├── InvalidRequestError        InvalidMessageError, InvalidArgumentError, InvalidMessageIdError, InvalidPageTokenError,
     │                              InvalidFreshnessTokenError
-    ├── NotFoundError              RecordNotFoundError, TopicNotFoundError, QueueNotFoundError, BrokerNotFoundError
+    ├── NotFoundError              RecordNotFoundError, TopicNotFoundError, QueueNotFoundError, BrokerNotFoundError,
+    │                              FollowerNotFoundError
     ├── OffsetOutOfRangeError
     ├── DataLossError              RecordCorruptedError, StoreCorruptedError
     ├── UnavailableError           ServiceUnavailableError, StoreRecoveringError, FlushFailedError, DeadlineExceededError
@@ -16,8 +17,8 @@
     ├── BufferFullError, ProducerClosedError
     └── PartialAnswerError, BodyOmittedError, BodyCompressionError
 
-The names below the second level are the services' reasons: `TOPIC_NOT_FOUND` is `TopicNotFoundError`. The table is a copy
-of the services' own: a client that people install must not bring the servers with it.
+The names below the second level are the services' reasons: `TOPIC_NOT_FOUND` is `TopicNotFoundError`. The services have their
+own table; a test compares the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +31,8 @@ class ReputClientError(Exception):
 
     Args:
         message: what happened and what to do, in a sentence or two.
-        code: the gRPC code that brought it, None when no server was involved.
+        code: gRPC code of the failed call; None when the error comes from this library.
+        reason: the services' name of the failure (`ErrorInfo.reason`), such as TOPIC_NOT_FOUND; empty when there is none.
         metadata: the variables of the message, as text under lowerCamelCase keys.
         retry_after_seconds: the pause that the server asked for.
     """
@@ -40,12 +42,14 @@ class ReputClientError(Exception):
         message: str,
         *,
         code: grpc.StatusCode | None = None,
+        reason: str = "",
         metadata: dict[str, str] | None = None,
         retry_after_seconds: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code
+        self.reason = reason
         self.metadata = dict(metadata or {})
         self.retry_after_seconds = retry_after_seconds
 
@@ -94,6 +98,10 @@ class BrokerNotFoundError(NotFoundError):
     """No shard has that name, or a name is needed to choose one."""
 
 
+class FollowerNotFoundError(NotFoundError):
+    """The commit log has no follower of that name; a gateway never says so."""
+
+
 class OffsetOutOfRangeError(ReputClientError):
     """An offset lies outside the log; metadata has `firstOffset` and `lastOffset`."""
 
@@ -131,7 +139,7 @@ class DeadlineExceededError(UnavailableError):
 
 
 class BusyError(ReputClientError):
-    """A limit is reached; later it may work."""
+    """A limit is reached; a later attempt may succeed."""
 
 
 class DiskFullError(BusyError):
@@ -139,7 +147,7 @@ class DiskFullError(BusyError):
 
 
 class ResourceBusyError(BusyError):
-    """The service does as much at once as it may."""
+    """The service has reached its limit of concurrent work."""
 
 
 class FailedPreconditionError(ReputClientError):
@@ -167,7 +175,7 @@ class AccessError(ReputClientError):
 
 
 class UnauthenticatedError(AccessError):
-    """The caller does not say who it is, or the gateway does not know it: see `ClientSecurity`."""
+    """The call has no credentials, or the gateway does not accept them: see `ClientSecurity`."""
 
 
 class PermissionDeniedError(AccessError):
@@ -257,6 +265,7 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     TopicNotFoundError,
     QueueNotFoundError,
     BrokerNotFoundError,
+    FollowerNotFoundError,
     OffsetOutOfRangeError,
     RecordCorruptedError,
     StoreCorruptedError,
@@ -282,7 +291,7 @@ def _reason_of(error_class: type[ReputClientError]) -> str:
 ERROR_BY_REASON: dict[str, type[ReputClientError]] = {_reason_of(each): each for each in _REASONED}
 ERROR_BY_REASON["STORE_ERROR"] = InternalError
 
-# For statuses that gRPC itself or a stranger on the way made.
+# For statuses that gRPC or a proxy made.
 ERROR_BY_CODE: dict[grpc.StatusCode, type[ReputClientError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidArgumentError,
     grpc.StatusCode.NOT_FOUND: NotFoundError,
@@ -294,7 +303,7 @@ ERROR_BY_CODE: dict[grpc.StatusCode, type[ReputClientError]] = {
     grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceBusyError,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceededError,
-    # A stopping server cancels what is left; a reset stream is UNKNOWN or INTERNAL, as gRPC likes.
+    # A stopping server cancels its calls; for a reset stream gRPC reports UNKNOWN or INTERNAL.
     grpc.StatusCode.UNAVAILABLE: ServiceUnavailableError,
     grpc.StatusCode.CANCELLED: ServiceUnavailableError,
     grpc.StatusCode.ABORTED: ServiceUnavailableError,
@@ -304,5 +313,5 @@ ERROR_BY_CODE: dict[grpc.StatusCode, type[ReputClientError]] = {
 
 
 def is_worth_retrying(error: BaseException) -> bool:
-    """True for what another attempt may cure: not reached, not ready, or too busy."""
+    """True if another attempt may succeed: the service was not reached, not ready, or too busy."""
     return isinstance(error, UnavailableError | BusyError)

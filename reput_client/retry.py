@@ -1,15 +1,17 @@
-"""The one retry policy: jittered pauses that double, a server's RetryInfo honoured, an end in attempts and in time."""
+"""The one retry policy: pauses that double, with jitter; a server's RetryInfo is added; attempts and time are limited."""
 
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
-import tenacity
 
 from reput_client.errors import DeadlineExceededError, ReputClientError, is_worth_retrying
 from reput_client.status import error_of_call
+
+if TYPE_CHECKING:
+    import tenacity
 
 Answer = TypeVar("Answer")
 
@@ -32,14 +34,16 @@ class RetryPolicy:
         if self.attempt_count_max < 1 or not 0 < self.pause_seconds_first <= self.pause_seconds_max:
             raise ValueError(f"{self}: at least one attempt, and 0 < pause_seconds_first <= pause_seconds_max")
 
-    def wait(self) -> Callable[[tenacity.RetryCallState], float]:
+    def wait(self) -> "Callable[[tenacity.RetryCallState], float]":
         """Seconds to pause after an attempt: random up to a doubling limit, and at least what the server asked for."""
+        import tenacity  # takes 30 ms to import: calls that are not tried again do without it
+
         jittered = tenacity.wait_random_exponential(multiplier=self.pause_seconds_first, max=self.pause_seconds_max)
 
-        def seconds(state: tenacity.RetryCallState) -> float:
+        def seconds(state: "tenacity.RetryCallState") -> float:
             error = state.outcome.exception() if state.outcome is not None else None
             asked = getattr(error, "retry_after_seconds", None) or 0.0
-            # On top of what was asked: those who were refused together shall not come back together.
+            # The jitter is added: clients that were refused together must not come back together.
             return float(asked) + jittered(state)
 
         return seconds
@@ -56,6 +60,13 @@ def call_with_retries(call: Callable[[float], Answer], timeout_seconds: float, p
     Raises:
         ReputClientError: the last attempt's typed error.
     """
+    if policy.attempt_count_max == 1:
+        try:
+            return call(timeout_seconds)
+        except grpc.RpcError as rpc_error:
+            raise error_of_call(rpc_error) from rpc_error
+    import tenacity
+
     clock = _Clock(timeout_seconds)
     for attempt in tenacity.Retrying(**clock.options(policy)):
         with attempt:
@@ -70,6 +81,13 @@ async def acall_with_retries(
     call: Callable[[float], Awaitable[Answer]], timeout_seconds: float, policy: RetryPolicy
 ) -> Answer:
     """As `call_with_retries`, for asyncio."""
+    if policy.attempt_count_max == 1:
+        try:
+            return await call(timeout_seconds)
+        except grpc.RpcError as rpc_error:
+            raise error_of_call(rpc_error) from rpc_error
+    import tenacity
+
     clock = _Clock(timeout_seconds)
     async for attempt in tenacity.AsyncRetrying(**clock.options(policy)):
         with attempt:
@@ -88,6 +106,8 @@ class _Clock:
         self._failure: ReputClientError | None = None
 
     def options(self, policy: RetryPolicy) -> dict[str, Any]:
+        import tenacity
+
         return {
             "retry": tenacity.retry_if_exception(is_worth_retrying),
             "stop": lambda state: (
@@ -102,7 +122,7 @@ class _Clock:
         remaining = self._deadline - time.monotonic()
         if remaining > 0:
             return remaining
-        # After a failure the pause took longer than asked for; the failure says why there was one.
+        # The pause took longer than planned: report the failure that led to it.
         raise self._failure or DeadlineExceededError("no time was left to make the call")
 
     def failed(self, rpc_error: grpc.RpcError) -> ReputClientError:

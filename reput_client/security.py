@@ -1,4 +1,4 @@
-"""How a client reaches a gateway that wants TLS, or wants to know who calls."""
+"""TLS and credentials of a client: API keys, JWTs, client certificates."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -8,23 +8,25 @@ from typing import Any, NamedTuple
 
 import grpc
 
-# A token is read anew when its file has changed; one that is larger than this is no token.
+# Only this much of a token file is read: a longer token is not valid.
 TOKEN_BYTES_MAX = 16 * 1024
 LOCAL_HOSTS = ("127.", "localhost", "[::1]", "unix:")
+
+_Continuation = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientSecurity:
-    """What a client trusts and shows.
+    """The authority that a client trusts, and the credentials that it sends.
 
     Attributes:
-        ca_file: PEM, the authority of the gateway's certificate; None: the public ones, if there is TLS at all.
-        certificate_file: PEM chain that the client shows; with `key_file`.
-        key_file: PEM, its private key.
+        ca_file: PEM file, the authority of the gateway's certificate; None: the public authorities, if TLS is used.
+        certificate_file: PEM file, the client's certificate chain; needs `key_file`.
+        key_file: PEM file, the private key of `certificate_file`.
         api_key: an API key of the gateway, `reput_...`.
-        token_file: a file with an API key or a JWT; looked at again for each call, for tokens that are exchanged.
-        tls: whether to use TLS; None: when one of the files above is given.
-        allow_plaintext: whether a key or token may travel without TLS to another machine.
+        token_file: a file with an API key or a JWT. It is read again when it has changed, so tokens can be rotated.
+        tls: whether to use TLS; None: only if `ca_file` or `certificate_file` is given.
+        allow_plaintext: allow a key or token to be sent to another machine without TLS.
     """
 
     ca_file: Path | str | None = None
@@ -37,15 +39,15 @@ class ClientSecurity:
 
     def __post_init__(self) -> None:
         if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file are given together or not at all")
+            raise ValueError("only one of certificate_file and key_file is given: give both or none")
         if self.api_key and self.token_file is not None:
-            raise ValueError("api_key and token_file are both given: the gateway takes one")
+            raise ValueError("api_key and token_file are both given: the gateway accepts one of them")
         if self.tls is False and (self.ca_file is not None or self.certificate_file is not None):
-            raise ValueError("tls is False, and certificates are given")
+            raise ValueError("tls is False, but certificates are given: leave out one of them")
 
     def __repr__(self) -> str:
-        shown = "api_key" if self.api_key else "token_file" if self.token_file is not None else "nothing"
-        return f"ClientSecurity(tls={self.uses_tls}, shows={shown})"
+        sent = "api_key" if self.api_key else "token_file" if self.token_file is not None else "nothing"
+        return f"ClientSecurity(tls={self.uses_tls}, sends={sent})"
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> "ClientSecurity":
@@ -60,43 +62,43 @@ class ClientSecurity:
 
     @property
     def uses_tls(self) -> bool:
-        """Whether channels are made with TLS."""
+        """Whether channels use TLS."""
         return self.tls if self.tls is not None else self.ca_file is not None or self.certificate_file is not None
 
     def channel_credentials(self) -> grpc.ChannelCredentials | None:
-        """For a channel over TLS; None without TLS. The files are read now."""
+        """Credentials of a TLS channel, None without TLS; OSError when a file cannot be read."""
         if not self.uses_tls:
             return None
         return grpc.ssl_channel_credentials(_read(self.ca_file), _read(self.key_file), _read(self.certificate_file))
 
     def metadata(self, target: str) -> "Callable[[], tuple[tuple[str, str], ...]] | None":
-        """What says, for each call, what is shown; None when nothing is.
+        """A function that returns the metadata of a call with the key or token; None when there is neither.
 
         Raises:
-            ValueError: it would travel to another machine for everybody to read.
+            ValueError: the key or token would be sent to another machine without TLS.
         """
         if not self.api_key and self.token_file is None:
             return None
         if not self.uses_tls and not self.allow_plaintext and not target.startswith(LOCAL_HOSTS):
             raise ValueError(
-                f"a key or token would travel to {target} without TLS: give ca_file or tls=True, or allow_plaintext=True"
+                f"a key or token would be sent to {target} without TLS: give ca_file or tls=True, or allow_plaintext=True"
             )
         if self.token_file is not None:
             return _TokenFile(Path(self.token_file))
-        shown = (("authorization", f"Bearer {self.api_key}"),)
-        return lambda: shown
+        metadata = (("authorization", f"Bearer {self.api_key}"),)
+        return lambda: metadata
 
 
 class _TokenFile:
-    """The metadata with a file's token, which is read when the file has changed."""
+    """Metadata with the token of a file; the file is read again when it has changed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: tuple[tuple[int, int, int], tuple[tuple[str, str], ...]] | None = None
 
     def __call__(self) -> tuple[tuple[str, str], ...]:
-        look = self._path.stat()
-        stamp = look.st_mtime_ns, look.st_ino, look.st_size
+        state = self._path.stat()
+        stamp = state.st_mtime_ns, state.st_ino, state.st_size
         known = self._known
         if known is None or known[0] != stamp:
             with self._path.open("rb") as file:
@@ -114,46 +116,61 @@ class _Details(NamedTuple):
     compression: Any
 
 
-class _ShownDetails(_Details, grpc.ClientCallDetails):  # type: ignore[misc]  # grpc has no types
-    """A call's details, as interceptors of both kinds want them."""
+class _CallDetails(_Details, grpc.ClientCallDetails):
+    """The details of a call, for interceptors of grpc and of grpc.aio."""
 
 
-def _with(details: Any, metadata: tuple[tuple[str, str], ...]) -> _ShownDetails:
-    return _ShownDetails(
+def _with(details: Any, metadata: tuple[tuple[str, str], ...]) -> _CallDetails:
+    return _CallDetails(
         details.method,
         details.timeout,
         (*(details.metadata or ()), *metadata),
         details.credentials,
         details.wait_for_ready,
-        getattr(details, "compression", None),  # asyncio's calls have it among their metadata
+        getattr(details, "compression", None),  # details of grpc.aio have no such field
     )
 
 
-class ShowingInterceptor(  # type: ignore[misc]  # likewise
+class CredentialsInterceptor(
     grpc.UnaryUnaryClientInterceptor,
     grpc.UnaryStreamClientInterceptor,
     grpc.StreamUnaryClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """Adds what is shown to each call.
+    """Adds the key or token to the metadata of each call.
 
     Args:
-        metadata: says what.
+        metadata: returns it.
     """
 
     def __init__(self, metadata: Callable[[], tuple[tuple[str, str], ...]]) -> None:
         self._metadata = metadata
 
-    def _go_on(self, continuation: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
-        return continuation(_with(details, self._metadata()), request)
+    def intercept_unary_unary(self, continuation: _Continuation, client_call_details: Any, request: Any) -> Any:
+        """See grpc."""
+        return continuation(_with(client_call_details, self._metadata()), request)
 
-    intercept_unary_unary = intercept_unary_stream = intercept_stream_unary = intercept_stream_stream = _go_on
+    def intercept_unary_stream(self, continuation: _Continuation, client_call_details: Any, request: Any) -> Any:
+        """See grpc."""
+        return continuation(_with(client_call_details, self._metadata()), request)
+
+    def intercept_stream_unary(
+        self, continuation: _Continuation, client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        """See grpc."""
+        return continuation(_with(client_call_details, self._metadata()), request_iterator)
+
+    def intercept_stream_stream(
+        self, continuation: _Continuation, client_call_details: Any, request_iterator: Any
+    ) -> Any:
+        """See grpc."""
+        return continuation(_with(client_call_details, self._metadata()), request_iterator)
 
 
 def async_interceptors(metadata: Callable[[], tuple[tuple[str, str], ...]]) -> list[Any]:
-    """The same for asyncio, whose channels want an object for each kind of call."""
+    """The same for asyncio: its channels take one object for each kind of call."""
 
-    async def go_on(_self: Any, continuation: Callable[[Any, Any], Any], details: Any, request: Any) -> Any:
+    async def add_credentials(_self: Any, continuation: _Continuation, details: Any, request: Any) -> Any:
         return await continuation(_with(details, metadata()), request)
 
     kinds = (
@@ -162,7 +179,9 @@ def async_interceptors(metadata: Callable[[], tuple[tuple[str, str], ...]]) -> l
         ("stream_unary", grpc.aio.StreamUnaryClientInterceptor),
         ("stream_stream", grpc.aio.StreamStreamClientInterceptor),
     )
-    return [type("AsyncShowingInterceptor", (base,), {f"intercept_{kind}": go_on})() for kind, base in kinds]
+    return [
+        type("AsyncCredentialsInterceptor", (base,), {f"intercept_{kind}": add_credentials})() for kind, base in kinds
+    ]
 
 
 def _read(path: Path | str | None) -> bytes | None:

@@ -3,6 +3,7 @@
 Record           -> StoredMessage     `stored_message`
 DispatchRequest <-> DispatchRequest   `dispatch_to_proto`, `dispatch_from_proto`; whole batches: `reput_columns.py`
 milliseconds    <-> Timestamp         `millis_to_timestamp`, `timestamp_to_millis`
+GetStatusResponse -> confirm offset   `confirm_offset`
 """
 
 from google.protobuf import timestamp_pb2
@@ -10,7 +11,7 @@ from google.protobuf.message import Message
 
 from reput.commitlog.v1 import commitlog_service_pb2
 from reput.message.v1 import message_pb2
-from store.dispatch import DispatchRequest
+from store.derive.dispatch import DispatchRequest
 from store.errors import InvalidArgumentError
 from store.format.message_id import encode_offset_msg_id
 from store.format.record import Record
@@ -32,6 +33,11 @@ def millis_to_timestamp(time_millis: int) -> timestamp_pb2.Timestamp:
     if seconds > TIMESTAMP_SECONDS_MAX:
         return timestamp_pb2.Timestamp(seconds=TIMESTAMP_SECONDS_MAX, nanos=999_000_000)
     return timestamp_pb2.Timestamp(seconds=seconds, nanos=millis * 1_000_000)
+
+
+def confirm_offset(status: commitlog_service_pb2.GetStatusResponse) -> int:
+    """Up to where a log may be shown (bytes); an older server says only what is flushed."""
+    return status.confirm_offset if status.HasField("confirm_offset") else status.log_flushed_offset
 
 
 def timestamp_to_millis(timestamp: timestamp_pb2.Timestamp, field: str) -> int:

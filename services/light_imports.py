@@ -1,7 +1,7 @@
-"""Keeps out of a service what its libraries would load along: a service's `__main__` imports this before anything else.
+"""Keeps unneeded modules out of a service: its `__main__` imports this before anything else.
 
-- structlog loads rich, if it finds it, to colour tracebacks on a terminal: about 50 ms and 4 MiB in each service.
-- pydantic looks through everything installed for plugins.
+- structlog loads rich, if installed, to colour tracebacks on a terminal: about 50 ms and 4 MiB in each service.
+- pydantic searches all installed packages for plugins.
 """
 
 import os

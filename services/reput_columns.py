@@ -1,6 +1,6 @@
-"""DispatchColumns <-> ReputColumns. What comes from the wire is believed only as far as it agrees with itself.
+"""DispatchColumns <-> ReputColumns. A message from the wire is checked for contradictions before it is used.
 
-Apart from `convert.py`, because it needs numpy: whoever never sees a record does without.
+Not in `convert.py`, because it needs numpy, which a process loads only with its first record.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.convert import dispatch_from_proto, dispatch_to_proto
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import ServiceUnavailableError
 
 RECORD_COLUMNS = {
@@ -43,7 +43,7 @@ def columns_from_proto(message: pb.ReputColumns) -> DispatchColumns:
     """A run of records from the wire.
 
     Raises:
-        ServiceUnavailableError: the message contradicts itself; whoever sent it cannot be followed.
+        ServiceUnavailableError: the message contradicts itself, so its sender cannot be followed.
     """
     arrays = {}
     for name, dtype in ALL_COLUMNS.items():
@@ -62,7 +62,7 @@ def columns_from_proto(message: pb.ReputColumns) -> DispatchColumns:
 
 
 def columns_from_requests(requests: Iterable[pb.DispatchRequest]) -> DispatchColumns:
-    """A run of records from a server that knows no columns; raises like `columns_from_proto`."""
+    """A run of records from a server that sends no columns; raises like `columns_from_proto`."""
     return checked(DispatchColumns.of([dispatch_from_proto(request) for request in requests]))
 
 

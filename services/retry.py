@@ -1,7 +1,7 @@
-"""The one retry policy: idempotent calls, only when the other side was not reached or not ready.
+"""The retry policy: an idempotent call is made again when the service was not reached or not ready.
 
-Code UNAVAILABLE is tried again, four attempts in all, with jitter, and never past the caller's deadline. Appends are
-not idempotent and do not come here.
+Only code UNAVAILABLE is retried: four attempts in all, with jitter, never past the caller's deadline. Appends are not
+idempotent and are never retried.
 """
 
 import time
@@ -27,9 +27,9 @@ def call_idempotent(
     """The answer of an idempotent call.
 
     Args:
-        call: makes the call, with the seconds that it may take: `lambda seconds: stub.Get(request, timeout=seconds)`.
+        call: makes the call, given the seconds that it may take: `lambda seconds: stub.Get(request, timeout=seconds)`.
         timeout_seconds: for all attempts together.
-        service: who is called, for error texts.
+        service: the name of the called service, for error texts.
         attempt_count_max: 1 = no retry.
 
     Raises:
@@ -37,9 +37,9 @@ def call_idempotent(
     """
     deadline = time.monotonic() + timeout_seconds
     if timeout_seconds <= 0:
-        raise DeadlineExceededError(f"no time was left to call {service}", service=service)
+        raise DeadlineExceededError(f"no time was left to call {service}: allow more time", service=service)
     try:
-        # Nearly every call succeeds at once: it pays for no retrying.
+        # Nearly every call succeeds at once, without the cost of tenacity.
         return call_once(call, timeout_seconds, service)
     except StoreError as error:
         if attempt_count_max <= 1 or not is_worth_retrying(error):
@@ -51,28 +51,28 @@ def call_idempotent(
 def _try_again(
     call: Callable[[float], Answer], deadline: float, service: str, first_failure: StoreError, attempt_count_max: int
 ) -> Answer:
-    """The attempts that follow a first one, which failed."""
+    """The attempts after the first one, which failed."""
     failures = [first_failure]
-    made = [first_failure]  # attempts made before the policy began to count
+    made = [first_failure]  # tenacity counts this attempt; it was made before
 
     def attempt() -> Answer:
         if made:
             raise made.pop()
         remaining = deadline - time.monotonic()
         if remaining <= 0:
-            raise failures[-1]  # the pause took longer than asked for: this says why there was one
+            raise failures[-1]  # the pause took longer than asked for: report the failure before it
         try:
             return call_once(call, remaining, service)
         except StoreError as error:
             failures[:] = [error]
             raise
 
-    def has_no_time_left(state: tenacity.RetryCallState) -> bool:
-        return time.monotonic() + state.upcoming_sleep >= deadline
+    def is_over(state: tenacity.RetryCallState) -> bool:
+        return state.attempt_number >= attempt_count_max or time.monotonic() + state.upcoming_sleep >= deadline
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception(is_worth_retrying),
-        stop=tenacity.stop_any(tenacity.stop_after_attempt(attempt_count_max), has_no_time_left),
+        stop=is_over,
         wait=tenacity.wait_random_exponential(multiplier=WAIT_SECONDS_FIRST, max=WAIT_SECONDS_MAX),
         reraise=True,
     )
@@ -80,7 +80,7 @@ def _try_again(
 
 
 def call_once(call: Callable[[float], Answer], timeout_seconds: float, service: str) -> Answer:
-    """The answer of a call that must not be repeated; a failure is raised as the typed error."""
+    """The answer of one attempt; a failure is raised as the typed error."""
     try:
         return call(timeout_seconds)
     except grpc.RpcError as rpc_error:
@@ -88,5 +88,5 @@ def call_once(call: Callable[[float], Answer], timeout_seconds: float, service: 
 
 
 def is_worth_retrying(error: BaseException) -> bool:
-    """True for what another attempt may cure: the service was not reached or not ready."""
+    """True when another attempt may succeed: the service was not reached or not ready."""
     return isinstance(error, StoreError) and status.code_of(error) is grpc.StatusCode.UNAVAILABLE

@@ -40,6 +40,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.TopicNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.QueueNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.BrokerNotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.FollowerNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.OffsetOutOfRangeError: grpc.StatusCode.OUT_OF_RANGE,
     errors.RecordCorruptedError: grpc.StatusCode.DATA_LOSS,
     errors.StoreCorruptedError: grpc.StatusCode.DATA_LOSS,
@@ -61,10 +62,10 @@ RETRY_SECONDS_BY_ERROR: dict[type[errors.StoreError], int] = {
     errors.StoreRecoveringError: 1,
     errors.ResourceBusyError: 1,
 }
-# For statuses that carry no ErrorInfo of ours: made by gRPC itself, or by a stranger on the way.
+# For statuses without an ErrorInfo of ours: made by gRPC itself, or by a proxy on the way.
 ERROR_BY_CODE: dict[grpc.StatusCode, type[errors.StoreError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.ServiceUnavailableError,
-    # A server cancels what is left after its grace time; who cancels by himself does not look at the error.
+    # A server cancels the remaining calls after its grace time. A caller that cancels a call itself ignores the error.
     grpc.StatusCode.CANCELLED: errors.ServiceUnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceBusyError,
@@ -75,6 +76,23 @@ ERROR_BY_CODE: dict[grpc.StatusCode, type[errors.StoreError]] = {
 # Positions in a request, as those of messages that are written.
 _NUMBERS = re.compile(r"\d+(,\d+)+", re.ASCII)
 _CODE_BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class StatusError(Exception):
+    """The status of a failed call, as it came, for callers that pass it on unchanged.
+
+    Args:
+        status: a google.rpc.Status.
+    """
+
+    def __init__(self, status: status_pb2.Status) -> None:
+        super().__init__(status.message)
+        self.status = status
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "StatusError":
+        """Of a serialized status; DecodeError when the bytes are none."""
+        return cls(status_pb2.Status.FromString(data))
 
 
 def to_status(error: errors.StoreError) -> status_pb2.Status:
@@ -94,7 +112,7 @@ def to_status(error: errors.StoreError) -> status_pb2.Status:
 
 
 def from_status(status: status_pb2.Status) -> errors.StoreError:
-    """The error that `to_status` was given, of the same class; a stranger's status becomes the nearest class."""
+    """The error that `to_status` was given, of the same class; a status of another origin becomes the nearest class."""
     info = error_info(status)
     if info is not None and info.reason in _ERROR_BY_REASON:
         error = _ERROR_BY_REASON[info.reason](status.message)
@@ -108,7 +126,7 @@ def from_rpc_error(rpc_error: grpc.RpcError, service: str = "") -> errors.StoreE
 
     Args:
         rpc_error: what the stub raised.
-        service: who was called; it stands in the metadata of `ServiceUnavailableError`.
+        service: the called service; it stands in the metadata of `ServiceUnavailableError`.
     """
     call: grpc.Call = rpc_error  # type: ignore[assignment]  # stubs raise RpcError objects that are Calls too
     status = status_of(call)
@@ -160,11 +178,11 @@ def _nearest_in_table(error_class: type[errors.StoreError]) -> type[errors.Store
 
 
 def _from_code(code: grpc.StatusCode, details: str, service: str = "") -> errors.StoreError:
-    who = f"{service}: " if service else ""
+    prefix = f"{service}: " if service else ""
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in details:
-        # gRPC's own size limit: trying again will not help.
-        return errors.InvalidArgumentError(f"{who}{details}", field="request")
-    return ERROR_BY_CODE.get(code, errors.StoreError)(f"{who}{details}", code=code.name)
+        # gRPC's own size limit: another attempt would fail, too.
+        return errors.InvalidArgumentError(f"{prefix}{details}", field="request")
+    return ERROR_BY_CODE.get(code, errors.StoreError)(f"{prefix}{details}", code=code.name)
 
 
 def _clip(text: str, size_bytes_max: int) -> str:

@@ -1,8 +1,8 @@
-"""Every way in which the store refuses or fails, as a typed error.
+"""The typed errors of the store: every refusal and every failure.
 
 Each error says what happened, where (offset, file, field) and what to do. Its `reason` is derived from the class name
 (`OffsetOutOfRangeError` is `OFFSET_OUT_OF_RANGE`), its `metadata` holds each variable of the message under a lowerCamelCase
-key. `services/status.py` maps them to gRPC; nothing here knows that.
+key. `services/status.py` maps these errors to gRPC statuses.
 """
 
 import re
@@ -33,11 +33,11 @@ class InvalidMessageError(StoreError):
 
 
 class InvalidArgumentError(StoreError):
-    """A request's field is outside what it may be; metadata has `field`."""
+    """A field of a request has a value that is not allowed; metadata has `field`."""
 
 
 class InvalidMessageIdError(StoreError):
-    """A text is no offsetMsgId."""
+    """A text is not an offsetMsgId."""
 
 
 class InvalidPageTokenError(StoreError):
@@ -45,11 +45,11 @@ class InvalidPageTokenError(StoreError):
 
 
 class InvalidFreshnessTokenError(StoreError):
-    """A freshness token was not made by one of these shards, or was changed; metadata has `field`."""
+    """A freshness token was changed, or no shard here made it; metadata has `field`."""
 
 
 class InvalidSettingError(StoreError):
-    """A setting is unknown or its value unusable; metadata has `name` and `source`."""
+    """A setting is unknown, or its value cannot be used; metadata has `name` and `source`."""
 
 
 class RecordNotFoundError(StoreError):
@@ -66,6 +66,10 @@ class QueueNotFoundError(StoreError):
 
 class BrokerNotFoundError(StoreError):
     """No shard has that name, or a name is needed to choose one."""
+
+
+class FollowerNotFoundError(StoreError):
+    """The commit log has no follower with that name."""
 
 
 class OffsetOutOfRangeError(StoreError):
@@ -101,7 +105,7 @@ class StoreLockedError(StoreError):
 
 
 class UnsupportedStoreError(StoreError):
-    """The directory is no store, or one of a kind that cannot be read; metadata has `directory`."""
+    """The directory is not a store, or a store of an unsupported kind; metadata has `directory`."""
 
 
 class ServiceUnavailableError(StoreError):
@@ -113,11 +117,11 @@ class ResourceBusyError(StoreError):
 
 
 class UnauthenticatedError(StoreError):
-    """A caller does not say who it is, or nobody knows it by what it says."""
+    """A caller sends no credentials, or credentials that are not known."""
 
 
 class PermissionDeniedError(StoreError):
-    """A caller is known and may not do this; metadata has `method`."""
+    """A caller is known but may not call this method; metadata has `method`."""
 
 
 class DeadlineExceededError(StoreError):

@@ -17,6 +17,11 @@ hypothesis.settings.register_profile("shared-machine", deadline=None)
 hypothesis.settings.load_profile("shared-machine")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite`: transcripts of tests/scenarios get the answers of this run."""
+    parser.addoption("--rewrite", action="store_true", help="write the answers of this run into tests/scenarios")
+
+
 def _read_only(name: str, factory: pytest.TempPathFactory) -> Path:
     root = unpack_store(name, factory.mktemp("stores") / name)
     for path in root.rglob("*"):

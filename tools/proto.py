@@ -38,6 +38,8 @@ def generate(target: pathlib.Path) -> None:
             f"--python_out={target}",
             f"--pyi_out={target}",
             f"--grpc_python_out={target}",
+            f"--plugin=protoc-gen-mypy_grpc={pathlib.Path(sys.executable).parent / 'protoc-gen-mypy_grpc'}",
+            f"--mypy_grpc_out=quiet,generate_concrete_servicer_stubs,only_sync:{target}",
             "--include_imports",
             "--include_source_info",
             f"--descriptor_set_out={target / DESCRIPTOR_SET}",
@@ -46,13 +48,14 @@ def generate(target: pathlib.Path) -> None:
     )
     if status != 0:
         sys.exit(status)
-    for empty in target.rglob("*_pb2_grpc.py"):
-        if "class " not in empty.read_text():
-            empty.unlink()
+    for pattern in ("*_pb2_grpc.py", "*_pb2_grpc.pyi"):
+        for empty in target.rglob(pattern):
+            if "class " not in empty.read_text():
+                empty.unlink()
 
 
 def _generated_files(root: pathlib.Path) -> set[str]:
-    patterns = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*.binpb")
+    patterns = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi", "*.binpb")
     return {str(path.relative_to(root)) for pattern in patterns for path in root.rglob(pattern)}
 
 

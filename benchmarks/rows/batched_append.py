@@ -10,7 +10,7 @@ from benchmarks.load import TOPIC, Load
 from benchmarks.row import Context, Row
 from benchmarks.sizes import Sizes
 
-JAVA_THREADS = 8  # of one producer: more of them brought no more on 2 cores
+JAVA_THREADS = 8  # of one producer; more threads gave no higher rate on 2 cores
 THROUGH_GATEWAY, DIRECT, CPU = "through the gateway", "direct to the commitlog service", "CPU of the services"
 ONE_BY_ONE = "the same, a call and a future for each message"
 
@@ -39,7 +39,7 @@ class BatchedAppend(Row):
         )
 
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
-        """One round; the figures of RocketMQ and of the echo stand beside both of ours."""
+        """One round; RocketMQ's and the echo's figures are repeated for both of our metrics."""
         if side == OURS:
             return self._ours(context)
         if side == THEIRS:

@@ -19,7 +19,7 @@ from reput.message.v1 import message_pb2
 KEY = "key-1"
 QUERY = "query by key"
 MILLIS_MAX, TIMES_FASTER = 400.0, 10.0
-UNIQUE_KEY = re.compile(r"\b[0-9A-F]{24,}")  # as both print it of each message found
+UNIQUE_KEY = re.compile(r"\b[0-9A-F]{24,}")  # as both commands print it for each message found
 COMMAND_SECONDS_MAX = 120.0
 
 
@@ -40,7 +40,7 @@ class ColdQuery(Row):
         self.metrics = (Metric(QUERY, "ms", lower_is_better=True, target=target),)
 
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
-        """One round: the median of some commands."""
+        """One round: the median of several commands."""
         return self._ours(context) if side == OURS else self._theirs(context)
 
     def _ours(self, context: Context) -> Mapping[str, float]:

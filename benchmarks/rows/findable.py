@@ -14,7 +14,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 
 RATE = 10_000.0
-PROBE_SECONDS = 0.02  # between two probes: they must not be the load
+PROBE_SECONDS = 0.02  # between two probes, so that they add little load
 FIND_SECONDS_MAX = 10.0
 LOAD_SECONDS_EXTRA = 60.0
 P50, P99, LOADED, DISK = "p50", "p99", "load that went in", "fdatasync of the disk, p99"
@@ -43,7 +43,7 @@ class Findable(Row):
         """One round."""
         flush = disk.fdatasync_p99_millis(context.scratch)
         with context.ours() as stack:
-            # The probes may take longer than planned: the load is ended when they are done.
+            # The probes may take longer than planned: the load runs longer, and is ended after the last probe.
             seconds = self.sizes.probe_count * (PROBE_SECONDS + 0.1) + LOAD_SECONDS_EXTRA
             load = Load(stack.addresses["gateway"], "stream", warm_seconds=0.1, seconds=seconds, rate=RATE)
             command = subprocess.Popen(
@@ -75,6 +75,6 @@ def _find(stack: OurStack, number: int) -> float:
 
 
 def _count(stack: OurStack) -> int:
-    """Messages of the topic so far, by the ranges of its queues."""
+    """Messages of the topic so far, from the offset ranges of its queues."""
     topics = stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=FIND_SECONDS_MAX).topics
     return sum(queue.max_offset for topic in topics if topic.topic == TOPIC for queue in topic.queues)

@@ -1,4 +1,4 @@
-"""Row 12: whether anything gets slower as the store grows."""
+"""Row 12: appends, queries and start as the store grows."""
 
 import time
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ SLOWER_MAX = 1.2
 
 
 def at(what: str, count: int) -> str:
-    """The metric of a store's size."""
+    """The name of the metric for a store's size."""
     return f"{what} at {count:,} messages"
 
 
 def slower(what: str) -> str:
-    """The metric that says how much slower the largest store is than the smallest."""
+    """The name of the metric for how much slower the largest store is than the smallest."""
     return f"{what}: times slower at the largest"
 
 
@@ -51,7 +51,7 @@ class Growth(Row):
         self._kept: dict[int, stores.KeptStore] = {}
 
     def prepare(self, context: Context) -> None:
-        """The stores."""
+        """Makes the stores."""
         for count in self.sizes.growth_counts:
             self._kept[count] = stores.message_store(context.stores, self.sizes, count, context.say)
 
@@ -69,7 +69,7 @@ class Growth(Row):
         return values
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """The curves."""
+        """Adds the curves."""
         for what, curve in CURVES.items():
             result.curves[curve] = [
                 (count, medians(result.rounds[at(what, count)])[OURS])

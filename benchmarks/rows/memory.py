@@ -1,4 +1,4 @@
-"""Row 10: what the processes keep in memory."""
+"""Row 10: memory of the processes."""
 
 import subprocess
 import time
@@ -53,7 +53,7 @@ class Memory(Row):
         return {name: value for name, value in values.items() if name != FLAT}
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """The curve of the last round."""
+        """Adds the curve of the last round."""
         result.curves["memory"] = self._curve
 
 

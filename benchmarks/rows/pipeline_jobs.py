@@ -1,4 +1,4 @@
-"""Rows T5, T6, T9 to T11: what the pipeline's jobs take, beside RocketMQ where it does the same."""
+"""Rows T5, T6, T9 to T11: times and memory of the pipeline's jobs, beside RocketMQ where it does the same."""
 
 from collections.abc import Mapping
 
@@ -34,7 +34,7 @@ class SparkRebuild(Row):
     number = "T5"
     title = "Rebuild on Spark"
     what = (
-        "`pipeline.jobs.rebuild` on local[2] in a warm session against DefaultMessageStore's own recovery of the same log, "
+        "`pipeline.rebuild.rebuild` on local[2] in a warm session against DefaultMessageStore's own recovery of the same log, "
         "every CRC checked on both sides; without the start of Spark and of the JVM."
     )
 
@@ -49,7 +49,7 @@ class SparkRebuild(Row):
         self._kept = stores.log_store(context.stores, self.sizes, self.sizes.log_bytes, context.say)
 
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
-        """One round; the session of ours is gone before RocketMQ's turn."""
+        """One round; our session ends before RocketMQ's turn."""
         assert self._kept is not None
         kept, index = self._kept, (self.sizes.index_slot_count, self.sizes.index_entry_count)
         with context.directory() as path:
@@ -71,7 +71,7 @@ class SparkRebuild(Row):
         return {REBUILD: answer["seconds"]}
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """Compare what the two sides have made."""
+        """Compares the files that the two sides have made."""
         if {OURS, THEIRS} <= self._made.keys():
             result.notes.append(difference(self._made[OURS], self._made[THEIRS]))
 
@@ -118,13 +118,13 @@ class ArchiveGroup(SparkRow):
         )
 
     def prepare(self, context: Context) -> None:
-        """The log; its archive is made with the session."""
+        """Makes the log; its archive is made with the session."""
         super().prepare(context)
         self._sealed = context.scratch / "sealed"
         self._archive = context.scratch / "archive"
 
     def warm_up(self, side: SparkSide) -> None:
-        """Archive, and count once both ways; they must agree."""
+        """Makes the archive, and counts once from both; the counts must be equal."""
         sealed = self.kept.log_end_offset // self.kept.log_file_bytes * self.kept.log_file_bytes
         side.ask("archive", store=self.kept.root, out=self._archive)
         log = side.ask("count_by_queue", store=self.kept.root, end=sealed)
@@ -167,7 +167,7 @@ class WorkerMemory(SparkRow):
 
 
 def at(log_bytes: int) -> str:
-    """The metric of a log's size."""
+    """The name of the metric for a log's size."""
     return f"log of {log_bytes / GIB:g} GiB" if log_bytes >= GIB // 4 else f"log of {log_bytes / MIB:g} MiB"
 
 
@@ -191,7 +191,7 @@ class ScanGrowth(Row):
         self._side: SparkSide | None = None
 
     def prepare(self, context: Context) -> None:
-        """The logs."""
+        """Makes the logs."""
         for size in self.sizes.pipeline_log_bytes:
             self._kept[size] = stores.log_store(context.stores, self.sizes, size, context.say)
 
@@ -211,7 +211,7 @@ class ScanGrowth(Row):
         return {"slower per GiB at the largest": slower, **values}
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """The curve."""
+        """Adds the curve."""
         if self._side is not None:
             self._side.end()
             self._side = None

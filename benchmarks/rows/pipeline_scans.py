@@ -11,7 +11,7 @@ from benchmarks.spark_side import SparkSide
 
 QUEUE_COLUMNS = "topic,queueId,queueOffset,physicalOffset,storeSize,tagsCode"
 FILTER = f"topic = '{stores.TOPIC}' and queueId = 3"
-# What each way asks of Spark, by the name of its metric.
+# Names of the metrics, one for each way to read.
 FULL, QUEUE, TUPLES, FILTERED = "all columns, s", "queue columns, s", "all columns as tuples, s", "topic and queue, s"
 PLAIN, NO_SPARK = "plain Python, one process, s", "queue columns without Spark, two processes, s"
 BARE_QUEUE, BARE_FULL = "queue columns that nobody reads, s", "all columns that nobody reads, s"
@@ -28,7 +28,7 @@ TASKS: dict[str, tuple[str, dict[str, object]]] = {
 
 
 class SparkRow(Row):
-    """A row about a session that stays warm from its first round to its last."""
+    """A row with a session that stays warm from the first round to the last."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes)
@@ -37,7 +37,7 @@ class SparkRow(Row):
 
     @property
     def kept(self) -> stores.KeptStore:
-        """The log; there once `prepare` is done."""
+        """The log; it exists after `prepare`."""
         assert self._kept is not None
         return self._kept
 
@@ -47,17 +47,17 @@ class SparkRow(Row):
         stores.warm(self._kept.root)
 
     def side(self, context: Context) -> SparkSide:
-        """The session; starts with the first round."""
+        """The session; it starts with the first round."""
         if self._side is None:
             self._side = SparkSide(context.scratch / f"spark-{self.number}")
             self.warm_up(self._side)
         return self._side
 
     def warm_up(self, side: SparkSide) -> None:
-        """What is not measured: Java compiles, Python's workers load their kernels."""
+        """Work before the measurement: Java compiles, Python's workers load their kernels."""
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """End the session."""
+        """Ends the session, and notes the size of the log."""
         result.notes.append(f"The log has {self.kept.log_end_offset:,} bytes, {self.kept.message_count:,} messages.")
         if self._side is not None:
             self._side.end()
@@ -65,14 +65,14 @@ class SparkRow(Row):
 
 
 class Comparison(SparkRow):
-    """One way against another, both in each round, the slower one first.
+    """Compares two ways to read, both in each round, the slower one first.
 
     Attributes:
         slow: the metric of the way that is expected to take longer.
-        fast: that of the other.
-        bar: how many times as fast it has to be; None for a figure that only informs.
+        fast: the metric of the other way.
+        bar: how many times as fast the fast way has to be; None for a figure without a target.
         stretch: a further goal.
-        wall: what the fast way takes when nothing is read: a source that hands over its first batch again and again.
+        wall: the metric of the fast way without reading: a source that repeats its first batch.
     """
 
     slow: ClassVar[str]
@@ -92,7 +92,7 @@ class Comparison(SparkRow):
         )
 
     def warm_up(self, side: SparkSide) -> None:
-        """Once each way; plain Python does not get warm, and tuples take long enough to do so by themselves."""
+        """Runs each way once, except plain Python, which needs no warm-up, and tuples, which warm up while they run."""
         walls = (self.wall,) if self.wall else ()
         for name in (self.fast, *walls, *(() if self.slow in {PLAIN, TUPLES} else (self.slow,))):
             self._seconds(side, name)

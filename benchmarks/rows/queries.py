@@ -42,7 +42,7 @@ class Queries(Row):
         self._kept: stores.KeptStore | None = None
 
     def prepare(self, context: Context) -> None:
-        """The largest growing store serves the queries."""
+        """Makes the store for the queries: the largest of the growing ones."""
         self._kept = stores.message_store(context.stores, self.sizes, max(self.sizes.growth_counts), context.say)
 
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
@@ -55,7 +55,7 @@ class Queries(Row):
         return self._ours(context, self._kept) if side == OURS else self._theirs(context, self._kept)
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """Say how large the store was."""
+        """Notes how large the store was."""
         assert self._kept is not None
         result.notes.append(f"The store has {self._kept.message_count:,} messages.")
 
@@ -87,7 +87,7 @@ class Queries(Row):
 def our_latencies(
     address: str, kept: stores.KeptStore, count: int, kinds: tuple[str, ...] = tuple(KINDS)
 ) -> dict[str, float]:
-    """p50 and p99 of our queries, each asked `count` times after half as many to warm up."""
+    """p50 and p99 of our queries, each sent `count` times after half as many to warm up."""
     samples = [line.split("\t") for line in kept.samples.read_text().splitlines()]
     values = {}
     with grpc.insecure_channel(address) as channel:
@@ -99,7 +99,7 @@ def our_latencies(
 
 
 def _queries(stub: pb_grpc.GatewayServiceStub) -> dict[str, Callable[[list[str]], int]]:
-    """By kind: asks for one sample and says how many messages came."""
+    """By kind: a function that queries one sample and returns how many messages it found."""
     topic, seconds = stores.TOPIC, CALL_SECONDS_MAX
 
     def by_offset(sample: list[str]) -> int:

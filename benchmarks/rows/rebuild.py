@@ -1,4 +1,4 @@
-"""Row 8: queues and index made again from the log."""
+"""Row 8: queues and index rebuilt from the log."""
 
 import hashlib
 import pathlib
@@ -56,7 +56,7 @@ class Rebuild(Row):
         return {REBUILD: seconds}
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """Compare what the two sides have made."""
+        """Compares the files that the two sides have made."""
         assert self._kept is not None
         result.notes.append(f"The log has {self._kept.log_end_offset:,} bytes, {self._kept.message_count:,} messages.")
         if {OURS, THEIRS} <= self._made.keys():
@@ -70,7 +70,7 @@ class Rebuild(Row):
 
 
 def digests(root: pathlib.Path) -> dict[str, str]:
-    """SHA-256 of each queue file and index file; index files by their order, since they are named by the clock."""
+    """SHA-256 of each queue and index file; index files by their order, since their names are times."""
     found = {}
     for path in sorted((root / "consumequeue").glob("*/*/*")):
         found[str(path.relative_to(root))] = _digest(path)
@@ -80,7 +80,7 @@ def digests(root: pathlib.Path) -> dict[str, str]:
 
 
 def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """Whether both made the same files, in a sentence."""
+    """A sentence that states whether both sides made the same files."""
     names = sorted(ours.keys() | theirs.keys())
     different = [name for name in names if ours.get(name) != theirs.get(name)]
     if not different:

@@ -24,7 +24,7 @@ NUMBERS = tuple(row.number for row in _ROWS)
 
 
 def parse(text: str) -> RowId:
-    """The number that a text says; ValueError when there is no such row."""
+    """The row number in a text; ValueError when there is no such row."""
     for number in NUMBERS:
         if str(number) == text.strip().upper():
             return number
@@ -32,10 +32,10 @@ def parse(text: str) -> RowId:
 
 
 def place(number: RowId) -> int:
-    """Where a row stands in the table."""
+    """The place of a row in the table."""
     return NUMBERS.index(number)
 
 
 def make(number: RowId, sizes: Sizes) -> Row:
-    """The row of a number."""
+    """Makes the row with a number."""
     return _ROWS[NUMBERS.index(number)](sizes)

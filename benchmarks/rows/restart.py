@@ -16,7 +16,7 @@ GONE_SECONDS_MAX = 30.0
 
 
 def fresh_name(log_bytes: int) -> str:
-    """The metric of a log's size."""
+    """The name of the metric for a log's size."""
     size = f"{log_bytes / GIB:g} GiB" if log_bytes >= GIB else f"{log_bytes / MIB:g} MiB"
     return f"checkpoints fresh, log of {size}"
 
@@ -55,7 +55,7 @@ class Restart(Row):
         self._fresh: dict[int, stores.KeptStore] = {}
 
     def prepare(self, context: Context) -> None:
-        """The logs."""
+        """Makes the logs."""
         self._behind = stores.log_store(context.stores, self.sizes, self.sizes.log_bytes, context.say)
         for size in self.sizes.restart_log_bytes:
             self._fresh[size] = stores.log_store(context.stores, self.sizes, size, context.say)
@@ -74,7 +74,7 @@ class Restart(Row):
         return {BEHIND: self._ours_behind(context, self._behind), **values, FLAT: flat}
 
     def finish(self, context: Context, result: RowResult) -> None:
-        """The curve over the log's size."""
+        """Adds the curve over the log's size."""
         result.curves["restart_fresh"] = [
             (size / GIB, medians(result.rounds[fresh_name(size)])[OURS])
             for size in sorted(self._fresh)

@@ -1,4 +1,4 @@
-"""Row 11: from nothing to serving."""
+"""Row 11: from an empty store to serving."""
 
 import time
 from collections.abc import Mapping

@@ -18,7 +18,7 @@ BODY = base64.b64encode(os.urandom(BODY_BYTES)).decode()
 RATE, P99, JAVA_RATE, DISK = "over gRPC", "p99 over gRPC", "against the Java producer", "fdatasync of the disk, p99"
 MESSAGING_PROTO = ghz.ROOT / "benchmarks" / "rocketmq_messaging.proto"
 ECHO_PROTO = ghz.ROOT / "benchmarks" / "echo.proto"
-CLIENT_METADATA = {  # without it the proxy answers nobody
+CLIENT_METADATA = {  # the proxy requires it
     "x-mq-client-id": "benchmark",
     "x-mq-language": "OTHER",
     "x-mq-client-version": "5.0.0",
@@ -67,7 +67,7 @@ class UnaryAppend(Row):
             context, address, "apache.rocketmq.v2.MessagingService/SendMessage", data, proto=MESSAGING_PROTO,
             metadata=CLIENT_METADATA,
         )  # fmt: skip
-        # The proxy answers a refusal with OK and a code inside: the log says whether the messages are there.
+        # The proxy answers a refusal with OK and a code inside: the size of the log shows whether the messages are stored.
         stored_bytes = int(remoting.runtime_info(rocketmq.broker_port)["commitLogMaxOffset"])
         if stored_bytes < outcome.ok_count * BODY_BYTES:
             raise RuntimeError(f"{outcome.ok_count} calls were answered, and the log has {stored_bytes} bytes")

@@ -20,15 +20,15 @@ from dataclasses import dataclass, replace
 
 from benchmarks import machine
 from benchmarks.our_side import running_stack
-from gateway.deadline import Deadline
-from gateway.fan_out import FanOut
-from gateway.page_token import PageTokens
-from gateway.ports import Shard
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import Shard
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.remote import open_shard
-from gateway.sharding.targets import ShardTargets
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
+from gateway.queries.page_token import PageTokens
+from gateway.shards.remote import open_shard
+from gateway.shards.targets import ShardTargets
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 

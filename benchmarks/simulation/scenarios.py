@@ -9,15 +9,15 @@ from functools import partial
 from benchmarks.simulation.measure import CallCost
 from benchmarks.simulation.shards import KEY, TOPIC, Meters, SimulatedShard
 from benchmarks.simulation.virtual_time import Moment, VirtualFanOut, VirtualTime
-from gateway.deadline import Deadline
-from gateway.page_token import PageTokens
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.sharding.guard import guarded
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
+from gateway.queries.page_token import PageTokens
+from gateway.shards.guard import guarded
 from store.errors import DeadlineExceededError
 from store.format.host import Host, encode_host
 

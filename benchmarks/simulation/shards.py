@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.simulation.measure import CallCost
 from benchmarks.simulation.virtual_time import VirtualTime
-from gateway.deadline import Deadline
-from gateway.ports import (
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import (
     Boundary,
     BuildProgress,
     Candidates,
@@ -19,7 +19,7 @@ from gateway.ports import (
     Shard,
     Unit,
 )
-from gateway.time_window import TimeWindow
+from gateway.ports.time_window import TimeWindow
 from store.errors import DeadlineExceededError, RecordNotFoundError, StoreError
 
 TOPIC, KEY = "Scale", "key"
@@ -108,7 +108,7 @@ class SimulatedShard:
             head_size_bytes=RECORD_BYTES,
             body_size_bytes=self.body_bytes,
             body_omitted=False,
-            payload=None,
+            message=None,
         )
 
     def search(

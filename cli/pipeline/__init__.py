@@ -1,1 +1,1 @@
-"""The verbs of `reput pipeline`, one a file."""
+"""The verbs of `reput pipeline`, one in each file."""

@@ -1,4 +1,4 @@
-"""`reput pipeline analytics`: what is in a log, as tables and as a page.
+"""`reput pipeline analytics`: statistics of a log, as tables and as a page.
 
 Exit codes: 0 done, 2 usage, not a store, or one whose log or index is damaged, 4 the disk failed.
 """
@@ -15,22 +15,24 @@ Store = Annotated[
 ]
 Out = Annotated[
     pathlib.Path,
-    typer.Option("--out", help="Where tables and page go; made if need be.", show_default=False, file_okay=False),
+    typer.Option(
+        "--out", help="Directory for tables and page; made if it does not exist.", show_default=False, file_okay=False
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be read and written.")]
 Master = Annotated[str, typer.Option("--master", help="Spark's master.")]
 
 
 def analytics(*, store: Store, out: Out, dry_run: DryRun = False, master: Master = "local[*]") -> int:
-    """Rates, sizes, delays, keys, gaps, duplicates and index load, as Parquet, CSV and a page to look at."""
+    """Rates, sizes, delays, keys, gaps, duplicates and index load, as Parquet, CSV and an HTML page."""
     import pyarrow as pa
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
     import pipeline
     from cli.pipeline.spark_failures import failure_in_spark
-    from pipeline.jobs import analytics as job
-    from pipeline.jobs.progress import progress_bar
+    from pipeline.analytics import analytics as job
+    from pipeline.progress import progress_bar
     from store.errors import StoreError
 
     if not (store / "commitlog").is_dir():

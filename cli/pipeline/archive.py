@@ -17,13 +17,9 @@ EXIT_FOUND = 1
 Store = Annotated[
     pathlib.Path | None, typer.Option("--store", help="The store root; may be served.", show_default=False)
 ]
-IncludeActive = Annotated[
-    bool, typer.Option("--include-active", help="Also the file that the log ends in, as far as it goes.")
-]
+IncludeActive = Annotated[bool, typer.Option("--include-active", help="Also the last file of the log, up to its end.")]
 
-Verify = Annotated[
-    bool, typer.Option("--verify", help="Archive nothing: read all of the archive and compare it with itself.")
-]
+Verify = Annotated[bool, typer.Option("--verify", help="Archive nothing: read all of the archive and check it.")]
 
 
 def archive(
@@ -36,15 +32,15 @@ def archive(
     verify: Verify = False,
     master: Master = "local[*]",
 ) -> int:
-    """Bring what is sealed of the log into an archive, each log file exactly once; again goes on where it was."""
+    """Copy the full files of the log into an archive, each exactly once. A further run continues behind the last one."""
     from store.files.file_system import RealFileSystem
 
     if verify:
         return _verify(archive, broker_name, master)
     if store is None:
-        usage_error("--store is missing", "Name the root of the store that is to be archived.")
+        usage_error("--store is missing", "Name the root of the store to archive.")
 
-    from pipeline.jobs import archive as job
+    from pipeline.archive import archive as job
 
     report = run_on_session(
         master,
@@ -64,7 +60,7 @@ def archive(
 
 
 def _verify(archive: pathlib.Path, broker_name: str, master: str) -> int:
-    from pipeline.jobs import archive_verify as job
+    from pipeline.archive import verify as job
     from store.archive.manifest import check_archive
     from store.files.file_system import RealFileSystem
 

@@ -43,10 +43,10 @@ def audit(
         usage_error(f"{scratch} is no empty directory", "Make one for --scratch.")
     try:
         import pipeline
-        from pipeline.jobs import audit as job
-        from pipeline.jobs.progress import progress_bar
+        from pipeline.audit import audit as job
+        from pipeline.progress import progress_bar
 
-        job.refuse_unfit(RealFileSystem(), store)  # before Spark takes its seconds
+        job.refuse_unfit(RealFileSystem(), store)  # before Spark starts, which takes seconds
         with progress_bar() as progress:
             report = job.run(
                 pipeline.session(master=master), store, scratch=scratch, dry_run=dry_run, progress=progress

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli import options
-from cli.exits import CliError, Exit, note, usage_error, warn
+from cli.exits import CliError, Exit, note, store_failure, usage_error, warn
 from cli.options import BodyFormat, OutputFormat
 from cli.pipeline.spark_job import Archive, BrokerName, DryRun
 
 if TYPE_CHECKING:
-    from pipeline.jobs.query import FoundMessage, QueryAnswer, UnionReader
+    from pipeline.archive.query import FoundMessage, QueryAnswer, UnionReader
 
 
 class Mode(enum.StrEnum):
@@ -29,14 +29,12 @@ class Mode(enum.StrEnum):
 
 
 ModeArgument = Annotated[Mode, typer.Argument(help="What to ask by.", show_default=False)]
-Store = Annotated[
-    pathlib.Path | None, typer.Option("--store", help="The store that the archive is of.", show_default=False)
-]
+Store = Annotated[pathlib.Path | None, typer.Option("--store", help="The store of the archive.", show_default=False)]
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic name; not needed by id.")]
 Key = Annotated[str, typer.Option("--msgKey", "-k", help="byKey: the key, whole.")]
 MessageId = Annotated[str, typer.Option("--msgId", "-i", help="byId: the offsetMsgId. byUniqueKey: the unique key.")]
 QueueId = Annotated[int, typer.Option("--queueId", "-q", help="byOffset: queue inside the topic.")]
-QueueOffset = Annotated[int, typer.Option("--offset", help="byOffset: the first position wanted.")]
+QueueOffset = Annotated[int, typer.Option("--offset", help="byOffset: the first position.")]
 Begin = Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="byKey: stored at or after this.")]
 End = Annotated[str | None, typer.Option("--endTimestamp", "-e", help="byKey: stored at or before this.")]
 MaxMessages = Annotated[int, typer.Option("--maxNum", "-m", min=1, help="At most so many.")]
@@ -60,18 +58,17 @@ def query(
     body: options.Body = BodyFormat.AUTO,
     dry_run: DryRun = False,
 ) -> int:
-    """Find messages in an archive and in the store that it is of; each says where it was found."""
-    from cli.pipeline.rebuild import failure
-    from pipeline.jobs.query import QueryAnswer, UnionReader
+    """Find messages in an archive and in its store; each shows where it was found."""
+    from pipeline.archive.query import QueryAnswer, UnionReader
     from store.errors import RecordNotFoundError, StoreError
 
-    needed = {
+    flags: dict[Mode, dict[str, object]] = {
         Mode.BY_KEY: {"--topic": topic, "--msgKey": key},
         Mode.BY_ID: {"--msgId": message_id},
         Mode.BY_UNIQUE_KEY: {"--topic": topic, "--msgId": message_id},
         Mode.BY_OFFSET: {"--topic": topic, "--queueId": queue_id >= 0, "--offset": queue_offset >= 0},
-    }[mode]
-    missing = [flag for flag, value in needed.items() if not value]
+    }
+    missing = [flag for flag, value in flags[mode].items() if not value]
     if missing:
         usage_error(f"{mode} needs {' and '.join(missing)}")
     try:
@@ -92,7 +89,7 @@ def query(
         else:
             answer = reader.by_offset(topic, queue_id, queue_offset, count=max_messages)
     except StoreError as error:
-        raise failure(error) from error
+        raise store_failure(error) from error
     except OSError as error:
         raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
     return _print_answer(answer, broker_name, output, body)
@@ -143,8 +140,9 @@ def _print_answer(answer: "QueryAnswer", broker_name: str, output: OutputFormat,
 
 
 def _row(found: "FoundMessage", broker_name: str, body: BodyFormat, binary_form: str) -> dict[str, Any]:
-    from cli.rows import message_row
+    from cli.queries.rows import message_row
+    from reput_client.querying.message import message_of
     from services.convert import stored_message
 
-    row: dict[str, Any] = message_row(stored_message(found.record, broker_name), body.value, binary_form)
+    row: dict[str, Any] = message_row(message_of(stored_message(found.record, broker_name)), body.value, binary_form)
     return row | {"source": str(found.source)}

@@ -1,4 +1,4 @@
-"""`reput pipeline rebuild`: queues and indexes made anew from the log, once or for ever.
+"""`reput pipeline rebuild`: queues and indexes made again from the log, once or continuously.
 
 Exit codes: 0 done, 2 usage, not a store, or one whose log is damaged, 4 the disk or a service failed.
 """
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import CliError, Exit, usage_error
+from cli.exits import CliError, Exit, store_failure, usage_error
 
 if TYPE_CHECKING:
-    from pipeline.jobs.rebuild_layout import StoreLayout
-    from pipeline.jobs.report import JobReport
+    from pipeline.rebuild.layout import StoreLayout
+    from pipeline.report import JobReport
 
 Store = Annotated[
     pathlib.Path | None, typer.Option("--store", help="The store root; nothing is written there.", show_default=False)
@@ -23,7 +23,7 @@ Out = Annotated[
     str,
     typer.Option(
         "--out",
-        help="The root to make: a directory that is empty or not there, or s3://BUCKET/PREFIX without any object.",
+        help="The root to make: a directory that is empty or does not exist, or s3://BUCKET/PREFIX without any object.",
         show_default=False,
     ),
 ]
@@ -31,7 +31,7 @@ Mode = Annotated[
     str | None,
     typer.Option(
         "--mode",
-        help="scatter: one machine or a shared disk; shuffle: each file written in one go.",
+        help="scatter: one machine or a shared disk; shuffle: each file is written from begin to end.",
         show_default="scatter; shuffle into an object store",
     ),
 ]
@@ -41,10 +41,11 @@ Target = Annotated[
     typer.Option("--commitlog", envvar="REPUT_COMMITLOG_TARGET", help="With --continuous: the commitlog service."),
 ]
 UntilCaughtUp = Annotated[
-    bool, typer.Option("--until-caught-up", help="With --continuous: end when the log as it is now is applied.")
+    bool,
+    typer.Option("--until-caught-up", help="With --continuous: end when the log, as it is at the start, is applied."),
 ]
 SplitBytes = Annotated[
-    int | None, typer.Option("--split-bytes", min=1, help="Log for one task.", show_default="whole files")
+    int | None, typer.Option("--split-bytes", min=1, help="Bytes of the log for one task.", show_default="whole files")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and check everything, write nothing.")]
 Master = Annotated[str, typer.Option("--master", help="Spark's master.")]
@@ -64,16 +65,16 @@ def rebuild(
     dry_run: DryRun = False,
     master: Master = "local[*]",
 ) -> int:
-    """Make ConsumeQueue and IndexFile anew from the log, byte for byte as RocketMQ makes them."""
-    from pipeline.jobs.rebuild_object_uri import is_uri
+    """Make ConsumeQueue and IndexFile again from the log, byte for byte as RocketMQ makes them."""
+    from pipeline.rebuild.object_uri import is_uri
     from store.errors import StoreError
 
     if mode is not None and mode not in MODES:
-        usage_error(f"--mode is {mode!r}", "It is scatter or shuffle.")
+        usage_error(f"--mode is {mode!r}", "Use scatter or shuffle.")
     if continuous and is_uri(out):
-        usage_error("--continuous goes on with the files that it made", "Name a directory.")
+        usage_error("--continuous appends to files and cannot write to an object store", "Name a directory.")
     if continuous and dry_run:
-        usage_error("--continuous has no --dry-run", "Leave one of them out.")
+        usage_error("--continuous and --dry-run exclude each other", "Leave one of them out.")
     if not continuous and (store is None or not store.is_dir()):
         usage_error(
             "--store is missing" if store is None else f"{store} is no directory",
@@ -87,7 +88,7 @@ def rebuild(
             assert store is not None
             report = _rebuild(store, out, mode, layout, master, split_bytes=split_bytes, dry_run=dry_run)
     except StoreError as error:
-        raise failure(error) from error
+        raise store_failure(error) from error
     except OSError as error:
         raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
     print(report.to_json())
@@ -98,22 +99,13 @@ def layout_of_settings() -> "StoreLayout":
     """Sizes of derived files, by the settings of the services that own them."""
     from consumequeue_svc.settings import ConsumeQueueSettings
     from index_svc.settings import IndexSettings
-    from pipeline.jobs.rebuild_layout import StoreLayout
-    from services.settings import load_settings
+    from pipeline.rebuild.layout import StoreLayout
+    from services.settings.service_settings import load_settings
     from store.readers.index_reader import IndexLayout
 
     queues = load_settings("consumequeue", ConsumeQueueSettings)[0]
     index = load_settings("index", IndexSettings)[0]
     return StoreLayout(queues.file_size_bytes, IndexLayout(index.hash_slot_count, index.entry_count_max))
-
-
-def failure(error: Exception) -> CliError:
-    """A typed failure of the store as what ends the command: whose fault it is decides the code."""
-    from store.errors import DiskFullError, FlushFailedError, ServiceUnavailableError, StoreError
-
-    assert isinstance(error, StoreError), error
-    is_ours = isinstance(error, DiskFullError | FlushFailedError | ServiceUnavailableError)
-    return CliError(Exit.UNAVAILABLE if is_ours else Exit.USAGE, error.reason(), error.message)
 
 
 def _rebuild(
@@ -127,16 +119,17 @@ def _rebuild(
     dry_run: bool,
 ) -> "JobReport":
     from cli.pipeline.spark_job import run_on_session
-    from pipeline.jobs import rebuild as job
-    from pipeline.jobs.rebuild_object_root import ObjectRoot
+    from pipeline.rebuild import rebuild as job
+    from pipeline.rebuild.object_root import ObjectRoot
+    from pipeline.rebuild.plan import refuse_goal, refuse_no_store
     from store.files.file_system import RealFileSystem
 
     goal = ObjectRoot.of(out)
 
     def check() -> None:
         job.mode_for(goal, mode)
-        job.refuse_no_store(RealFileSystem(), store)
-        job.refuse_goal(store, goal)
+        refuse_no_store(RealFileSystem(), store)
+        refuse_goal(store, goal)
 
     return run_on_session(
         master,
@@ -158,9 +151,9 @@ def _follow(
 ) -> "JobReport":
     import pipeline
     from cli.pipeline.rebuild_builders import OnlineBuilders
-    from pipeline.jobs import continuous
-    from pipeline.jobs.progress import progress_bar
-    from pipeline.jobs.rebuild_layout import find_layout
+    from pipeline.progress import progress_bar
+    from pipeline.rebuild import continuous
+    from pipeline.rebuild.layout import find_layout
     from store.files.file_system import RealFileSystem
 
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""The online builders, opened on a root for `reput pipeline rebuild --continuous`: the same code, another driver."""
+"""The builders of the services, opened on a root for `reput pipeline rebuild --continuous`."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,17 +10,17 @@ from consumequeue_svc.recovery import saved_file_size_bytes
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from index_svc.recovery import saved_layout
-from pipeline.jobs.rebuild_layout import StoreLayout
-from store.builders.following_builder import FollowingBuilder
+from pipeline.rebuild.layout import StoreLayout
+from services.following.following_builder import FollowingBuilder
 from store.files.file_system import RealFileSystem
 from store.format.paths import own_state_dir
 
 
 class OnlineBuilders:
-    """See `pipeline.jobs.continuous.OpenBuilders`.
+    """See `pipeline.rebuild.continuous.OpenBuilders`.
 
     Args:
-        layout: of files that are not there yet.
+        layout: of new files.
     """
 
     def __init__(self, layout: StoreLayout) -> None:
@@ -43,7 +43,7 @@ class OnlineBuilders:
             root, fs, saved_layout(fs, index_checkpoint) or self._layout.index, lambda: time.time_ns() // 1_000_000
         )
         index = IndexBuilder(files, index_checkpoint, clock=clock)
-        # No file of another's making is ever here: what its own checkpoint does not fit is built again.
+        # All files here were made by these builders: those that do not fit the checkpoint are built again.
         index.recover(
             is_clean_store=False,
             log_first_offset=log_first_offset,

@@ -13,11 +13,14 @@ import typer
 from cli.exits import Exit
 from cli.pipeline.spark_job import Archive, BrokerName, DryRun, Master, run_on_session
 
-Out = Annotated[pathlib.Path, typer.Option("--out", help="The root to make: empty, or not there.", show_default=False)]
-From = Annotated[
-    str | None, typer.Option("--from", help="From this on: a commit-log offset, or a time as ISO-8601, now or -2h.")
+Out = Annotated[
+    pathlib.Path,
+    typer.Option("--out", help="The root to make: empty, or a path that does not exist.", show_default=False),
 ]
-To = Annotated[str | None, typer.Option("--to", help="Up to this: an offset, which is not wanted itself, or a time.")]
+From = Annotated[
+    str | None, typer.Option("--from", help="Begin: a commit-log offset, or a time as ISO-8601, now or -2h.")
+]
+To = Annotated[str | None, typer.Option("--to", help="End: an offset (exclusive) or a time.")]
 _OFFSET = re.compile(r"[0-9]{1,19}")
 
 
@@ -31,9 +34,9 @@ def restore(
     dry_run: DryRun = False,
     master: Master = "local[*]",
 ) -> int:
-    """Make a store of an archive: the log byte for byte, queues and indexes rebuilt. Whole log files come back."""
+    """Make a store from an archive: the log byte for byte, queues and indexes rebuilt. Only whole log files are restored."""
     from cli.pipeline.rebuild import layout_of_settings
-    from pipeline.jobs import restore as job
+    from pipeline.archive import restore as job
     from store.archive.manifest import check_archive
     from store.files.file_system import RealFileSystem
 
@@ -61,7 +64,7 @@ def restore(
 
 
 def _place(text: str | None, *, is_end: bool) -> tuple[int | None, int | None]:
-    """A commit-log offset in bytes, or a time in milliseconds: a plain number is the first, all else the second."""
+    """A commit-log offset in bytes (a plain number), or a time in milliseconds (everything else)."""
     from cli.times import parse_limit
 
     if text is not None and _OFFSET.fullmatch(text):

@@ -8,7 +8,7 @@ import typer
 
 from cli.exits import Exit
 
-Out = Annotated[pathlib.Path, typer.Option("--out", help="The zip to write; one that is there is replaced.")]
+Out = Annotated[pathlib.Path, typer.Option("--out", help="The zip to write; an existing one is replaced.")]
 
 
 def ship(*, out: Out = pathlib.Path("reput.zip")) -> int:

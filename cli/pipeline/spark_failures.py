@@ -1,4 +1,4 @@
-"""What a failed job of Spark's says to a person: the error that began it, not the stacks that carried it."""
+"""The message of a failed Spark job: its first error, without the stack traces around it."""
 
 import re
 
@@ -9,14 +9,15 @@ _PYTHON_ERROR = re.compile(
     r"^\s*(?:pyspark\.errors[\w.]*\.)?((?:[a-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
 )
 _OURS = ("store.", "pipeline.", "services.")
-# Of the store's own errors, those that are nobody's wrong input.
+# Errors of the store that are not caused by wrong input.
 _UNAVAILABLE = ("DiskFullError", "FlushFailedError", "ServiceUnavailableError")
 
 
 def failure_in_spark(error: Exception) -> CliError:
-    """An error of Spark's as what ends the command.
+    """The failure of the command for an error of Spark.
 
-    The store's and the pipeline's own errors are told in their words, most as wrong input; all else as a failure of Spark.
+    Errors of the store and the pipeline keep their message, most of them with the exit code of wrong input. Others are
+    failures of Spark.
     """
     text = str(error)
     found = _PYTHON_ERROR.findall(text)

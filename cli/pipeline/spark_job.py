@@ -1,4 +1,4 @@
-"""What the commands of jobs on an archive share: options, and a job run on a session of its own, its failures told."""
+"""Shared by the commands that run a job on Spark: options, and a job run on a session with its failures as CliError."""
 
 import pathlib
 from collections.abc import Callable
@@ -6,35 +6,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.exits import CliError, Exit
+from cli.exits import CliError, Exit, store_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.jobs.progress import Progress
-    from pipeline.jobs.report import JobReport
+    from pipeline.progress import Progress
+    from pipeline.report import JobReport
 
 Archive = Annotated[pathlib.Path, typer.Option("--archive", help="The archive.", show_default=False)]
-BrokerName = Annotated[
-    str, typer.Option("--broker-name", envvar="REPUT_BROKER_NAME", help="The shard whose log it is.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, write nothing.")]
+BrokerName = Annotated[str, typer.Option("--broker-name", envvar="REPUT_BROKER_NAME", help="The shard of the log.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, write nothing.")]
 Master = Annotated[str, typer.Option("--master", help="Spark's master.")]
 
 
 def run_on_session(
     master: str, check: Callable[[], object], job: "Callable[[SparkSession, Progress], JobReport]"
 ) -> "JobReport":
-    """Checks, starts Spark and runs the job; CliError, whatever fails.
+    """Check, start Spark and run the job; every failure is raised as CliError.
 
     Args:
         master: Spark's.
-        check: refuses what cannot go well, before Spark takes its seconds.
-        job: runs on a session, and tells its progress.
+        check: refuses bad arguments before Spark starts, which takes seconds.
+        job: runs on a session and reports its progress.
     """
-    from cli.pipeline.rebuild import failure
     from cli.pipeline.spark_failures import failure_in_spark
-    from pipeline.jobs.progress import progress_bar
+    from pipeline.progress import progress_bar
     from store.errors import StoreError
 
     try:
@@ -52,6 +49,6 @@ def run_on_session(
         except (pyspark.errors.PySparkException, Py4JJavaError) as error:
             raise failure_in_spark(error) from error
     except StoreError as error:
-        raise failure(error) from error
+        raise store_failure(error) from error
     except OSError as error:
         raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error

@@ -1,1 +1,1 @@
-"""Appends on their way to the shards: gathered, routed, spread, forwarded."""
+"""Forwards appends to the shards: collects small ones, chooses shards, splits requests."""

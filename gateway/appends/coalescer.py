@@ -1,13 +1,13 @@
-"""Small appends of many callers, sent together: the first goes at once, who comes meanwhile goes with the next.
+"""Small appends of many callers, sent as one request.
 
 Theory of operation: a call to a commitlog costs the same for one message and for many, and much more than a message. So
-for each way to flush there are a few senders. A caller who finds one idle is sent alone, without any delay; while all are
-under way, callers gather, and the first sender that is back takes all of them. Callers who wait for the disk so share
-its flush as well.
+each flush mode has a few senders. A request that finds an idle sender is sent at once. While all senders are busy,
+requests collect; the first sender that becomes idle sends all of them in one batch. Appends that wait for the disk also
+share its flush in this way.
 
-What a caller sees is what he would see alone. A refusal that means "nothing of this request was written" is found its
-culprit: the message that it names is sent with its own request alone, the others again together, so that each gets the
-answer that is his. Any other failure is everybody's who was under way, and nothing is sent twice.
+Each caller sees the same result as if its request had been sent alone. When a batch is refused and nothing of it was
+written, the request with the refused message is sent again alone, and the others again together. Any other failure goes to
+all callers of the batch, and nothing is sent again.
 """
 
 import threading
@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 import structlog
 
-# Under way at the same time for one way to flush. With one, the commitlog is idle while answers are handed out.
+# Senders for one flush mode. With a single one, the commitlog would be idle while responses are handed out.
 SENDER_COUNT = 2
-# What a commitlog takes in one request.
+# The limits of a commitlog for one request.
 MESSAGE_COUNT_MAX = 1_024
 REQUEST_BYTES_MAX = 4 * 1024 * 1024
 
@@ -29,25 +29,25 @@ _log = structlog.get_logger("reput.gateway")
 
 
 class Caller(Protocol):
-    """Whoever waits for an answer, and takes the first one: services/unary_call.py."""
+    """A call that waits for its response or failure (services/serving/unary_call.py)."""
 
     def answer(self, response: bytes) -> None:
-        """End the call with an answer."""
+        """End the call with a response."""
 
     def fail(self, status: Any) -> None:
         """End the call with a failure."""
 
     def is_active(self) -> bool:
-        """Whether somebody still waits."""
+        """Whether the call is not cancelled."""
 
 
 class AppendFailedError(Exception):
-    """What a commitlog, or the way to it, answered instead of receipts.
+    """An append has failed.
 
     Args:
-        status: for the caller, as it is.
-        is_refused: whether surely nothing was written and the request itself is the reason.
-        index: the message that is the reason, when it is known.
+        status: the google.rpc.Status for the caller, unchanged.
+        is_refused: nothing was written, and the request itself is the reason.
+        index: the index of the message that is the reason; None when it is not known.
     """
 
     def __init__(self, status: Any, *, is_refused: bool = False, index: int | None = None) -> None:
@@ -59,14 +59,14 @@ class AppendFailedError(Exception):
 
 @dataclass(slots=True)
 class PendingAppend:
-    """A request and who waits for its answer.
+    """A request that waits for a sender.
 
     Attributes:
-        request: the bytes that came.
-        message_count: its messages.
+        request: the bytes as received.
+        message_count: the number of its messages.
         flush: its FlushMode.
-        deadline_seconds: on the coalescer's clock; no answer is wanted later.
-        caller: who waits.
+        deadline_seconds: the caller's deadline on the coalescer's clock.
+        caller: gets the response.
     """
 
     request: bytes
@@ -77,17 +77,18 @@ class PendingAppend:
 
 
 class AppendCoalescer:
-    """Gathers and sends; thread-safe, and `offer` never waits.
+    """Collects requests and sends them in batches; thread-safe. `offer` never blocks.
 
-    How much gathers is limited by whoever lets callers in: services/lanes.py, 64 KiB a caller.
+    services/serving/lanes.py limits the number of callers, and so what collects here: 64 KiB for each.
 
     Args:
-        send: sends a request, waiting at most so many seconds; raises AppendFailedError.
-        split: the response for each request, given the counts of their messages; None when it does not fit them.
-        executor: where senders run; it needs `SENDER_COUNT` threads for each way to flush.
+        send: sends a request with a timeout in seconds; raises AppendFailedError.
+        split: splits a response by the message counts of the requests; None when the counts do not match.
+        executor: runs the senders; it needs `SENDER_COUNT` threads for each flush mode.
         clock: seconds, rising.
-        expired: the status for a caller whose time was over before his request was sent.
-        broken: the status for callers whose receipts cannot be told apart.
+        expired: makes the status for a caller whose deadline passed before its request was sent.
+        broken: makes the status for callers whose response cannot be split.
+        sender_count: senders for each flush mode.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class AppendCoalescer:
         self._lock = threading.Lock()
 
     def offer(self, append: PendingAppend) -> None:
-        """Take a request; its caller is answered later, from another thread."""
+        """Add a request; another thread answers its caller later."""
         with self._lock:
             self._waiting.setdefault(append.flush, deque()).append(append)
             busy_count = self._busy_counts.get(append.flush, 0)
@@ -125,21 +126,21 @@ class AppendCoalescer:
 
     def _send_all(self, flush: int) -> None:
         while True:
-            group = self._take(flush)
-            if group is None:
+            batch = self._take(flush)
+            if batch is None:
                 return
             alive = []
-            for append in group:
+            for append in batch:
                 if append.deadline_seconds <= self._clock() or not append.caller.is_active():
                     append.caller.fail(self._expired())
                 else:
                     alive.append(append)
             if alive:
-                self._send_group(alive)
+                self._send_batch(alive)
 
     def _take(self, flush: int) -> list[PendingAppend] | None:
-        """Those who wait, as many as fit into one request; None (and the sender is idle) when nobody does."""
-        group: list[PendingAppend] = []
+        """The next batch, as many requests as fit into one; None when none waits, and the sender is idle then."""
+        batch: list[PendingAppend] = []
         message_count = size_bytes = 0
         with self._lock:
             waiting = self._waiting[flush]
@@ -149,38 +150,38 @@ class AppendCoalescer:
             while waiting:
                 message_count += waiting[0].message_count
                 size_bytes += len(waiting[0].request)
-                if group and (message_count > MESSAGE_COUNT_MAX or size_bytes > REQUEST_BYTES_MAX):
+                if batch and (message_count > MESSAGE_COUNT_MAX or size_bytes > REQUEST_BYTES_MAX):
                     break
-                group.append(waiting.popleft())
-        return group
+                batch.append(waiting.popleft())
+        return batch
 
-    def _send_group(self, group: list[PendingAppend]) -> None:
+    def _send_batch(self, batch: list[PendingAppend]) -> None:
         try:
-            while group:
-                group = self._send_once(group)
-        except Exception:  # the sender must live: without it, later callers would wait for ever
-            _log.exception("append.failed", count=len(group))
-            for append in group:
+            while batch:
+                batch = self._send_once(batch)
+        except Exception:  # a sender that ended here would leave later callers without an answer
+            _log.exception("append.failed", count=len(batch))
+            for append in batch:
                 append.caller.fail(self._broken())
 
-    def _send_once(self, group: list[PendingAppend]) -> list[PendingAppend]:
-        """Send and answer; who is left is to be sent again."""
-        seconds = max(append.deadline_seconds for append in group) - self._clock()
+    def _send_once(self, batch: list[PendingAppend]) -> list[PendingAppend]:
+        """Send a batch and answer its callers; the requests that must be sent again."""
+        seconds = max(append.deadline_seconds for append in batch) - self._clock()
         try:
-            response = self._send(b"".join([append.request for append in group]), seconds)
+            response = self._send(b"".join([append.request for append in batch]), seconds)
         except AppendFailedError as error:
-            if len(group) == 1 or not error.is_refused:
-                for append in group:
+            if len(batch) == 1 or not error.is_refused:
+                for append in batch:
                     append.caller.fail(error.status)
                 return []
-            culprit = _at_message(group, error.index)
-            self._send_once([group[culprit]])
-            return group[:culprit] + group[culprit + 1 :]
-        if len(group) == 1:
-            group[0].caller.answer(response)
+            refused = _at_message(batch, error.index)
+            self._send_once([batch[refused]])
+            return batch[:refused] + batch[refused + 1 :]
+        if len(batch) == 1:
+            batch[0].caller.answer(response)
             return []
-        responses = self._split(response, [append.message_count for append in group])
-        for i, append in enumerate(group):
+        responses = self._split(response, [append.message_count for append in batch])
+        for i, append in enumerate(batch):
             if responses is None:
                 append.caller.fail(self._broken())
             else:
@@ -188,10 +189,10 @@ class AppendCoalescer:
         return []
 
 
-def _at_message(group: Sequence[PendingAppend], index: int | None) -> int:
-    """Which request of the group has the message with this index; the first one when there is none such."""
+def _at_message(batch: Sequence[PendingAppend], index: int | None) -> int:
+    """The position of the request that holds the message with this index; 0 when none does."""
     if index is not None and index >= 0:
-        for i, append in enumerate(group):
+        for i, append in enumerate(batch):
             if index < append.message_count:
                 return i
             index -= append.message_count

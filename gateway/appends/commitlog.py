@@ -1,7 +1,7 @@
-"""Appends to one commitlog, and what its failures mean.
+"""Appends to one commitlog, and the meaning of its failures.
 
-Over a plain socket where the commitlog is of this machine and lets us in (services/append_calls.py), otherwise over gRPC.
-What a commitlog refuses arrives unchanged. Nothing is tried again here: an append is not idempotent.
+They go over a local socket if the commitlog runs on this machine and accepts us, otherwise over gRPC. The caller gets the
+commitlog's status unchanged. Nothing is sent again here, because an append is not idempotent.
 """
 
 import time
@@ -13,39 +13,39 @@ import grpc
 import structlog
 
 from gateway.appends.coalescer import SENDER_COUNT, AppendCoalescer, AppendFailedError, PendingAppend
-from services.append_wire import FLUSH_MODE_COUNT, read_small_append, split_results
-from services.clients.appends import AppendClient, AppendStatusError
-from services.status import error_info, from_rpc_error, status_of, to_status
-from services.unary_call import Answerable
+from gateway.appends.request_bytes import FLUSH_MODE_COUNT, read_small_append, split_results
+from services.local.appends import AppendClient
+from services.serving.unary_call import Answerable
+from services.status import StatusError, error_info, from_rpc_error, status_of, to_status
 from store.errors import DeadlineExceededError, ResourceBusyError, ServiceUnavailableError, StoreError
 
 COMMITLOG_SERVICE = "/reput.commitlog.v1.CommitLogService/"
 ALONE_COUNT_DEFAULT = 16
 NOT_SENT = "notSent"
-# How gRPC begins to say that it had no connection to send on. Another wording is taken for "may have been sent", which is
-# always safe; a test notices when it changes.
+# The begin of gRPC's details when it had no connection to send on. Any other text counts as "may have been sent", which is
+# always safe; a test fails when a release changes these texts.
 NOT_SENT_DETAILS = ("failed to connect to all addresses", "errors resolving ", "empty address list")
-# What a commitlog says before it writes anything, and another one may see differently.
+# Reasons that a commitlog gives before it writes anything, and that may not hold for another shard.
 NOT_HERE_REASONS = frozenset(
     {"STORE_RECOVERING", "DISK_FULL", "STORE_READ_ONLY", "RESOURCE_BUSY", "TOPIC_NOT_FOUND", "BROKER_NOT_FOUND"}
 )
-# What it says of one message, by `index`, beside INVALID_ARGUMENT.
+# The reason, beside INVALID_ARGUMENT, that names a single message by its `index`.
 TOPIC_NOT_FOUND_REASON = "TOPIC_NOT_FOUND"
 
 _log = structlog.get_logger("reput.gateway")
 
 
 class Commitlog:
-    """Sends requests to one commitlog, on threads of its own: one that hangs keeps nobody else's.
+    """Sends requests to one commitlog. It has its own threads, so a commitlog that hangs blocks no other.
 
     Args:
-        channel: to it.
-        target: its address; empty: everything goes over the channel.
-        alone_count: requests under way at the same time that are sent alone: large ones, or with a wish of their own.
+        channel: the gRPC channel to it.
+        target: its address; empty: requests go over the channel only.
+        alone_count: requests sent alone at the same time: large ones, or with options of their own.
         broker_name: its shard's name.
 
     Attributes:
-        local: the way over sockets.
+        local: the client over local sockets.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Commitlog:
         )
 
     def send(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
-        """Send a request, with others when it is small; returns at once, the caller is answered later.
+        """Send a request, in a batch with others if it is small. Returns at once; the caller is answered later.
 
         Args:
             request: the bytes of an AppendMessagesRequest.
             deadline_seconds: on the monotonic clock.
-            caller: who is answered.
+            caller: gets the response.
         """
         small = read_small_append(request)
         if small is None:
@@ -76,15 +76,15 @@ class Commitlog:
             self._coalescer.offer(PendingAppend(request, small.message_count, small.flush, deadline_seconds, caller))
 
     def send_alone(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
-        """The same, in a call of its own."""
+        """Send a request in a call of its own; arguments as `send`."""
         self._alone.submit(self._send_alone, request, deadline_seconds, caller)
 
     def open_stream(self, requests: Iterator[bytes], timeout_seconds: float | None) -> Any:
-        """A stream under way, over gRPC: its answers, and `cancel`."""
+        """A stream over gRPC: an iterator over its responses, with `cancel`."""
         return self._two_way(requests, timeout=timeout_seconds)
 
     def close(self) -> None:
-        """Send nothing more; who still waits is not answered."""
+        """Send no more requests; waiting callers get no response."""
         self._alone.shutdown(wait=False, cancel_futures=True)
         self._senders.shutdown(wait=False, cancel_futures=True)
         self.local.close()
@@ -104,7 +104,7 @@ class Commitlog:
             response = self.local.append(request, seconds)
             if response is None:
                 response = self._append(request, timeout=deadline_seconds - time.monotonic())
-        except AppendStatusError as error:
+        except StatusError as error:
             raise _failure(error.status) from error
         except StoreError as error:
             raise AppendFailedError(to_status(error)) from error
@@ -114,14 +114,14 @@ class Commitlog:
 
 
 def failure_of(rpc_error: Any) -> AppendFailedError:
-    """What the commitlog said, as it said it; or what gRPC said, which means that nothing was sent only where it says so."""
+    """The commitlog's status, unchanged; or gRPC's status. Of gRPC's, only NOT_SENT_DETAILS mean that nothing was sent."""
     status = status_of(rpc_error)
     is_exhausted = rpc_error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     if status is not None and (error_info(status) is not None or not is_exhausted):
         return _failure(status)
     error = from_rpc_error(rpc_error, "commitlog")
     if isinstance(error, ResourceBusyError):
-        # gRPC or a proxy says so, maybe of a call that it had handed on; as RESOURCE_BUSY it would be a commitlog's word.
+        # From gRPC or a proxy, perhaps after it had sent the request. RESOURCE_BUSY would mean that the commitlog refused it.
         error = ServiceUnavailableError(error.message, **{"service": "commitlog", **error.metadata})
     if rpc_error.code() is grpc.StatusCode.UNAVAILABLE and (rpc_error.details() or "").startswith(NOT_SENT_DETAILS):
         error.metadata[NOT_SENT] = "true"
@@ -129,13 +129,13 @@ def failure_of(rpc_error: Any) -> AppendFailedError:
 
 
 def was_not_written(status: Any) -> bool:
-    """Whether surely nothing was written, for a reason that another shard may not have."""
+    """Whether nothing was written, for a reason that may not hold for another shard."""
     info = error_info(status)
     return info is not None and (info.reason in NOT_HERE_REASONS or info.metadata.get(NOT_SENT) == "true")
 
 
 def was_refused(status: Any) -> bool:
-    """Whether surely nothing was written, and the request itself is the reason: all of it is checked before any is written."""
+    """Whether nothing was written because of the request itself; a commitlog checks all of it before it writes any."""
     info = error_info(status)
     return info is not None and (
         status.code == grpc.StatusCode.INVALID_ARGUMENT.value[0] or info.reason == TOPIC_NOT_FOUND_REASON
@@ -143,13 +143,15 @@ def was_refused(status: Any) -> bool:
 
 
 def may_be_written(status: Any) -> bool:
-    """Whether nobody knows what was written."""
+    """Whether it is unknown what was written."""
     return not (was_not_written(status) or was_refused(status))
 
 
 def broken() -> Any:
-    """The status for callers whose receipts cannot be told."""
-    return to_status(StoreError("the append's receipts cannot be told; the gateway's log has the cause"))
+    """The status for callers whose response cannot be split."""
+    return to_status(
+        StoreError("the append's receipts are lost, its messages may be stored; the gateway's log has the cause")
+    )
 
 
 def _failure(status: Any) -> AppendFailedError:

@@ -1,7 +1,7 @@
-"""Appends on their way to the shards' commitlogs, as the bytes that came: their messages are the same on the wire.
+"""Forwards appends to the shards' commitlogs as the bytes received: both contracts have the same messages on the wire.
 
-With one shard nothing is looked at but what may travel together (coalescer.py). With several, spread.py decides
-what goes where. What a commitlog refuses arrives unchanged, trailers included.
+With one shard, only the fields are read that decide on batches (coalescer.py). With several, spread.py chooses the shard
+of each message. The caller gets a commitlog's status unchanged, trailers included.
 """
 
 import threading
@@ -13,24 +13,24 @@ from typing import Any
 import grpc
 from grpc_status import rpc_status
 
-from gateway.answer_gate import UNANSWERED_COUNT_MAX, AnswerGate
+from gateway.appends.backpressure import UNANSWERED_COUNT_MAX, Backpressure
 from gateway.appends.commitlog import ALONE_COUNT_DEFAULT, Commitlog, failure_of
 from gateway.appends.routes import AppendRoutes
 from gateway.appends.spread import AppendSpread
 from gateway.appends.spread_stream import SpreadStream, time_left_until
-from services.append_pump import Pumped, StreamPump
-from services.clients.appends import AppendStatusError
-from services.deadline import remaining_seconds
-from services.unary_call import Answerable, AnsweredLater
+from services.methods import APPEND_SECONDS
+from services.serving.append_pump import Pumped, StreamPump
+from services.serving.deadline import remaining_seconds
+from services.serving.unary_call import Answerable, AnsweredLater
+from services.status import StatusError
 
-APPEND_SECONDS_DEFAULT = 60.0
 # Deadlines further away than this are gRPC's "never".
 STREAM_SECONDS_MAX = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class AppendTarget:
-    """A shard's commitlog: the channel to it, and its address; without one everything goes over the channel."""
+    """A shard's commitlog: the channel to it and its address; with an empty address the channel is the only way."""
 
     broker_name: str
     channel: grpc.Channel
@@ -38,14 +38,13 @@ class AppendTarget:
 
 
 class AppendForwarder:
-    """Hands on unary appends, small ones together, and append streams, each as it is.
+    """Forwards unary appends, small ones in batches, and append streams.
 
     Args:
-        channels: to the commitlogs; none: `keep` brings them.
-        alone_count: requests of one shard under way at the same time that are sent alone: large ones, or with a wish of
-            their own.
-        targets: the commitlogs' addresses; without them, everything goes over the channels.
-        routes: what chooses among several shards.
+        channels: the channels to the commitlogs; none: `keep` gives them.
+        alone_count: requests of one shard sent alone at the same time: large ones, or with options of their own.
+        targets: the commitlogs' addresses; without them, the channels are the only way.
+        routes: chooses among several shards.
     """
 
     def __init__(
@@ -74,11 +73,11 @@ class AppendForwarder:
         targets: Sequence[AppendTarget],
         retire: Callable[[Callable[[], None]], object] = lambda close: close(),
     ) -> None:
-        """These are the shards' commitlogs now.
+        """Set the shards' commitlogs.
 
         Args:
             targets: one for each shard.
-            retire: takes the `close` of one that is not among them any more, to be called once its calls have ended.
+            retire: gets the `close` of a commitlog that is no longer among them, to call it when its calls have ended.
         """
         before = self._open
         self._open = {
@@ -102,7 +101,7 @@ class AppendForwarder:
 
     def append_messages(self, request: bytes, caller: Answerable) -> None:
         """One request, one response; returns at once."""
-        deadline_seconds = time.monotonic() + remaining_seconds(caller, APPEND_SECONDS_DEFAULT)
+        deadline_seconds = time.monotonic() + remaining_seconds(caller, APPEND_SECONDS)
         only = self._only  # once: a shard may join meanwhile
         if only is not None:
             only.send(request, deadline_seconds, caller)
@@ -112,17 +111,17 @@ class AppendForwarder:
     def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """A stream for a stream, over gRPC.
 
-        gRPC takes a request from the caller only when the one before was sent on, and a response only when the one
-        before was taken; and no request is taken while many of its forerunners' responses were not. So for a caller who
-        does not read, no request is held here. The end of the requests is passed on; when either side gives up, so does
-        the other.
+        gRPC reads a request only when the previous one was sent on, and a response only when the previous one was read.
+        No request is read while many earlier ones have unread responses (backpressure.py). So no requests pile up here
+        for a caller that does not read. The end of the requests is passed on; when either side cancels, the other side
+        is cancelled, too.
         """
-        gate = AnswerGate(requests)
+        held = Backpressure(requests)
         only = self._only  # once: a shard may join meanwhile
-        call = self._spread_stream(gate, context) if only is None else self._one_stream(gate, context, only)
+        call = self._spread_stream(held, context) if only is None else self._one_stream(held, context, only)
 
         def end() -> None:
-            gate.close()
+            held.close()
             call.cancel()
 
         if not context.add_callback(end):
@@ -130,18 +129,18 @@ class AppendForwarder:
         try:
             for response in call:
                 yield response
-                gate.answered()
+                held.answered()
         except grpc.RpcError as rpc_error:
             context.abort_with_status(rpc_status.to_status(failure_of(rpc_error).status))
-        except AppendStatusError as error:
+        except StatusError as error:
             context.abort_with_status(rpc_status.to_status(error.status))
         finally:
             end()
 
     def pump_message_stream(self, pump: StreamPump, context: grpc.ServicerContext) -> bool:
-        """The same over the only commitlog's socket, to which gRPC's polling thread gives the requests; False without one.
+        """The same over the local socket of the only commitlog, fed by gRPC's polling thread; False without such a socket.
 
-        Its caller's deadline ends it like a caller who goes away.
+        The caller's deadline ends the stream like a cancellation.
         """
         only = self._only
         stream = only.local.open_stream() if only is not None else None
@@ -153,14 +152,14 @@ class AppendForwarder:
         try:
             for response in stream:
                 pump.send(response)
-        except AppendStatusError as error:
+        except StatusError as error:
             context.abort_with_status(rpc_status.to_status(error.status))
         finally:
-            pump.wait_until_sent()  # an end that overtook answers would take them away
+            pump.wait_until_sent()  # the call must not end before its last responses are sent
         return True
 
     def close(self) -> None:
-        """Send nothing more; who still waits is not answered."""
+        """Send nothing more; waiting callers get no response."""
         for commitlog in self._open.values():
             commitlog.close()
 
@@ -170,6 +169,6 @@ class AppendForwarder:
         return commitlog.open_stream(requests, timeout)
 
     def _spread_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> SpreadStream:
-        stream = SpreadStream(self._spread, APPEND_SECONDS_DEFAULT, time_left_until(context, STREAM_SECONDS_MAX))
+        stream = SpreadStream(self._spread, APPEND_SECONDS, time_left_until(context, STREAM_SECONDS_MAX))
         threading.Thread(target=stream.take_all, args=(requests,), name="append-stream", daemon=True).start()
         return stream

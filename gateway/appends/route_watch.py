@@ -1,16 +1,17 @@
-"""Keeps append routes up to date: asks every shard, now and then, which topics it has."""
+"""Keeps append routes up to date: asks every shard regularly which topics it has."""
 
 import threading
 
 import structlog
 
 from gateway.appends.routes import AppendRoutes
-from gateway.deadline import Deadline
-from gateway.ports import Shard
-from gateway.shards import ShardsSource
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Shard
+from gateway.ports.shards import ShardsSource
 from store.errors import StoreError
 
-# As long as RocketMQ's clients keep a route. Until then a commitlog without the topic says so, and another is tried.
+# As long as RocketMQ's clients keep a route. Until then a commitlog without the topic refuses the append, and another
+# shard is tried.
 ROUTE_SECONDS = 30.0
 ASK_SECONDS = 5.0
 
@@ -18,15 +19,15 @@ _log = structlog.get_logger("reput.gateway")
 
 
 class RouteWatch:
-    """Asks in a thread of its own; nobody is asked while there is one shard.
+    """Asks in its own thread; with one shard it asks nothing.
 
     Args:
-        source: the shards.
-        routes: who is told.
-        seconds: between two rounds.
+        source: gives the shards.
+        routes: gets the topics.
+        seconds: the pause between two rounds.
     """
 
-    def __init__(self, source: ShardsSource, routes: AppendRoutes, seconds: float = ROUTE_SECONDS) -> None:
+    def __init__(self, source: ShardsSource[object], routes: AppendRoutes, seconds: float = ROUTE_SECONDS) -> None:
         self._source = source
         self._routes = routes
         self._seconds = seconds
@@ -38,7 +39,7 @@ class RouteWatch:
         threading.Thread(target=self._run, name="gateway-routes", daemon=True).start()
 
     def wake(self) -> None:
-        """Ask now: there is a new shard."""
+        """Ask now, because there is a new shard."""
         self._woken.set()
 
     def stop(self) -> None:
@@ -47,7 +48,7 @@ class RouteWatch:
         self._woken.set()
 
     def look(self) -> None:
-        """One round; of a shard that does not answer, what it said last stays true."""
+        """One round. The last answer of a shard that does not answer stays valid."""
         shards = self._source.now()
         if len(shards) < 2:
             return
@@ -67,12 +68,12 @@ class RouteWatch:
             try:
                 self.look()
             except Exception:
-                _log.exception("routes.look_failed")  # the next round may bring what this one did not
+                _log.exception("routes.look_failed")  # the next round tries again
             self._woken.wait(self._seconds)
 
 
-def _topics_of(shard: Shard, deadline: Deadline) -> frozenset[str] | None:
-    """The topics that a shard takes; None: every one, it makes what it does not have."""
+def _topics_of(shard: Shard[object], deadline: Deadline) -> frozenset[str] | None:
+    """The topics that a shard accepts; None: all, because it creates missing topics."""
     if shard.topics.new_topic_queue_count(deadline):
         return None
     return frozenset(shard.topics.queue_counts(deadline))

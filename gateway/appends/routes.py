@@ -1,16 +1,16 @@
-"""Which shard takes which message, when there are several.
+"""The shard of each message, when there are several shards.
 
-    broker_name given        that one
-    deduplicate              the request's first unique key chooses: who sends again comes to the log that knows it
-    sharding key, queue_id   it chooses, among the shards that take the topic: the same one each time, so order is kept
-    everything else          one shard for the whole request, in turn; beside messages of those kinds: with the first of them
+    broker_name given        this shard
+    deduplicate              the request's first unique key decides: a request sent again reaches the log that has it
+    sharding key, queue_id   it decides among the shards that accept the topic: always the same one, which keeps the order
+    everything else          one shard for the whole request, in turn; the shard of the first message above, if any
 
-A shard takes a topic when it has it, or makes it with its first message. (By the topics alone, one that was made by a first
-message would stay on the shard that this one came to, as with RocketMQ's brokers, and a new shard would stay empty.) Who
-wants a topic on some shards only switches `auto_create_topic` off.
+A shard accepts a topic when it has the topic, or creates it with the first message. (If only the existing topics counted,
+a topic created by a first message would stay on that one shard, as with RocketMQ's brokers, and a new shard would stay
+empty.) To keep a topic on some shards only, switch `auto_create_topic` off.
 
-What chooses goes around a ring on which each shard has many points, so a shard that joins takes its share from all others
-and moves nothing between them. The queue inside the shard is the commitlog's business.
+A key is looked up on a ring on which each shard has many points. So a shard that joins takes a share from all others, and
+nothing moves between the others. The commitlog chooses the queue inside the shard.
 """
 
 import bisect
@@ -26,11 +26,11 @@ from reput.message.v1 import message_pb2
 from store.errors import BrokerNotFoundError
 
 SHARDING_KEY = "__SHARDINGKEY"
-# Points of a shard on the ring: shares differ by about a tenth. Four points come from one digest.
+# Points of a shard on the ring: the shares differ by about a tenth. One digest gives four points.
 RING_POINT_COUNT = 100
-# How long a shard that could not be reached is passed over in turns: about as long as a channel takes to connect again.
+# The time for which turns skip an unreachable shard: about the time in which a channel connects again.
 REST_SECONDS = 1.0
-# Topics whose shards are kept: clients may make names up.
+# Topics whose shards are cached. Clients may invent names, so the number is limited.
 TOPIC_COUNT_MAX = 10_000
 RING_COUNT_MAX = 64
 
@@ -44,7 +44,7 @@ class Part:
     Attributes:
         broker_name: the shard's name.
         indexes: of the messages, rising.
-        others: shards that would do as well, in the order to be tried.
+        others: shards that would accept them as well, in the order to try.
     """
 
     broker_name: str
@@ -56,7 +56,7 @@ class Ring:
     """Shards on a ring.
 
     Args:
-        names: the shards', one or more; their order does not matter.
+        names: the names of one or more shards, in any order.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ class Ring:
 
 
 class AppendRoutes:
-    """Chooses; thread-safe.
+    """Chooses shards; thread-safe.
 
     Args:
         clock: seconds, rising.
@@ -87,20 +87,20 @@ class AppendRoutes:
         self._lock = threading.Lock()
         self._turns = itertools.count()
         self._names: Names = ()
-        self._topics: dict[str, frozenset[str]] = {}  # of shards that make no topics; the others take all
+        self._topics: dict[str, frozenset[str]] = {}  # of shards that create no topics; the others accept all
         self._by_topic: dict[str, Names] = {}
         self._rings: dict[Names, Ring] = {}
         self._resting: dict[str, float] = {}
 
     def keep(self, names: Sequence[str]) -> None:
-        """These are the shards; of new ones it is not known yet which topics they take, so they take all."""
+        """Set the shards. A new shard accepts all topics until `tell` says which."""
         with self._lock:
             self._names = tuple(names)
             self._by_topic = {}
             self._rings = {}
 
     def tell(self, topics_by_shard: Mapping[str, frozenset[str] | None]) -> None:
-        """Which topics shards have; None: they make what they do not have. The others' stay as they are."""
+        """Set the topics of shards; None: the shard creates missing topics. Other shards keep theirs."""
         with self._lock:
             known = {**self._topics, **{name: topics for name, topics in topics_by_shard.items() if topics is not None}}
             for name, topics in topics_by_shard.items():
@@ -111,11 +111,11 @@ class AppendRoutes:
                 self._by_topic = {}
 
     def rest(self, broker_name: str) -> None:
-        """It could not be reached: let it be for a moment, where others do as well."""
+        """Skip an unreachable shard for REST_SECONDS where other shards accept the message."""
         self._resting[broker_name] = self._clock() + REST_SECONDS
 
     def shards_of(self, topic: str) -> Names:
-        """The shards that take a topic; all when none does, for any of them says why."""
+        """The shards that accept a topic; all when none does, because each of them then refuses with the reason."""
         if not self._topics:
             return self._names
         shards = self._by_topic.get(topic)
@@ -129,10 +129,10 @@ class AppendRoutes:
         return shards
 
     def parts(self, request: pb.AppendMessagesRequest) -> list[Part]:
-        """Where the messages go, each to one part; one part whenever that is possible.
+        """The messages of each shard; a single part where possible.
 
         Raises:
-            BrokerNotFoundError: `broker_name` names none.
+            BrokerNotFoundError: there is no shard `broker_name`.
         """
         messages = request.messages
         every = tuple(range(len(messages)))
@@ -163,12 +163,12 @@ class AppendRoutes:
             topic_shards = self.shards_of(message.topic)
             if home in topic_shards:
                 chosen[index] = home
-            else:  # topics of one request that no shard has all of
+            else:  # no shard has all topics of the request
                 chosen[index] = self._by_unique_key(message) if request.deduplicate else self._in_turn(topic_shards)[0]
         return _grouped(chosen)
 
     def _chosen(self, message: message_pb2.NewMessage) -> str | None:
-        """The shard that the message's own fields choose."""
+        """The shard that the message's own fields decide; None when they do not."""
         if SHARDING_KEY in message.properties:
             what = f"key\0{message.properties[SHARDING_KEY]}"
         elif message.HasField("queue_id"):
@@ -195,7 +195,7 @@ class AppendRoutes:
         return shards[0] if len(shards) == 1 else tuple(n for n in self._names if all(n in some for some in shards))
 
     def _in_turn(self, shards: Names) -> Names:
-        """The shards, whose turn it is first; those that rest last."""
+        """The shards, the one whose turn it is first, skipped ones last."""
         begin = next(self._turns) % len(shards)
         turned = shards[begin:] + shards[:begin]
         if not self._resting:

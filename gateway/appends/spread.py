@@ -1,11 +1,11 @@
-"""Append requests over several shards: whole to one of them where that is possible, otherwise in parts.
+"""Append requests over several shards: whole to one shard where possible, otherwise in parts.
 
-A request that goes to one shard travels as the bytes that came. One whose messages go to several is checked by all of these
-shards first (`check_only`), so that a bad message writes none of it; then all parts are written at the same time. When one
-fails then, the answer names the messages that are written, and those of which nobody knows it.
+A request for one shard is forwarded as the bytes received. A request for several shards is first checked by all of them
+(`check_only`), so a bad message prevents the whole request; then all parts are written at the same time. When a part fails
+then, the response names the messages that are written and those for which it is unknown.
 
-Another shard is tried only for a request that any shard may take, and only when surely nothing was written: there was no
-connection to send on, or the commitlog said so (commitlog.py). Whatever leaves that open is the caller's to decide.
+Another shard is tried only for a request that any shard accepts, and only when nothing was written: there was no
+connection to send on, or the commitlog said so (commitlog.py). In any other case the caller decides.
 
     request  m0 m1 m2 m3          parts  a: m0 m3   b: m1 m2          answer  r0 r1 r2 r3
 """
@@ -18,29 +18,29 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from gateway.appends.commitlog import NOT_SENT, Commitlog, broken, may_be_written, was_not_written
+from gateway.appends.request_bytes import split_results
 from gateway.appends.routes import AppendRoutes, Part
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.append_wire import split_results
+from services.serving.unary_call import Answerable
 from services.status import error_info, from_status, to_status
-from services.unary_call import Answerable
 from store.errors import ServiceUnavailableError, StoreError
 
-# Shards tried for one request: each costs its caller time, and when so many are away the next will be, too.
+# Shards tried for one request. Each try costs time, and when this many are unreachable the next one is likely, too.
 ATTEMPT_COUNT_MAX = 3
 INDEX = "index"
 WRITTEN_INDEXES = "writtenIndexes"
 UNKNOWN_INDEXES = "unknownIndexes"
 
-# Sends the bytes of a request to a shard by name until a moment of the monotonic clock, and has the caller answered.
+# Sends the bytes of a request to a shard by name, with a deadline on the monotonic clock; the caller is answered later.
 Send = Callable[[str, bytes, float, Answerable], None]
 
 
 class AppendSpread:
-    """Sends requests where their messages go; thread-safe.
+    """Sends requests to the shards of their messages; thread-safe.
 
     Args:
-        routes: chooses.
+        routes: chooses the shards.
     """
 
     def __init__(self, routes: AppendRoutes) -> None:
@@ -48,7 +48,7 @@ class AppendSpread:
         self._commitlogs: Mapping[str, Commitlog] = {}
 
     def keep(self, commitlogs: Mapping[str, Commitlog]) -> None:
-        """These are the shards' commitlogs, by name."""
+        """Set the shards' commitlogs, by name."""
         self._commitlogs = commitlogs
         self._routes.keep(tuple(commitlogs))
 
@@ -58,19 +58,19 @@ class AppendSpread:
         """Send a request; its caller is answered later.
 
         Args:
-            request: the bytes that came.
+            request: the bytes received.
             deadline_seconds: on the monotonic clock.
-            caller: who waits.
-            send: sends to a shard; absent: at once, with others if the request is small.
+            caller: gets the response.
+            send: sends to a shard; absent: `send` of this object.
 
         Returns:
-            What is under way when the request went in parts.
+            The running parts; None when the request went to one shard.
         """
         send = send or self.send
         try:
             parsed = pb.AppendMessagesRequest.FromString(request)
         except DecodeError:
-            parsed = pb.AppendMessagesRequest()  # any commitlog refuses it in its own words
+            parsed = pb.AppendMessagesRequest()  # the commitlog refuses it with its own message
         try:
             parts = self._routes.parts(parsed) if parsed.messages else []
         except StoreError as error:
@@ -92,7 +92,7 @@ class AppendSpread:
 
 
 class _Attempts:
-    """Stands before the caller of a request that any of several shards may take."""
+    """The caller of a request that any of several shards accepts: tries the next shard when nothing was written."""
 
     def __init__(
         self,
@@ -135,13 +135,13 @@ class SplitAppend:
 
     Args:
         request: the request.
-        parts: where its messages go.
+        parts: the messages of each shard.
         deadline_seconds: on the monotonic clock.
-        caller: who waits.
+        caller: gets the response.
         send: sends to a shard.
 
     Attributes:
-        written: set once all parts are on their way, or none will be.
+        written: set when all parts were sent, or none will be.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class SplitAppend:
         self._failures: dict[int, Any] = {}
 
     def begin(self) -> None:
-        """Have all parts checked, then written."""
+        """Let all shards check their parts, then write them."""
         self._send_all(self._checked, check_only=True)
 
     def _send_all(self, then: Callable[[], None], *, check_only: bool) -> None:
@@ -191,7 +191,7 @@ class SplitAppend:
     def _checked(self) -> None:
         if self._failures:
             self._caller.fail(self._failure(is_write=False))
-            self.written.set()  # last: a stream that ends with this failure sends nothing behind it
+            self.written.set()  # after the failure, so that a stream that ends with it sends no later request
             return
         self._send_all(self._finished, check_only=False)
         self.written.set()
@@ -211,9 +211,9 @@ class SplitAppend:
         self._caller.answer(b"".join(results))
 
     def _failure(self, *, is_write: bool) -> Any:
-        """The failure to show: the one of the first message that has one, by its index in the whole request.
+        """The failure to answer with: that of the first failed message, by its index in the whole request.
 
-        First come those that leave open what was written: beside them it matters to nobody what the others refuse.
+        Failures that leave open what was written come before refusals.
         """
         unknown = [number for number, status in self._failures.items() if is_write and may_be_written(status)]
         number = min(unknown or self._failures, key=lambda number: self._parts[number].indexes)
@@ -227,14 +227,14 @@ class SplitAppend:
             index = info.metadata.get(INDEX, "")
             if index.isdecimal() and int(index) < len(part.indexes):
                 error.metadata[INDEX] = str(part.indexes[int(index)])
-        elif is_write:  # a stranger's, which knows nothing of the other parts
+        elif is_write:  # not a commitlog's: it does not cover the other parts
             error = ServiceUnavailableError(status.message)
         else:
             return status
         error.metadata["brokerName"] = part.broker_name
         written = [number for number, answer in self._answers.items() if is_write and answer]
         if written and was_not_written(status):
-            # Of the whole request that is not true: who sends it again elsewhere would store these twice.
+            # Of the whole request, parts are written: sending it again to another shard would store these twice.
             error = ServiceUnavailableError(error.message, **error.metadata)
             error.metadata.pop(NOT_SENT, None)
         for name, numbers in ((WRITTEN_INDEXES, written), (UNKNOWN_INDEXES, unknown)):
@@ -244,10 +244,10 @@ class SplitAppend:
 
 
 class PartCaller:
-    """Waits for one part.
+    """The caller of one part.
 
     Attributes:
-        is_write: whether the part is to be written, not only checked.
+        is_write: whether the part is written, not only checked.
     """
 
     def __init__(

@@ -1,13 +1,13 @@
-"""An append stream over several shards: each request goes its own way, and the answers come in the order of the requests.
+"""An append stream over several shards: each request goes to its shard, and responses keep the order of the requests.
 
-What goes to one shard is sent there one after the other, so a stream's messages stand in a queue in the order in which they
-came; different shards write at the same time.
+A stream's requests to one shard are sent one after the other, so its messages keep their order in a queue. Different shards
+write at the same time.
 
-    requests   1:a  2:b  3:a  4:b          under way  a: 1, then 3          answers  1  2  3  4
+    requests   1:a  2:b  3:a  4:b          running    a: 1, then 3          answers  1  2  3  4
                                                       b: 2, then 4
 
-Behind a request of which nobody knows whether it is written, nothing more is sent: the stream ends with it, and who sends
-it again, and what came behind it, has them in their order.
+When it is unknown whether a request was written, no later request is sent, and the stream ends with that failure. A
+caller that sends this request and the later ones again keeps their order.
 """
 
 import threading
@@ -21,25 +21,24 @@ import grpc
 from gateway.appends.commitlog import was_not_written
 from gateway.appends.spread import AppendSpread, PartCaller
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.append_refusals import refusal_counter
-from services.clients.appends import AppendStatusError
-from services.status import error_info, to_status
-from services.unary_call import Answerable
+from services.observing.append_refusals import refusal_counter
+from services.serving.unary_call import Answerable
+from services.status import StatusError, error_info, to_status
 from store.errors import ServiceUnavailableError
 
-# What says that a call ended without a commitlog's word: whether the messages were written is not known.
+# Reasons of a call that ended without a commitlog's answer: it is unknown whether the messages were written.
 UNKNOWN_REASONS = frozenset({"SERVICE_UNAVAILABLE", "DEADLINE_EXCEEDED", "STORE_ERROR"})
 
 _count_refusal = refusal_counter("GatewayService/AppendMessageStream")
 
 
 class SpreadStream:
-    """One stream: `take` its requests in one thread, iterate over the answers in another.
+    """One stream: `take_all` runs in one thread, another one iterates over the responses.
 
     Args:
-        spread: sends.
-        seconds_max: that a request may take.
-        deadline_seconds: the stream's, on the monotonic clock; None: it has none.
+        spread: sends requests.
+        seconds_max: the time for one request.
+        deadline_seconds: the stream's deadline on the monotonic clock; None: none.
     """
 
     def __init__(self, spread: AppendSpread, seconds_max: float, deadline_seconds: float | None) -> None:
@@ -48,10 +47,10 @@ class SpreadStream:
         self._deadline_seconds = deadline_seconds
         self._changed = threading.Condition()
         self._entries: deque[_Entry] = deque()
-        self._queues: dict[str, deque[Callable[[], None]]] = {}  # of shards that have one of this stream under way
+        self._queues: dict[str, deque[Callable[[], None]]] = {}  # of shards that have one of this stream running
         self._is_all_taken = False
         self._is_cancelled = False
-        self._is_broken = False  # by a request with which the stream ends
+        self._is_broken = False  # by a request whose failure ends the stream
 
     def take_all(self, requests: Iterator[bytes]) -> None:
         """Send all requests, each as soon as the order allows it."""
@@ -65,23 +64,23 @@ class SpreadStream:
                     deadline_seconds = min(deadline_seconds, self._deadline_seconds)
                 split = self._spread.append(request, deadline_seconds, entry, self._send)
                 if split is not None:
-                    split.written.wait()  # what comes next must not overtake it while it is being checked
+                    split.written.wait()  # the next request must not overtake it during its check
         finally:
             with self._changed:
                 self._is_all_taken = True
                 self._changed.notify_all()
 
     def cancel(self) -> None:
-        """Send nothing more; what is under way may still be written."""
+        """Send nothing more; running requests may still be written."""
         with self._changed:
             self._is_cancelled = True
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The answers.
+        """The responses.
 
         Raises:
-            AppendStatusError: a request failed, and it is not known whether its messages were written.
+            StatusError: a request failed, and it is not known whether its messages were written.
         """
         while True:
             with self._changed:
@@ -94,13 +93,13 @@ class SpreadStream:
             yield entry.response()
 
     def _send(self, broker_name: str, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
-        """See Send: when the shard has answered what this stream sent it before."""
-        # A part that failed, with another part written or maybe so, is an end, whatever the failure says of the part.
+        """See Send. Sends when the shard has answered the stream's previous request to it."""
+        # A failed part ends the stream whatever its failure says, because another part may be written.
         is_part = isinstance(caller, PartCaller) and caller.is_write
 
         def go() -> None:
             if self._is_cancelled or self._is_broken:
-                ended.fail(to_status(ServiceUnavailableError("the stream is over: this was not sent")))
+                ended.fail(to_status(ServiceUnavailableError("the stream has ended: this request was not sent")))
             else:
                 self._spread.send(broker_name, request, deadline_seconds, ended)
 
@@ -127,7 +126,7 @@ class SpreadStream:
 
 
 class _Entry:
-    """A request of the stream, and its answer."""
+    """A request of the stream and its response."""
 
     def __init__(
         self, changed: threading.Condition, is_wanted: Callable[[], bool], ends_all: Callable[[], None]
@@ -154,11 +153,11 @@ class _Entry:
         self._end(None, status)
 
     def response(self) -> bytes:
-        """What the stream answers; AppendStatusError when that is its end."""
+        """The response; StatusError when the failure ends the stream."""
         if self._answer is not None:
             return self._answer
         if ends_stream(self._status):
-            raise AppendStatusError(self._status)
+            raise StatusError(self._status)
         _count_refusal(self._status.code)
         return pb.AppendMessageStreamResponse(error=self._status).SerializeToString()
 
@@ -169,7 +168,7 @@ class _Entry:
 
 
 class _InOrder:
-    """Stands before a caller and lets the next one of his shard go, once he was told."""
+    """Passes the result to the caller, then starts the shard's next request."""
 
     def __init__(self, caller: Answerable, ended: Callable[[], None], failed: Callable[[], None]) -> None:
         self._caller = caller
@@ -191,7 +190,7 @@ class _InOrder:
 
 
 def ends_stream(status: Any) -> bool:
-    """Whether a stream ends with this failure: nobody knows whether the messages were written."""
+    """Whether this failure ends a stream, because it is unknown whether the messages were written."""
     info = error_info(status)
     return info is None or (info.reason in UNKNOWN_REASONS and not was_not_written(status))
 

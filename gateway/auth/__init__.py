@@ -1,1 +1,1 @@
-"""Who a client of the gateway is, and what it may do."""
+"""Sign-in of the gateway's clients, their rights, and the audit log."""

@@ -1,4 +1,4 @@
-"""What a client may do: roles, each for some topics.
+"""The rights of a client: roles, each for some topics.
 
     read     find and read messages, see topics and their queues
     write    append messages
@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-# Decisions kept for a client: as many topics as a client writes to in a while.
+# Cached decisions of a client: more topics than a client usually writes to.
 DECISION_COUNT_MAX = 4_096
 
 
 class Role(enum.Enum):
-    """What one may do with a topic."""
+    """A kind of right on a topic."""
 
     READ = "read"
     WRITE = "write"
@@ -36,7 +36,7 @@ class Access:
     """The rights of one client; immutable and thread-safe.
 
     Args:
-        name: who it is, for the audit log and for errors.
+        name: its name in the audit log and in errors.
         patterns: topic patterns by role.
     """
 
@@ -47,12 +47,17 @@ class Access:
         self._matches = {role: _matcher(of_role) for role, of_role in self.patterns.items()}
         self.allows = lru_cache(DECISION_COUNT_MAX)(self._allows)
 
+    @property
+    def is_admin(self) -> bool:
+        """Whether it may see the state of the store."""
+        return self.has(ADMIN)
+
     def has(self, roles: Roles) -> bool:
         """Whether it has one of the roles, for any topic."""
         return any(self.patterns[role] for role in roles)
 
     def has_all_topics(self, roles: Roles) -> bool:
-        """Whether it has one of the roles for whatever topic there is."""
+        """Whether it has one of the roles for every topic."""
         return any("*" in self.patterns[role] for role in roles)
 
     def and_also(self, other: "Access") -> "Access":
@@ -65,6 +70,6 @@ class Access:
 
 
 def _matcher(patterns: Iterable[str]) -> re.Pattern[str]:
-    """What matches names that fit one of the patterns; nothing when there is none."""
+    """Matches the names that fit one of the patterns; none when there are no patterns."""
     parts = [".*".join(map(re.escape, pattern.split("*"))) for pattern in sorted(patterns)]
     return re.compile("|".join(parts) if parts else r"(?!)", re.DOTALL)

@@ -1,4 +1,4 @@
-"""The access file: who the clients are, how each shows who it is, and what each may do.
+"""The access file: the clients, their credentials and their rights.
 
     [[clients]]
     name = "orders-service"                     # for the audit log and for errors
@@ -10,9 +10,9 @@
     write = ["orders-*"]
     admin = []
 
-Keys are 256 random bits, so that a plain SHA-256 tells nobody the key and no salt or slow hash is needed; a file that is lost
-lets nobody in. The file is looked at again now and then, and taken whole or not at all: one that makes no sense is told in the
-log, and what held before goes on holding.
+A key has 256 random bits, so its plain SHA-256 does not reveal it, and neither a salt nor a slow hash is needed; a stolen
+file gives no access. The file is checked for changes regularly and read as a whole: when a new version is not valid, the log
+says why and the previous version stays in force.
 """
 
 import threading
@@ -29,7 +29,7 @@ from gateway.auth.access import Access, Role
 from store.errors import InvalidSettingError
 
 LOOK_SECONDS = 1.0
-# Rights put together for a JWT, as many as JWTs are kept (jwt_tokens.py).
+# Combined rights of JWTs that are cached, as many as JWTs (jwt_tokens.py).
 ACCESS_COUNT_MAX = 4_096
 # A file larger than this is a mistake: 10,000 clients of 400 bytes.
 FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -66,8 +66,8 @@ class Clients:
     """The clients of one version of the file.
 
     Attributes:
-        by_key_hash, by_subject, by_group, by_certificate: rights by what shows who it is.
-        by_claims: rights by a JWT's subject and groups; None when nobody is known by them.
+        by_key_hash, by_subject, by_group, by_certificate: rights by credential.
+        by_claims: rights by a JWT's subject and groups; None when the file has none of them.
     """
 
     def __init__(self, clients: list[_Client]) -> None:
@@ -75,7 +75,7 @@ class Clients:
         self.by_subject: dict[str, Access] = {}
         self.by_group: dict[str, Access] = {}
         self.by_certificate: dict[str, Access] = {}
-        # With this version of the file, so that it goes with it.
+        # The cache lives as long as this version of the file.
         self.by_claims = lru_cache(ACCESS_COUNT_MAX)(self._by_claims)
         for client in clients:
             access = Access(client.name, {role: getattr(client, role.value) for role in Role})
@@ -87,14 +87,14 @@ class Clients:
             ):
                 for text in texts:
                     if shown.setdefault(text, access) is not access:
-                        raise ValueError(f"clients {shown[text].name!r} and {client.name!r} show the same")
+                        raise ValueError(f"clients {shown[text].name!r} and {client.name!r} have the same credential")
         names = [client.name for client in clients]
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"two clients are called {twice!r}")
+            raise ValueError(f"two clients have the name {twice!r}")
 
     def _by_claims(self, subject: str, groups: tuple[str, ...]) -> Access | None:
-        """The rights of a JWT's subject and all its groups together; None: the file knows none of them."""
+        """The combined rights of a JWT's subject and groups; None when the file has none of them."""
         access = self.by_subject.get(subject)
         for group in groups:
             of_group = self.by_group.get(group)
@@ -109,17 +109,17 @@ def parse_clients(data: bytes) -> Clients:
     """The clients of an access file.
 
     Raises:
-        ValueError: what is wrong with it; no value of the file stands in the text.
+        ValueError: the file is not valid; the text contains no value of it.
     """
     table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
     return Clients(_File.model_validate(table).clients)
 
 
 class WatchedFile(Generic[Parsed]):
-    """A file's contents, parsed; looked at again at most every LOOK_SECONDS, by whoever asks.
+    """A file's parsed contents; `current` checks it for changes at most every LOOK_SECONDS.
 
     Args:
-        setting: what names it, for errors.
+        setting: the setting that names it, for errors.
         path: the file.
         parse: may raise ValueError.
         clock: seconds, rising.
@@ -144,9 +144,9 @@ class WatchedFile(Generic[Parsed]):
             ) from error
 
     def current(self) -> Parsed:
-        """As of the last look that made sense."""
+        """The last valid contents."""
         now = self._clock()
-        # One looks at a time: of two, the slower could bring back what the other has replaced.
+        # One thread at a time: of two, the slower one could restore an older version.
         if now >= self._look_seconds and self._looking.acquire(blocking=False):
             try:
                 self._look_seconds = now + LOOK_SECONDS
@@ -163,7 +163,7 @@ class WatchedFile(Generic[Parsed]):
             try:
                 self._parsed = self._read()
             except ValueError:
-                self._stamp = stamp  # no sense will come of looking again; a file that cannot be read may be there soon
+                self._stamp = stamp  # not read again until it changes; a missing file may appear at any time
                 raise
             self._stamp = stamp
             _log.info("auth.reloaded", name=self._setting, path=str(self._path))

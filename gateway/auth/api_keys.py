@@ -1,4 +1,4 @@
-"""API keys: `reput_` and 256 random bits in base64url; services keep their SHA-256 (access_file.py says why that will do)."""
+"""API keys: `reput_` and 256 random bits in base64url. Services keep the SHA-256 (access_file.py says why that is enough)."""
 
 import base64
 import hashlib

@@ -1,14 +1,14 @@
-"""The audit log: who did what, to which topic, and how it ended; among the other log lines, as events `audit.*`.
+"""The audit log: client, method, topic and outcome of calls; events `audit.*` among the other log lines.
 
-    audit.denied      a call that was refused: at most DENIED_COUNT_MAX lines a second; `suppressed_count` of the next line
-                      says how many there were besides
+    audit.denied      a refused call: at most DENIED_COUNT_MAX lines a second; `suppressed_count` of the next line counts
+                      the others
     audit.append      appends of a client to a topic: the first at once, the others of the next WINDOW_SECONDS together in
                       one line with `call_count` and `message_count`
     audit.admin       a call that needs the role admin
 
-They are written whatever the log's level is. Lines are bounded by clients and topics, not by messages: a line for each append
-would be a second log as long as the first. Neither bodies, nor keys and properties of messages, nor what a client shows to
-sign in, are ever given to this module.
+They are written at every log level. The number of lines depends on clients and topics, not on messages: a line for each
+append would be a second log as long as the first. Bodies, keys and properties of messages and credentials are never given
+to this module.
 """
 
 import threading
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 DENIED_COUNT_MAX = 100
 WINDOW_SECONDS = 10.0
-# Counters of a window; what is beyond is counted under the topic OTHERS.
+# Counters of a window; further topics are counted together as OTHERS.
 COUNTER_COUNT_MAX = 1_000
 OTHERS = "(others)"
 TEXT_CHARACTERS_MAX = 256
@@ -38,10 +38,10 @@ class _Counter:
 
 
 class Audit:
-    """Writes the lines; thread-safe, and quick: it stands in the way of every append.
+    """Writes the lines; thread-safe. It is fast, because every append passes it.
 
     Args:
-        write: where lines go.
+        write: writes a line.
         clock: seconds, rising.
     """
 
@@ -56,7 +56,7 @@ class Audit:
         self._suppressed_count = 0
 
     def denied(self, client: str, peer: str, method: str, topic: str, outcome: str) -> None:
-        """A call was refused."""
+        """Records a refused call."""
         with self._lock:
             now = self._clock()
             if now - self._denied_second >= 1.0:
@@ -78,11 +78,11 @@ class Audit:
         )
 
     def admin(self, client: str, peer: str, method: str) -> None:
-        """A call for the whole store was let in."""
+        """Records an allowed call that needs the role admin."""
         self._write("audit.admin", client=_text(client), peer=_text(peer), method=method, outcome="ALLOWED")
 
     def appended(self, client: str, method: str, message_count_by_topic: dict[str, int], outcome: str) -> None:
-        """An append ended so."""
+        """Records the end of an append."""
         first: list[tuple[str, int]] = []
         with self._lock:
             due = self._take_due()
@@ -101,13 +101,13 @@ class Audit:
             self._write_append(client, method, topic, outcome, 1, message_count)
 
     def flush(self) -> None:
-        """Write what is counted and due; called now and then, so that a line does not wait for the next append."""
+        """Write the counted appends of an ended window; called regularly, so a line does not wait for the next append."""
         with self._lock:
             due = self._take_due()
         self._write_counted(due)
 
     def close(self) -> None:
-        """Write all that is counted."""
+        """Write all counted appends."""
         with self._lock:
             due, self._appends = self._appends, {}
         self._write_counted(due)
@@ -139,6 +139,6 @@ class Audit:
 
 
 def _text(text: str) -> str:
-    """What a stranger has named, so that it can do nothing to whoever reads the log."""
+    """A caller's text, cut and without control characters, so that it cannot forge log lines."""
     clipped = text[:TEXT_CHARACTERS_MAX]
     return clipped if clipped.isprintable() else "".join(each if each.isprintable() else "?" for each in clipped)

@@ -1,58 +1,73 @@
-"""The shards as a caller may see them: what is of other topics does not come through the ports.
+"""Shards limited to the topics that the caller may see.
 
-Theory of operation: the rules (rules.py) look at what a request names. What an answer may hold is decided here, below all
-queries, so that one that is written tomorrow leaks nothing either. The guard says for whom the thread works (`work_for`);
-a query takes its shards from `CallerShards.now()`, which wraps their ports:
+The rules (rules.py) check the topics that a request names. These ports check the topics that an answer shows. They lie
+below all queries, so a new query cannot show a forbidden topic by mistake. The guard sets the caller of the thread
+(`work_for`); a query gets its shards from `CallerShards.now()`:
 
-    a topic that may not be seen         is in no list
-    its queues, its keys                 PERMISSION_DENIED
-    one record of it, by its address     PERMISSION_DENIED
-    many records                         a record of it is a blank without topic, keys and body: a query takes it for
-                                         another key's hash hit
+    port                             a topic that the caller may not see
+    lists of topics and queues       is left out
+    its queues, its keys             PERMISSION_DENIED
+    one record, by its offset        PERMISSION_DENIED
+    many records                     the record is replaced by a blank one without topic, keys and body; a query treats
+                                     it as a record with another key
 
-Who asks without a caller gets nothing: a forgotten `work_for` fails, and is no way round.
+Without a caller `now` raises an error: a handler that forgets `work_for` fails.
 """
 
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Generic
 
 from gateway.auth.access import Access, Roles
-from gateway.deadline import Deadline
-from gateway.ports import FoundRecord, KeyLocator, QueueLocator, QueueRange, RecordReader, Shard, TopicCatalog
-from gateway.shards import Shards, ShardsSource
-from reput.message.v1 import message_pb2
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    FoundRecord,
+    KeyLocator,
+    Message,
+    QueueLocator,
+    QueueRange,
+    QueueStretch,
+    RecordReader,
+    Shard,
+    TopicCatalog,
+)
+from gateway.ports.shards import Shards, ShardsSource
+from gateway.ports.time_window import TimeWindow
 from store.errors import PermissionDeniedError, StoreError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sight:
-    """What a caller may see: the topics for which it has one of the roles.
+    """The topics that a caller may see: those for which it has one of the roles.
 
     Attributes:
         access: the caller's rights.
-        roles: those that count for what it calls.
+        roles: the roles that allow the called method.
     """
 
     access: Access
     roles: Roles
 
     def holds(self, topic: str) -> bool:
-        """Whether the topic may be seen."""
+        """Whether the caller may see the topic."""
         return self.access.allows(self.roles, topic)
 
     def check(self, topic: str) -> None:
-        """PermissionDeniedError when it may not."""
+        """PermissionDeniedError when the caller may not see the topic."""
         if not self.holds(topic):
             raise self.refusal(f"topic {topic!r}", topic=topic)
 
     def refusal(self, what: str, **metadata: object) -> PermissionDeniedError:
-        """The error that says so."""
+        """The error for something that the caller may not see."""
         roles = " or ".join(sorted(role.value for role in self.roles))
         return PermissionDeniedError(
-            f"{self.access.name} may not {roles} {what}: the access file says who may (docs/security.md)",
+            f"{self.access.name} may not {roles} {what}: the access file grants the rights (docs/security.md)",
             client=self.access.name,
             role=roles,
             **metadata,
@@ -64,7 +79,7 @@ _sight: ContextVar[Sight | None] = ContextVar("reput_caller_sight", default=None
 
 @contextlib.contextmanager
 def work_for(sight: Sight) -> Iterator[None]:
-    """This thread works for that caller inside the block."""
+    """Sets the caller of this thread inside the block."""
     token = _sight.set(sight)
     try:
         yield
@@ -72,60 +87,75 @@ def work_for(sight: Sight) -> Iterator[None]:
         _sight.reset(token)
 
 
-class CallerShards:
-    """A ShardsSource for the caller of the moment.
+class CallerShards(Generic[Message]):
+    """A ShardsSource whose shards show what the thread's caller may see.
 
     Args:
         source: all shards.
+        blank: the message of a record that the caller may not see.
     """
 
-    def __init__(self, source: ShardsSource) -> None:
+    def __init__(self, source: ShardsSource[Message], blank: Message) -> None:
         self._source = source
+        self._blank = blank
 
-    def now(self) -> Shards:
+    def now(self) -> Shards[Message]:
         """See ShardsSource."""
         sight = _sight.get()
         if sight is None:
-            raise StoreError("shards were asked for without a caller; this is a bug of the gateway")
+            raise StoreError("the gateway asked for shards without a caller; this is a bug of the gateway")
         shards = self._source.now()
         if sight.access.has_all_topics(sight.roles):
             return shards
-        return Shards([_seen(shard, sight) for shard in shards], shards.fan_out)
+        return Shards([self._seen(shard, sight) for shard in shards], shards.fan_out)
+
+    def _seen(self, shard: Shard[Message], sight: Sight) -> Shard[Message]:
+        return dataclasses.replace(
+            shard,
+            records=SeenRecords(shard.records, sight, self._blank),
+            queues=SeenQueues(shard.queues, sight),
+            keys=SeenKeys(shard.keys, sight),
+            topics=SeenTopics(shard.topics, sight),
+        )
 
 
-def _seen(shard: Shard, sight: Sight) -> Shard:
-    return dataclasses.replace(
-        shard,
-        records=SeenRecords(shard.records, sight),
-        queues=SeenQueues(shard.queues, sight),
-        keys=SeenKeys(shard.keys, sight),
-        topics=SeenTopics(shard.topics, sight),
-    )
-
-
-class SeenRecords:
+class SeenRecords(Generic[Message]):
     """A RecordReader."""
 
-    def __init__(self, records: RecordReader, sight: Sight) -> None:
+    def __init__(self, records: RecordReader[Message], sight: Sight, blank: Message) -> None:
         self._records = records
         self._sight = sight
+        self._blank = blank
 
-    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
         """See the port."""
         record = self._records.get(commit_log_offset, deadline)
-        if not self._sight.holds(record.topic):  # whose it is is not said
+        if not self._sight.holds(record.topic):  # the error does not name the topic
             raise self._sight.refusal("the topic of the message there", commitLogOffset=commit_log_offset)
         return record
 
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
-    ) -> Sequence[FoundRecord | StoreError]:
+    ) -> Sequence[FoundRecord[Message] | StoreError]:
         """See the port."""
         outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
         return [
-            outcome if isinstance(outcome, StoreError) or self._sight.holds(outcome.topic) else _blank(outcome)
+            outcome if isinstance(outcome, StoreError) or self._sight.holds(outcome.topic) else self._blanked(outcome)
             for outcome in outcomes
         ]
+
+    def _blanked(self, record: FoundRecord[Message]) -> FoundRecord[Message]:
+        return dataclasses.replace(
+            record,
+            topic="",
+            queue_id=-1,
+            queue_offset=-1,
+            store_host="",
+            keys=(),
+            unique_key="",
+            body_size_bytes=0,
+            message=self._blank,
+        )
 
 
 class SeenQueues:
@@ -141,19 +171,23 @@ class SeenQueues:
             self._sight.check(topic)
         return [queue for queue in self._queues.list_queues(topic, deadline) if self._sight.holds(queue.topic)]
 
-    def units(self, topic: str, *args: Any, **kwargs: Any) -> Any:
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
         """See the port."""
         self._sight.check(topic)
-        return self._queues.units(topic, *args, **kwargs)
+        return self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
 
-    def search_offset(self, topic: str, *args: Any, **kwargs: Any) -> Any:
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
         """See the port."""
         self._sight.check(topic)
-        return self._queues.search_offset(topic, *args, **kwargs)
+        return self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
 
-    def progress(self, *args: Any, **kwargs: Any) -> Any:
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""
-        return self._queues.progress(*args, **kwargs)
+        return self._queues.progress(past_offset, wait_seconds, deadline)
 
 
 class SeenKeys:
@@ -163,14 +197,26 @@ class SeenKeys:
         self._keys = keys
         self._sight = sight
 
-    def search(self, topic: str, *args: Any, **kwargs: Any) -> Any:
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+        explain: bool = False,
+    ) -> Candidates:
         """See the port."""
         self._sight.check(topic)
-        return self._keys.search(topic, *args, **kwargs)
+        return self._keys.search(
+            topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline, explain=explain
+        )
 
-    def progress(self, *args: Any, **kwargs: Any) -> Any:
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""
-        return self._keys.progress(*args, **kwargs)
+        return self._keys.progress(past_offset, wait_seconds, deadline)
 
 
 class SeenTopics:
@@ -188,17 +234,3 @@ class SeenTopics:
     def new_topic_queue_count(self, deadline: Deadline) -> int:
         """See the port."""
         return self._topics.new_topic_queue_count(deadline)
-
-
-def _blank(record: FoundRecord) -> FoundRecord:
-    return dataclasses.replace(
-        record,
-        topic="",
-        queue_id=-1,
-        queue_offset=-1,
-        store_host="",
-        keys=(),
-        unique_key="",
-        body_size_bytes=0,
-        payload=message_pb2.StoredMessage(),
-    )

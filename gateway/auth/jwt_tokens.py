@@ -1,8 +1,8 @@
-"""JWTs: checked by the keys of a JWKS file, with PyJWT; what was checked is kept until it expires.
+"""JWTs: checked with the keys of a JWKS file, by PyJWT. The claims of a checked token are cached until it expires.
 
-Only RS256 and ES256 are taken, each by a key of its kind: an `alg` of `none`, or one that makes a public key a shared secret,
-is refused whatever the token says. `exp`, `iss`, `aud` and `sub` must be there, `exp` and `nbf` hold to within
-LEEWAY_SECONDS. Where there are several keys, a token names its own by `kid`.
+Only RS256 and ES256 are accepted, each with a key of its kind. So a token with `alg` `none`, or with an algorithm that would
+use a public key as a shared secret, is refused. `exp`, `iss`, `aud` and `sub` are required; `exp` and `nbf` are checked to
+within LEEWAY_SECONDS. With several keys, a token names its key by `kid`.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from store.errors import UnauthenticatedError
 ALGORITHM_BY_KEY_TYPE = {"RSA": "RS256", "EC": "ES256"}
 LEEWAY_SECONDS = 30
 RSA_KEY_BITS_MIN = 2_048
-# A token is below 2 KiB, what is kept of it below 1 KiB.
+# A usual token is below 2 KiB, its cached claims below 1 KiB.
 TOKEN_CHARACTERS_MAX = 8 * 1024
 TOKEN_COUNT_MAX = 4_096
 GROUP_COUNT_MAX = 256
@@ -28,7 +28,7 @@ GROUP_COUNT_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a checked token says.
+    """The claims of a checked token.
 
     Attributes:
         subject: its `sub`.
@@ -51,7 +51,7 @@ def parse_jwks(data: bytes) -> dict[str, _Key]:
     """Keys by `kid`; one without has the empty text.
 
     Raises:
-        ValueError: it is no JWKS of public RSA or P-256 keys.
+        ValueError: it is not a JWKS of public RSA or P-256 keys.
     """
     import jwt  # and `cryptography`: 20 MiB that only gateways with JWTs have
 
@@ -63,7 +63,7 @@ def parse_jwks(data: bytes) -> dict[str, _Key]:
     for row in rows:
         kind = row.get("kty") if isinstance(row, dict) else None
         if kind not in ALGORITHM_BY_KEY_TYPE or (kind == "EC" and row.get("crv") != "P-256"):
-            raise ValueError(f"a key of kind {kind!r}: only RSA and EC (P-256) keys are taken")
+            raise ValueError(f"a key of kind {kind!r}: only RSA and EC (P-256) keys are accepted")
         if "d" in row:
             raise ValueError("a private key: only public keys belong here")
         kid = str(row.get("kid", ""))
@@ -71,13 +71,13 @@ def parse_jwks(data: bytes) -> dict[str, _Key]:
             raise ValueError(f"two keys have the kid {kid!r}")
         algorithm = ALGORITHM_BY_KEY_TYPE[kind]
         if row.get("alg", algorithm) != algorithm:
-            raise ValueError(f"key {kid!r} is for {row['alg']!r}: only {algorithm} is taken of its kind")
+            raise ValueError(f"key {kid!r} is for {row['alg']!r}: a key of its kind must be for {algorithm}")
         try:
             key = jwt.PyJWK(row, algorithm).key
         except jwt.PyJWTError as error:
             raise ValueError(f"key {kid!r}: {error}") from error
         if kind == "RSA" and key.key_size < RSA_KEY_BITS_MIN:
-            raise ValueError(f"key {kid!r} has {key.key_size} bits: {RSA_KEY_BITS_MIN} are the least")
+            raise ValueError(f"key {kid!r} has {key.key_size} bits: at least {RSA_KEY_BITS_MIN} are needed")
         keys[kid] = _Key(algorithm, key)
     return keys
 
@@ -113,12 +113,12 @@ class JwtTokens:
         """What the token says.
 
         Raises:
-            UnauthenticatedError: it is not to be believed; the reason stands in the message, the token does not.
+            UnauthenticatedError: the token is refused. The message has the reason, not the token.
         """
         if len(token) > TOKEN_CHARACTERS_MAX:
             raise UnauthenticatedError(f"the JWT has more than {TOKEN_CHARACTERS_MAX} characters")
         keys = self._keys.current()
-        # By its hash: a table of tokens in memory would be a table of secrets.
+        # By hash, so that memory holds no tokens.
         mark = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         with self._lock:
             known = self._checked.get(mark)
@@ -141,7 +141,7 @@ class JwtTokens:
             kid = str(jwt.get_unverified_header(token).get("kid", ""))
             key = keys.get(kid) or (next(iter(keys.values())) if len(keys) == 1 and not kid else None)
             if key is None:
-                raise UnauthenticatedError("the JWT is signed by no key that is known here")
+                raise UnauthenticatedError("the JWT is signed by an unknown key")
             claims = jwt.decode(
                 token,
                 key.key,

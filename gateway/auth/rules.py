@@ -1,13 +1,13 @@
-"""THE table of rights: for each RPC of the gateway, which role is needed and for which topics.
+"""The topics that a request of the gateway names, and the outcome of an answer. Both need code, unlike services/methods.py.
 
-    roles       any of these, for each topic that the request names; where it names none, for any topic at all
-    topics      how the request names them; None: it names none, or never
-    parse       for handlers that take bytes: how they are read
-    outcome     for handlers that answer with bytes: what the audit log is told of an answer, `OK` or the name of a code
+    roles       from services/methods.py: any of these, for each topic that the request names; for any topic where the
+                request names none
+    topics      how the request names them; None: the method never names one
+    parse       how handlers that take bytes read the request
+    outcome     how handlers that answer with bytes tell the audit log of an answer: `OK` or the name of a code
 
-What an answer holds is limited by caller_shards.py, whatever the rule. A method that is not in the table is denied to
-everybody; a test asks for the row of each RPC that there is. Health is for everybody, reflection for every client that is
-known (guard.py).
+caller_shards.py limits what an answer holds, independent of the rule. A method without a row in services/methods.py is denied
+to every caller. Health is open to every caller, reflection to every known client (guard.py).
 """
 
 from collections.abc import Callable, Iterable
@@ -17,17 +17,13 @@ from typing import Any
 import grpc
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.auth.access import ADMIN, ANY, READ, READ_OR_WRITE, WRITE, Roles
+from gateway.auth.access import Role, Roles
 from gateway.rocketmq.messages import full_name
 from reput.gateway.v1 import gateway_service_pb2 as pb
-
-GATEWAY = "/reput.gateway.v1.GatewayService/"
-MESSAGING = "/apache.rocketmq.v2.MessagingService/"
-ROCKETMQ_ADMIN = "/apache.rocketmq.v2.Admin/"
-
+from services.methods import GATEWAY_SERVICE, MESSAGING_SERVICE, METHODS, ROCKETMQ_ADMIN_SERVICE
 
 OK = "OK"
-# How an AppendMessageStreamResponse begins that has an `error`: it has nothing else.
+# The first byte of an AppendMessageStreamResponse with an `error`, which has no other field.
 STREAM_ERROR_TAG = bytes([pb.AppendMessageStreamResponse.ERROR_FIELD_NUMBER << 3 | 2])
 _CODE_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
 
@@ -37,7 +33,7 @@ def _always_ok(_answer: bytes) -> str:
 
 
 def _of_stream_answer(answer: bytes) -> str:
-    if not answer.startswith(STREAM_ERROR_TAG):  # parsed only where it failed: it stands in the way of every append
+    if not answer.startswith(STREAM_ERROR_TAG):  # parsing is left to failures: it would slow every append
         return OK
     return _CODE_NAMES.get(pb.AppendMessageStreamResponse.FromString(answer).error.code, "UNKNOWN")
 
@@ -49,7 +45,7 @@ def _of_rocketmq_answer(answer: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who may call a method; see above."""
+    """The checks of one method; see above."""
 
     roles: Roles
     topics: Callable[[Any], Iterable[str]] | None = None
@@ -86,31 +82,39 @@ def _explained(request: Any) -> tuple[str, ...]:
     return _own(getattr(request, kind)) if kind is not None else ()
 
 
-RULES: dict[str, Rule] = {
-    GATEWAY + "AppendMessages": Rule(WRITE, _of_messages, pb.AppendMessagesRequest.FromString),
-    GATEWAY + "AppendMessageStream": Rule(
-        WRITE, _of_messages, pb.AppendMessageStreamRequest.FromString, _of_stream_answer
-    ),
-    GATEWAY + "QueryMessageByKey": Rule(READ, _own),
-    GATEWAY + "QueryMessageById": Rule(READ, _own),
-    GATEWAY + "QueryMessageByUniqueKey": Rule(READ, _own),
-    GATEWAY + "QueryMessageByOffset": Rule(READ, _own),
-    GATEWAY + "FindMessage": Rule(READ, _own),
-    GATEWAY + "SearchMessages": Rule(READ, _own),
-    GATEWAY + "ExplainQuery": Rule(READ, _explained),
-    GATEWAY + "DownloadBody": Rule(READ),
-    GATEWAY + "SearchOffset": Rule(READ, _own),
-    GATEWAY + "ListTopics": Rule(READ),
-    GATEWAY + "GetStatus": Rule(ADMIN),
-    MESSAGING + "QueryRoute": Rule(READ_OR_WRITE, _of_resource),
-    MESSAGING + "Heartbeat": Rule(ANY),
-    MESSAGING + "SendMessage": Rule(
-        WRITE, _of_rocketmq_messages, v2.SendMessageRequest.FromString, _of_rocketmq_answer
-    ),
-    MESSAGING + "GetOffset": Rule(READ),
-    MESSAGING + "QueryOffset": Rule(READ, _of_queue),
-    MESSAGING + "Telemetry": Rule(ANY),
-    MESSAGING + "NotifyClientTermination": Rule(ANY),
-    ROCKETMQ_ADMIN + "QueryMessage": Rule(READ, _of_resource),
-    ROCKETMQ_ADMIN + "QueryTimeSpan": Rule(READ, _of_resources),
+Topics = Callable[[Any], Iterable[str]]
+Parse = Callable[[bytes], Any]
+Outcome = Callable[[bytes], str]
+
+TOPICS: dict[str, Topics] = {
+    GATEWAY_SERVICE + "AppendMessages": _of_messages,
+    GATEWAY_SERVICE + "AppendMessageStream": _of_messages,
+    GATEWAY_SERVICE + "QueryMessageByKey": _own,
+    GATEWAY_SERVICE + "QueryMessageById": _own,
+    GATEWAY_SERVICE + "QueryMessageByUniqueKey": _own,
+    GATEWAY_SERVICE + "QueryMessageByOffset": _own,
+    GATEWAY_SERVICE + "FindMessage": _own,
+    GATEWAY_SERVICE + "SearchMessages": _own,
+    GATEWAY_SERVICE + "ExplainQuery": _explained,
+    GATEWAY_SERVICE + "SearchOffset": _own,
+    MESSAGING_SERVICE + "QueryRoute": _of_resource,
+    MESSAGING_SERVICE + "SendMessage": _of_rocketmq_messages,
+    MESSAGING_SERVICE + "QueryOffset": _of_queue,
+    ROCKETMQ_ADMIN_SERVICE + "QueryMessage": _of_resource,
+    ROCKETMQ_ADMIN_SERVICE + "QueryTimeSpan": _of_resources,
 }
+# Methods whose handlers take and return bytes.
+BYTES: dict[str, tuple[Parse, Outcome]] = {
+    GATEWAY_SERVICE + "AppendMessages": (pb.AppendMessagesRequest.FromString, _always_ok),
+    GATEWAY_SERVICE + "AppendMessageStream": (pb.AppendMessageStreamRequest.FromString, _of_stream_answer),
+    MESSAGING_SERVICE + "SendMessage": (v2.SendMessageRequest.FromString, _of_rocketmq_answer),
+}
+
+
+def rule_of(path: str) -> Rule | None:
+    """The rule for a method of the gateway; None when no client may call it."""
+    method = METHODS.get(path)
+    roles = frozenset(role for role in Role if method and method.roles and role.value in method.roles)
+    if not roles:
+        return None
+    return Rule(roles, TOPICS.get(path), *BYTES.get(path, ()))

@@ -1,12 +1,12 @@
-"""Who calls: by an API key, a JWT or a client certificate, in that order of looking.
+"""Finds the caller: by an API key, a JWT or a client certificate, in this order.
 
     metadata        authorization: Bearer reput_...     an API key
                     x-api-key: reput_...                the same
                     authorization: Bearer eyJ...        a JWT
     TLS             a certificate with a name that the access file knows
 
-One is enough, and two in the metadata are refused: which one counted would be a guess. What is shown stands in no error and
-no log.
+Two credentials in the metadata are refused, because it would be unclear which one counts. No error and no log line contains
+a credential.
 """
 
 import hmac
@@ -17,7 +17,7 @@ from gateway.auth.access import Access
 from gateway.auth.access_file import Clients, WatchedFile
 from gateway.auth.api_keys import KEY_PREFIX, hash_key
 from gateway.auth.jwt_tokens import JwtTokens
-from services.call_guard import peer_identities
+from services.serving.call_guard import peer_identities
 from store.errors import UnauthenticatedError
 
 AUTHORIZATION = "authorization"
@@ -31,8 +31,8 @@ class SignIn:
 
     Args:
         clients: the access file.
-        tokens: checks JWTs; None: none are taken.
-        asks_certificates: whether clients show certificates.
+        tokens: checks JWTs; None: JWTs are refused.
+        asks_certificates: whether clients send certificates.
     """
 
     def __init__(self, clients: WatchedFile[Clients], tokens: JwtTokens | None, *, asks_certificates: bool) -> None:
@@ -41,10 +41,10 @@ class SignIn:
         self._asks_certificates = asks_certificates
 
     def access_of(self, context: Any) -> Access:
-        """The rights of whoever makes a gRPC call.
+        """The rights of the caller of a gRPC call.
 
         Raises:
-            UnauthenticatedError: nothing is shown, or nothing that is known.
+            UnauthenticatedError: there is no credential, or it is not known.
         """
         shown = credential_of(context.invocation_metadata() or ())
         if shown:
@@ -54,32 +54,34 @@ class SignIn:
             for name in peer_identities(context):
                 if name in by_certificate:
                     return by_certificate[name]
-        raise UnauthenticatedError(f"this gateway wants to know who calls: {HOW}")
+        raise UnauthenticatedError(f"the call has no credentials: {HOW}")
 
     def access_by(self, credential: str) -> Access:
-        """The rights of whoever shows an API key or a JWT; errors as `access_of`."""
+        """The rights for an API key or a JWT; errors as `access_of`."""
         clients = self._clients.current()
         if credential.startswith(KEY_PREFIX):
-            # Equal hashes are found by a table: how long that takes tells of a hash, which tells nothing of a key.
+            # The time of a table lookup may reveal a part of the hash, which reveals nothing of the key.
             wanted = hash_key(credential)
             for known in (wanted,) if wanted in clients.by_key_hash else ():
                 if hmac.compare_digest(known, wanted):
                     return clients.by_key_hash[known]
-            raise UnauthenticatedError("the API key is not known here, or not any more")
+            raise UnauthenticatedError("this API key is not known, or no longer valid")
         if self._tokens is None:
-            raise UnauthenticatedError(f"this gateway takes no JWTs, and it is no API key of its: {HOW}")
+            raise UnauthenticatedError(
+                f"the credential is not a known API key, and this gateway accepts no JWTs: {HOW}"
+            )
         claims = self._tokens.check(credential)
         access = clients.by_claims(claims.subject, claims.groups)
         if access is None:
-            raise UnauthenticatedError("the JWT is sound, and the access file knows neither its subject nor its groups")
+            raise UnauthenticatedError("the JWT is valid, but the access file has neither its subject nor its groups")
         return access
 
 
 def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-    """What a call's metadata shows, empty when nothing.
+    """The credential of a call's metadata; empty when there is none.
 
     Raises:
-        UnauthenticatedError: it shows two things, or in a way that nobody understands.
+        UnauthenticatedError: there are two, or one of an unknown kind.
     """
     found = ""
     for name, value in metadata:
@@ -88,9 +90,11 @@ def credential_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
         text = value if isinstance(value, str) else value.decode("utf-8", "replace")
         if name == AUTHORIZATION:
             if text[: len(BEARER)].lower() != BEARER:
-                raise UnauthenticatedError(f"the authorization is of a kind that is not taken: {HOW}")
+                raise UnauthenticatedError(f"the authorization is of an unknown kind: {HOW}")
             text = text[len(BEARER) :].strip()
         if found or not text:
-            raise UnauthenticatedError(f"one API key or JWT is wanted, not {'two' if found else 'none'}: {HOW}")
+            raise UnauthenticatedError(
+                f"the metadata has {'two credentials' if found else 'an empty credential'}, not one: {HOW}"
+            )
         found = text
     return found

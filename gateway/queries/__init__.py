@@ -1,1 +1,1 @@
-"""The four query modes, one a file, pure over `gateway.ports`."""
+"""The query modes, one in each file, over the ports of a shard. Pure."""

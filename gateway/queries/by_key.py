@@ -6,31 +6,33 @@ candidate counts, and without the index's rounding to seconds.
 """
 
 from dataclasses import dataclass
+from typing import Generic
 
-from gateway.completeness import Completeness, ShardOutcome
-from gateway.deadline import Deadline
-from gateway.limits import check_not_empty, check_topic, page_size
-from gateway.page import PageEntry
-from gateway.page_token import PageTokens, shard_cursors
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Message
+from gateway.ports.shards import Shards, require_topic
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.limits import check_not_empty, check_topic, page_size
 from gateway.queries.matches import KeyQuestion, merge_matches
-from gateway.shards import Shards, require_topic
-from gateway.time_window import TimeWindow
+from gateway.queries.page import PageEntry
+from gateway.queries.page_token import PageTokens, shard_cursors
 
 METHOD = "QueryMessageByKey"
 
 
 @dataclass(frozen=True, slots=True)
-class MatchAnswer:
+class MatchAnswer(Generic[Message]):
     """A page of verified matches, newest first; the token is empty at the end."""
 
-    entries: tuple[PageEntry, ...]
+    entries: tuple[PageEntry[Message], ...]
     next_page_token: str
     completeness: Completeness
     outcomes: tuple[ShardOutcome, ...]
 
 
 def query_by_key(
-    shards: Shards,
+    shards: Shards[Message],
     tokens: PageTokens,
     topic: str,
     key: str,
@@ -39,7 +41,7 @@ def query_by_key(
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,
-) -> MatchAnswer:
+) -> MatchAnswer[Message]:
     """One page.
 
     Raises:
@@ -68,7 +70,7 @@ def query_by_key(
 
 
 def answer_matches(
-    shards: Shards,
+    shards: Shards[Message],
     tokens: PageTokens,
     method: str,
     question: KeyQuestion,
@@ -77,7 +79,7 @@ def answer_matches(
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,
-) -> MatchAnswer:
+) -> MatchAnswer[Message]:
     """One page of a question that is answered through the key index; `query` is what its tokens are bound to."""
     check_topic(question.topic)
     count_max = page_size(page_size_asked, "page_size")

@@ -1,38 +1,38 @@
 """Query by offsetMsgId: the record that starts where the id says.
 
-The id names a store host and an offset. The host is a shard's name at the time of writing, perhaps of a machine that is
-gone: nothing dials it. It only decides between shards that both have a record at the offset.
+The id names a store host and an offset. The host is the shard's address at the time of writing; the machine may be gone,
+so nothing connects to it. It only decides between shards that both have a record at the offset.
 
-An address of a machine is one shard's (docs/scale.md): its record is the message, whatever the others say. A loopback
-address, such as the one that is written by default, may be every shard's: what one has at the offset is the message only
-when all others have said what they have there. Then one that does not answer costs the answer, unless `broker_name` leaves
-it out.
+A machine's address belongs to one shard (docs/scale.md), so its record is the message whatever other shards answer. A
+loopback address, which is the default, may be that of every shard. Then a shard's record is the message only when all other
+shards have answered; a shard that does not answer makes the query fail, unless `broker_name` leaves it out.
 """
 
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Generic
 
-from gateway.deadline import Deadline
-from gateway.limits import check_not_empty, check_topic
-from gateway.page import Page, PageEntry
-from gateway.ports import FoundRecord, Shard
-from gateway.shards import Shards, require_topic
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import FoundRecord, Message, Shard
+from gateway.ports.shards import Shards, require_topic
+from gateway.queries.limits import check_not_empty, check_topic
+from gateway.queries.page import Page, PageEntry
 from store.errors import BrokerNotFoundError, OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.format.host import Host
 from store.format.message_id import decode_offset_msg_id
 
 
 @dataclass(frozen=True, slots=True)
-class AddressedRecord:
+class AddressedRecord(Generic[Message]):
     """A record and the shard that holds it."""
 
     broker_name: str
-    record: FoundRecord
+    record: FoundRecord[Message]
 
 
 def query_by_offset_msg_id(
-    shards: Shards, offset_msg_id: str, topic: str, broker_name: str, deadline: Deadline
-) -> PageEntry:
+    shards: Shards[Message], offset_msg_id: str, topic: str, broker_name: str, deadline: Deadline
+) -> PageEntry[Message]:
     """The message; a body that fits no answer is omitted.
 
     Args:
@@ -46,8 +46,8 @@ def query_by_offset_msg_id(
         InvalidMessageIdError: it is no id.
         RecordNotFoundError: no record starts there, or one of another topic.
         TopicNotFoundError: the topic is unknown.
-        BrokerNotFoundError: no such shard, or several have a record there and not one alone has the id's host.
-        StoreError: a shard did not say what it has there, and the message may be that one's.
+        BrokerNotFoundError: no such shard, or several have a record there and no single one has the id's host.
+        StoreError: a shard that may have the message did not answer.
     """
     if topic:
         check_topic(topic)
@@ -59,12 +59,14 @@ def query_by_offset_msg_id(
             offsetMsgId=offset_msg_id,
             topic=found.record.topic,
         )
-    page = Page(1)
+    page: Page[Message] = Page(1)
     page.add(found.broker_name, found.record)
     return page.entries[0]
 
 
-def find_record(shards: Shards, offset_msg_id: str, broker_name: str, deadline: Deadline) -> AddressedRecord:
+def find_record(
+    shards: Shards[Message], offset_msg_id: str, broker_name: str, deadline: Deadline
+) -> AddressedRecord[Message]:
     """The record with its body, whatever its size; errors as `query_by_offset_msg_id`."""
     check_not_empty(offset_msg_id, "offset_msg_id")
     host, commit_log_offset = decode_offset_msg_id(offset_msg_id)
@@ -72,7 +74,7 @@ def find_record(shards: Shards, offset_msg_id: str, broker_name: str, deadline: 
 
     shard_deadline = deadline.for_one_of(len(asked))
 
-    def ask(shard: Shard) -> AddressedRecord:
+    def ask(shard: Shard[Message]) -> AddressedRecord[Message]:
         return AddressedRecord(shard.broker_name, shard.records.get(commit_log_offset, shard_deadline))
 
     answers = shards.fan_out.ask(asked, ask)
@@ -80,7 +82,7 @@ def find_record(shards: Shards, offset_msg_id: str, broker_name: str, deadline: 
     of_host = [answer for answer in found if answer.record.store_host == str(host)]
     if len(of_host) == 1 and _is_of_a_machine(host):
         return of_host[0]
-    # A shard that did not answer may hold the one that is meant: neither "not found" nor another's record is the answer.
+    # A shard that did not answer may have the message, so neither "not found" nor another record would be right.
     for shard, answer in zip(asked, answers, strict=True):
         if isinstance(answer, StoreError) and not isinstance(answer, RecordNotFoundError | OffsetOutOfRangeError):
             if len(asked) == 1:
@@ -101,13 +103,13 @@ def find_record(shards: Shards, offset_msg_id: str, broker_name: str, deadline: 
 
 
 def _is_of_a_machine(host: Host) -> bool:
-    """Whether the address can be one shard's alone."""
+    """Whether the address can belong to a single shard only."""
     address = ip_address(host.ip)
     return not (address.is_loopback or address.is_unspecified)
 
 
-def _undecided(shard: Shard, failure: StoreError) -> StoreError:
-    """The failure of one shard of several, and how to do without it."""
+def _undecided(shard: Shard[object], failure: StoreError) -> StoreError:
+    """The error of one shard of several, with the way to leave it out."""
     error = type(failure)(
         f"{failure.message} The message may be in shard {shard.broker_name}: name another by broker_name to leave it out."
     )

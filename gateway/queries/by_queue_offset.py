@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic
 
-from gateway.completeness import Completeness, ShardOutcome, judge
-from gateway.deadline import Deadline
-from gateway.dropped import was_dropped
-from gateway.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
-from gateway.page import Page, PageEntry
-from gateway.ports import BuildProgress, FoundRecord, QueueStretch, Shard, Unit
-from gateway.shards import Shards, has_unwritten_queue
-from gateway.unbuilt_queues import ask_once_more
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, QueueStretch, Shard, Unit
+from gateway.ports.shards import Shards, has_unwritten_queue
+from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from gateway.queries.dropped import was_dropped
+from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic, page_size
+from gateway.queries.page import Page, PageEntry
+from gateway.queries.unbuilt_queues import ask_once_more
 from store.errors import (
     OffsetOutOfRangeError,
     QueueNotFoundError,
@@ -22,10 +23,10 @@ from store.errors import (
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAnswer:
+class QueueAnswer(Generic[Message]):
     """Messages in queue order, the queue's range `[min_offset, max_offset)`, and where to go on."""
 
-    entries: tuple[PageEntry, ...]
+    entries: tuple[PageEntry[Message], ...]
     min_offset: int
     max_offset: int
     next_queue_offset: int
@@ -34,7 +35,7 @@ class QueueAnswer:
 
 
 def query_by_queue_offset(
-    shards: Shards,
+    shards: Shards[Message],
     topic: str,
     queue_id: int,
     queue_offset: int,
@@ -42,7 +43,7 @@ def query_by_queue_offset(
     broker_name: str,
     max_messages_asked: int,
     deadline: Deadline,
-) -> QueueAnswer:
+) -> QueueAnswer[Message]:
     """Up to `max_messages_asked` messages; out of range is empty and goes on at the nearer end of the range.
 
     It is TRUNCATED when the page was full by bytes first, PARTIAL when it ends where the queue is still being built, which
@@ -68,7 +69,7 @@ def query_by_queue_offset(
             outcome = ShardOutcome(shard.broker_name, None, asked, not asked.is_behind)
             return QueueAnswer((), 0, 0, 0, judge([outcome], more=False), outcome)
         stretch = asked
-    page = Page(count_max)
+    page: Page[Message] = Page(count_max)
     next_queue_offset = _read_units(shard, topic, queue_id, stretch, page, deadline=deadline)
     if next_queue_offset is None:
         next_queue_offset = _next_after(queue_offset, stretch)
@@ -94,7 +95,7 @@ def _next_after(queue_offset: int, stretch: QueueStretch) -> int:
 
 
 def _read_units(
-    shard: Shard, topic: str, queue_id: int, stretch: QueueStretch, page: Page, *, deadline: Deadline
+    shard: Shard[Message], topic: str, queue_id: int, stretch: QueueStretch, page: Page[Message], *, deadline: Deadline
 ) -> int | None:
     """Fill the page; the position whose message did not fit any more, None when all did."""
     units = list(stretch.units)
@@ -119,7 +120,7 @@ def _read_units(
     return None
 
 
-def _batch(units: list[Unit], page: Page) -> list[Unit]:
+def _batch(units: list[Unit], page: Page[Message]) -> list[Unit]:
     """The units whose records may fit the page, at least one: the queue knows their sizes."""
     free_bytes = min(page.free_bytes, PAGE_BYTES_MAX)
     batch: list[Unit] = []
@@ -131,7 +132,7 @@ def _batch(units: list[Unit], page: Page) -> list[Unit]:
     return batch
 
 
-def _check_unit(topic: str, queue_id: int, unit: Unit, record: FoundRecord) -> None:
+def _check_unit(topic: str, queue_id: int, unit: Unit, record: FoundRecord[object]) -> None:
     if (record.topic, record.queue_id, record.queue_offset) != (topic, queue_id, unit.queue_offset):
         what = f"there is message {record.queue_offset} of queue {record.queue_id} of {record.topic!r}"
         raise _points_astray(topic, queue_id, unit, what)

@@ -4,19 +4,20 @@ Copies come from resends, retries and transactions. There is no time window: the
 producer's clock, and deriving a window from it hides messages.
 """
 
-from gateway.deadline import Deadline
-from gateway.limits import check_not_empty
-from gateway.page_token import PageTokens
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Message
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import MatchAnswer, answer_matches
+from gateway.queries.limits import check_not_empty
 from gateway.queries.matches import KeyQuestion
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
+from gateway.queries.page_token import PageTokens
 
 METHOD = "QueryMessageByUniqueKey"
 
 
 def query_by_unique_key(
-    shards: Shards,
+    shards: Shards[Message],
     tokens: PageTokens,
     topic: str,
     unique_key: str,
@@ -24,7 +25,7 @@ def query_by_unique_key(
     page_size_asked: int,
     page_token: str,
     deadline: Deadline,
-) -> MatchAnswer:
+) -> MatchAnswer[Message]:
     """One page; errors as `query_by_key`."""
     check_not_empty(unique_key, "unique_key")
     question = KeyQuestion(topic, unique_key, TimeWindow(), lambda record: record.unique_key == unique_key)

@@ -7,14 +7,15 @@ topic C                    ● ── ●       the next page begins, is right f
 """
 
 from dataclasses import dataclass
+from typing import Generic
 
-from gateway.completeness import ShardOutcome
-from gateway.deadline import Deadline
-from gateway.page import Page
-from gateway.ports import BuildProgress, FoundRecord, Shard
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.completeness import ShardOutcome
 from gateway.queries.find_places import Place
 from gateway.queries.matches import KeyQuestion, MatchStream
-from gateway.time_window import TimeWindow
+from gateway.queries.page import Page
 from store.errors import (
     InvalidMessageIdError,
     OffsetOutOfRangeError,
@@ -46,12 +47,12 @@ class FindQuestion:
     topic: str
     window: TimeWindow
 
-    def is_named(self, record: FoundRecord) -> bool:
+    def is_named(self, record: FoundRecord[object]) -> bool:
         """Whether the record has the text as its unique key or as one of its keys."""
         return record.unique_key == self.text or self.text in record.keys
 
 
-class ShardFind:
+class ShardFind(Generic[Message]):
     """One shard's part; the streams are advanced by one thread at a time.
 
     Args:
@@ -71,9 +72,9 @@ class ShardFind:
 
     def __init__(
         self,
-        shard: Shard,
+        shard: Shard[Message],
         question: FindQuestion,
-        page: Page,
+        page: Page[Message],
         place: Place | None,
         deadline: Deadline,
         max_millis: int,
@@ -81,8 +82,8 @@ class ShardFind:
         self.shard = shard
         self.error: StoreError | None = None
         self.topics: list[str] = []
-        self.streams: list[MatchStream] = []
-        self.by_id: FoundRecord | None = None
+        self.streams: list[MatchStream[Message]] = []
+        self.by_id: FoundRecord[Message] | None = None
         self._question = question
         self._page = page
         self._place = place or Place()
@@ -104,7 +105,7 @@ class ShardFind:
         return all(stream.head or (stream.ended and not stream.failed) for stream in self.streams)
 
     @property
-    def newest(self) -> MatchStream | None:
+    def newest(self) -> MatchStream[Message] | None:
         """The stream whose match comes next; None when there is none."""
         return max((stream for stream in self.streams if stream.head), key=_position, default=None)
 
@@ -139,7 +140,7 @@ class ShardFind:
         self.streams.clear()
         self.topics.clear()
 
-    def is_by_id(self, record: FoundRecord) -> bool:
+    def is_by_id(self, record: FoundRecord[object]) -> bool:
         """Whether the text is the record's id: then it is shown as that, once."""
         return (record.store_host, record.commit_log_offset) == self._id
 
@@ -196,7 +197,7 @@ class ShardFind:
             self._unknown_since = built
         return sorted(names)
 
-    def _read_by_id(self) -> FoundRecord | None:
+    def _read_by_id(self) -> FoundRecord[Message] | None:
         if self._id is None:
             return None
         try:
@@ -216,12 +217,12 @@ def _decoded(text: str) -> tuple[str, int] | None:
     return str(host), commit_log_offset
 
 
-def _position(stream: MatchStream) -> int:
+def _position(stream: MatchStream[Message]) -> int:
     assert stream.head is not None
     return stream.head.commit_log_offset
 
 
-def _bound(stream: MatchStream) -> int:
+def _bound(stream: MatchStream[Message]) -> int:
     """Below which byte lies what the stream has left."""
     if stream.head is not None:
         return stream.head.commit_log_offset + 1

@@ -1,26 +1,28 @@
-"""Find: one text of which nobody knows what it is, looked up as everything that it could be.
+"""Find: looks a text up as everything that it may be.
 
     offset message id   the record that starts where it says, and only when that record has this very id
     unique key, key     through the index, topic by topic (it knows keys only together with their topic)
 
-The one by its id comes first, the others newest first: in each shard by its log, of several shards by store time. Pages go
-down the logs, so that one is right while others append. Many topics are looked through in groups, by name.
+The record with the id comes first, the others newest first: within a shard by its log, between shards by store time. Pages
+go down the logs, so appends during a find do not disturb it. Many topics are searched in groups, by name.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Generic
 
-from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_error
-from gateway.deadline import Deadline
-from gateway.limits import check_not_empty, check_not_negative, check_topic, page_size
-from gateway.page import Page, PageEntry
-from gateway.page_token import PageTokens
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Message
+from gateway.ports.shards import Shards, require_topic
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.queries.find_in_shard import FindQuestion, ShardFind
 from gateway.queries.find_places import Place, from_fields, to_fields
+from gateway.queries.limits import check_not_empty, check_not_negative, check_topic, page_size
 from gateway.queries.matches import MatchStream, unknown_shard
-from gateway.shards import Shards, require_topic
-from gateway.time_window import TimeWindow
+from gateway.queries.page import Page, PageEntry
+from gateway.queries.page_token import PageTokens
 from store.errors import StoreError
 
 METHOD = "FindMessage"
@@ -35,7 +37,7 @@ class MatchedBy(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class FindAnswer:
+class FindAnswer(Generic[Message]):
     """A page of what was found.
 
     Attributes:
@@ -46,7 +48,7 @@ class FindAnswer:
         topic_count: topics looked through for this page.
     """
 
-    entries: tuple[tuple[PageEntry, MatchedBy], ...]
+    entries: tuple[tuple[PageEntry[Message], MatchedBy], ...]
     next_page_token: str
     completeness: Completeness
     outcomes: tuple[ShardOutcome, ...]
@@ -54,7 +56,7 @@ class FindAnswer:
 
 
 def find_message(
-    shards: Shards,
+    shards: Shards[Message],
     tokens: PageTokens,
     text: str,
     topic: str,
@@ -64,7 +66,7 @@ def find_message(
     page_token: str = "",
     max_millis: int = 0,
     deadline: Deadline,
-) -> FindAnswer:
+) -> FindAnswer[Message]:
     """One page of everything that the text names.
 
     Args:
@@ -94,7 +96,7 @@ def find_message(
         "end": window.end_millis,
     }
     places = from_fields(tokens.open(page_token, METHOD, sealed))
-    page = Page(page_size(page_size_asked, "page_size"))
+    page: Page[Message] = Page(page_size(page_size_asked, "page_size"))
     finds = _begin(shards, FindQuestion(text, topic, window), page, places, deadline, max_millis)
     entries, later = _merge(finds, page, text)
     outcomes = [find.outcome() for find in finds]
@@ -103,7 +105,7 @@ def find_message(
     known = {shard.broker_name for shard in shards}
     left_out = {name: place for name, place in places.items() if name not in known and not place.is_done}
     outcomes += map(unknown_shard, left_out)
-    # A shard that failed does not keep the find going by itself: a client that pages to the end must come to it.
+    # A failed shard alone gives no next page; otherwise a client that reads all pages would never end.
     more = bool(later) or any(find.has_more for find in finds if find.error is None)
     token = ""
     if more:
@@ -117,13 +119,13 @@ def find_message(
 
 
 def _begin(
-    shards: Shards,
+    shards: Shards[Message],
     question: FindQuestion,
-    page: Page,
+    page: Page[Message],
     places: dict[str, Place],
     deadline: Deadline,
     max_millis: int,
-) -> list[ShardFind]:
+) -> list[ShardFind[Message]]:
     """Every shard's part, its newest match known or its error noted; the first shard's error when all failed."""
     first = deadline.for_one_of(len(shards))
     finds = [ShardFind(shard, question, page, places.get(shard.broker_name), first, max_millis) for shard in shards]
@@ -137,7 +139,9 @@ def _begin(
     return finds
 
 
-def _merge(finds: Sequence[ShardFind], page: Page, text: str) -> tuple[list[tuple[PageEntry, MatchedBy]], set[str]]:
+def _merge(
+    finds: Sequence[ShardFind[Message]], page: Page[Message], text: str
+) -> tuple[list[tuple[PageEntry[Message], MatchedBy]], set[str]]:
     """Fill the page; the shards of which a message by its id had no room, which begin on the next page."""
     matched: list[MatchedBy] = []
     later: set[str] = set()
@@ -166,7 +170,7 @@ def _merge(finds: Sequence[ShardFind], page: Page, text: str) -> tuple[list[tupl
     return list(zip(page.entries, matched, strict=True)), later
 
 
-def _next(finds: Sequence[ShardFind]) -> tuple[ShardFind, MatchStream] | None:
+def _next(finds: Sequence[ShardFind[Message]]) -> tuple[ShardFind[Message], MatchStream[Message]] | None:
     """The match that comes next; None when there is none, or one is not known yet."""
     if not all(find.knows_next for find in finds):
         return None
@@ -174,7 +178,7 @@ def _next(finds: Sequence[ShardFind]) -> tuple[ShardFind, MatchStream] | None:
     return max(heads, key=_newness, default=None)
 
 
-def _newness(found: tuple[ShardFind, MatchStream]) -> tuple[int, str]:
+def _newness(found: tuple[ShardFind[Message], MatchStream[Message]]) -> tuple[int, str]:
     find, stream = found
     assert stream.head is not None
     return stream.head.store_time_millis, find.shard.broker_name

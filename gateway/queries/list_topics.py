@@ -5,12 +5,12 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_error
-from gateway.deadline import Deadline
-from gateway.limits import PAGE_BYTES_MAX, check_topic, page_size
-from gateway.page_token import PageTokens
-from gateway.ports import QueueRange, Shard
-from gateway.shards import Shards
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import QueueRange, Shard
+from gateway.ports.shards import Shards
+from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
+from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
+from gateway.queries.page_token import PageTokens
 from store.errors import PermissionDeniedError, StoreError
 
 METHOD = "ListTopics"
@@ -81,7 +81,7 @@ ALL_TOPICS = TopicChoice()
 
 
 def list_topics(
-    shards: Shards,
+    shards: Shards[object],
     tokens: PageTokens,
     page_size_asked: int,
     page_token: str,
@@ -100,7 +100,7 @@ def list_topics(
 
     shard_deadline = deadline.for_one_of(len(shards))
 
-    def ask(shard: Shard) -> tuple[list[QueueRange], StoreError | None]:
+    def ask(shard: Shard[object]) -> tuple[list[QueueRange], StoreError | None]:
         problem = shard.archive.problem(None, shard_deadline) if shard.archive is not None else None
         return _queues_of(shard, choice, count_max + 1, shard_deadline), problem
 
@@ -124,7 +124,7 @@ def list_topics(
     return TopicAnswer(tuple(page), token, judge(outcomes, more=more), tuple(outcomes))
 
 
-def _queues_of(shard: Shard, choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[QueueRange]:
+def _queues_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[QueueRange]:
     """The queues of the first topics."""
     counts = shard.topics.queue_counts(deadline)
     listed: Sequence[QueueRange] = ()

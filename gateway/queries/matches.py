@@ -1,22 +1,23 @@
 """Verified matches of one shard, newest first, and the page that is merged from all shards.
 
-The index answers with candidates: records whose key has the right hash. Each candidate is read from the log and
-compared in full before it counts, so that collisions neither show up nor use up the page. Candidates are consumed
-strictly in their order; the cursor is the last one consumed, kept or not, and a later page begins below it.
+The index answers with candidates: records whose key has the right hash. Each candidate is read from the log and compared
+in full, so collisions neither appear on the page nor fill it. Candidates are used strictly in their order. The cursor is the
+last one used, match or not; the next page begins below it.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
-from gateway.completeness import Completeness, ShardOutcome, judge, raise_first_error
-from gateway.deadline import Deadline
-from gateway.dropped import was_dropped
-from gateway.limits import CANDIDATE_ROUND_COUNT, CANDIDATE_ROUNDS_MAX, PAGE_SIZE_MAX
-from gateway.page import Page, PageEntry
-from gateway.ports import BuildProgress, FoundRecord, Shard
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
+from gateway.queries.dropped import was_dropped
+from gateway.queries.limits import CANDIDATE_ROUND_COUNT, CANDIDATE_ROUNDS_MAX, PAGE_SIZE_MAX
+from gateway.queries.page import Page, PageEntry
 from store.errors import BrokerNotFoundError, StoreError
 
 EXHAUSTED_CURSOR = 0
@@ -24,15 +25,15 @@ EXHAUSTED_CURSOR = 0
 
 @dataclass(frozen=True, slots=True)
 class KeyQuestion:
-    """What to look for: a key of a topic in a window, and what makes a candidate a match."""
+    """What to look for: a key of a topic in a window, and the test that makes a candidate a match."""
 
     topic: str
     key: str
     window: TimeWindow
-    accepts: Callable[[FoundRecord], bool]
+    accepts: Callable[[FoundRecord[object]], bool]
 
 
-class MatchStream:
+class MatchStream(Generic[Message]):
     """The matches of one shard.
 
     Args:
@@ -46,9 +47,9 @@ class MatchStream:
 
     def __init__(
         self,
-        shard: Shard,
+        shard: Shard[Message],
         question: KeyQuestion,
-        page: Page,
+        page: Page[Message],
         cursor: int | None,
         deadline: Deadline,
         stream_count: int = 1,
@@ -62,7 +63,7 @@ class MatchStream:
         self._candidates: deque[int] = deque()
         self._more_candidates = cursor != EXHAUSTED_CURSOR
         self._below: int | None = cursor
-        self._loaded: deque[tuple[int, FoundRecord | StoreError]] = deque()
+        self._loaded: deque[tuple[int, FoundRecord[Message] | StoreError]] = deque()
         self._first_of_load = -1
         self._rounds = 0
         self._loads = 0
@@ -72,13 +73,10 @@ class MatchStream:
         self._lossy = False
 
     @property
-    def head(self) -> FoundRecord | None:
+    def head(self) -> FoundRecord[Message] | None:
         """The next match as found by `advance`, not yet taken."""
-        if self._loaded:
-            outcome = self._loaded[0][1]
-            if not isinstance(outcome, StoreError):
-                return outcome
-        return None
+        outcome = self._loaded[0][1] if self._loaded else None
+        return None if isinstance(outcome, StoreError) else outcome
 
     @property
     def ended(self) -> bool:
@@ -122,7 +120,7 @@ class MatchStream:
         while self._loaded:
             offset, record = self._loaded[0]
             if isinstance(record, StoreError):
-                # A record that retention has dropped since is no loss; any other may have been a match.
+                # A dropped record is no loss; any other unreadable record may be a match.
                 if not was_dropped(record, offset):
                     self._lossy = True
                     self._error = record
@@ -136,7 +134,7 @@ class MatchStream:
             self._loaded.popleft()
         return False
 
-    def _matches(self, record: FoundRecord) -> bool:
+    def _matches(self, record: FoundRecord[object]) -> bool:
         question = self._question
         return (
             record.topic == question.topic
@@ -150,7 +148,7 @@ class MatchStream:
             return False
         if self._rounds and self.deadline.is_near():
             return False
-        # One more than is missing: so the end is seen without another round.
+        # One more than missing, so that the end needs no further round.
         count = self._page.missing_count + 1
         if self._rounds:
             count = max(count, CANDIDATE_ROUND_COUNT)
@@ -178,7 +176,7 @@ class MatchStream:
         return bool(self._candidates)
 
     def _share_of(self, count: int) -> int:
-        """What of so many this stream reads ahead: two at least, so that the next is known when the first is taken."""
+        """The part of `count` that this stream reads ahead; at least two, so that the next match is known early."""
         return min(count, max(-(-2 * count // self._stream_count), 2))
 
     def _load(self) -> None:
@@ -186,32 +184,32 @@ class MatchStream:
         count = max(self._page.missing_count, CANDIDATE_ROUND_COUNT if self._loads else 1)
         free_bytes = self._page.free_bytes
         is_share = self._stream_count > 1 and not self._loads
-        if is_share:  # all streams read at the same time: together not much more than the page takes
+        if is_share:  # all streams read at the same time; together little more than a page
             count = self._share_of(count)
             free_bytes = 2 * free_bytes // self._stream_count
         self._loads += 1
         offsets = [self._candidates[index] for index in range(min(count, len(self._candidates), PAGE_SIZE_MAX))]
         outcomes = self.shard.records.get_many(offsets, max(free_bytes, 1), self.deadline)
-        assert outcomes, "a reader that answers nothing would be asked for ever"
-        # A body that a share has no room for may fit the page: it is read again when it is wanted.
+        assert outcomes, "a reader must answer at least one outcome"
+        # A body that does not fit the share may fit the page; the record is read again then.
         self._first_of_load = -1 if is_share else offsets[0]
         for outcome in outcomes:
             self._loaded.append((self._candidates.popleft(), outcome))
 
 
 @dataclass(frozen=True, slots=True)
-class MatchPage:
+class MatchPage(Generic[Message]):
     """Matches newest first, and where to go on: cursors by shard name, empty at the end."""
 
-    entries: tuple[PageEntry, ...]
+    entries: tuple[PageEntry[Message], ...]
     cursors: Mapping[str, int]
     completeness: Completeness
     outcomes: tuple[ShardOutcome, ...]
 
 
 def merge_matches(
-    shards: Shards, question: KeyQuestion, cursors: Mapping[str, int], page_size: int, deadline: Deadline
-) -> MatchPage:
+    shards: Shards[Message], question: KeyQuestion, cursors: Mapping[str, int], page_size: int, deadline: Deadline
+) -> MatchPage[Message]:
     """One page of all shards' matches, newest first by store time, then shard, then offset.
 
     Each shard's matches keep their order in the log, also where its clock once stepped back.
@@ -219,7 +217,7 @@ def merge_matches(
     Raises:
         StoreError: when every shard failed; otherwise a failed shard is in the outcomes.
     """
-    page = Page(page_size)
+    page: Page[Message] = Page(page_size)
     first = deadline.for_one_of(len(shards))
     streams = [
         MatchStream(shard, question, page, cursors.get(shard.broker_name), first, len(shards)) for shard in shards
@@ -241,7 +239,7 @@ def merge_matches(
         raise_first_error(outcomes)
     left_out = _left_out(shards, cursors)
     outcomes += tuple(map(unknown_shard, left_out))
-    # A shard that failed does not keep the query going by itself: a client that pages to the end must come to it.
+    # A failed shard alone gives no next page; otherwise a client that reads all pages would never end.
     more = any(stream.has_more and not stream.failed for stream in streams)
     return MatchPage(
         tuple(page.entries),
@@ -251,27 +249,27 @@ def merge_matches(
     )
 
 
-def newest_of(streams: Sequence[MatchStream]) -> MatchStream | None:
+def newest_of(streams: Sequence[MatchStream[Message]]) -> MatchStream[Message] | None:
     """The stream whose next match comes next; None when there is none, or one is not known yet."""
     if not all(stream.head or stream.ended for stream in streams):
         return None
     return max((stream for stream in streams if stream.head), key=_newness, default=None)
 
 
-def _newness(stream: MatchStream) -> tuple[int, str, int]:
+def _newness(stream: MatchStream[Message]) -> tuple[int, str, int]:
     head = stream.head
     assert head is not None
     return head.store_time_millis, stream.shard.broker_name, head.commit_log_offset
 
 
-def _left_out(shards: Shards, cursors: Mapping[str, int]) -> dict[str, int]:
-    """Where the query would go on in shards that another gateway, or this one before it was started anew, knew."""
+def _left_out(shards: Shards[object], cursors: Mapping[str, int]) -> dict[str, int]:
+    """Cursors of shards that this gateway does not know; another one, or this one before a restart, did."""
     known = {shard.broker_name for shard in shards}
     return {name: cursor for name, cursor in cursors.items() if name not in known and cursor != EXHAUSTED_CURSOR}
 
 
 def unknown_shard(broker_name: str) -> ShardOutcome:
-    """The outcome of a shard of which a page token knows, and this gateway does not."""
+    """The outcome of a shard that the page token names and this gateway does not know."""
     error = BrokerNotFoundError(
         f"The page before had messages of the shard {broker_name!r}, which this gateway does not know.",
         brokerName=broker_name,
@@ -279,7 +277,7 @@ def unknown_shard(broker_name: str) -> ShardOutcome:
     return ShardOutcome(broker_name, error, complete=False)
 
 
-def _cursors(streams: list[MatchStream]) -> dict[str, int]:
+def _cursors(streams: list[MatchStream[Message]]) -> dict[str, int]:
     cursors: dict[str, int] = {}
     for stream in streams:
         if not stream.has_more:

@@ -2,17 +2,17 @@
 
 from functools import partial
 
-from gateway.completeness import ShardOutcome
-from gateway.deadline import Deadline
-from gateway.limits import check_not_negative, check_topic
-from gateway.ports import Boundary, BuildProgress, FoundOffset
-from gateway.shards import Shards, has_unwritten_queue
-from gateway.unbuilt_queues import ask_once_more
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Boundary, BuildProgress, FoundOffset
+from gateway.ports.shards import Shards, has_unwritten_queue
+from gateway.queries.completeness import ShardOutcome
+from gateway.queries.limits import check_not_negative, check_topic
+from gateway.queries.unbuilt_queues import ask_once_more
 from store.errors import QueueNotFoundError, TopicNotFoundError
 
 
 def search_offset(
-    shards: Shards,
+    shards: Shards[object],
     topic: str,
     queue_id: int,
     time_millis: int,
@@ -44,7 +44,8 @@ def search_offset(
 def outcome_of(broker_name: str, found: FoundOffset, boundary: Boundary) -> ShardOutcome:
     """How the shard took part: incomplete when a message that is not built yet could be the one looked for.
 
-    Store times rise, so a position inside the queue stays what it is. Likewise when what the log has dropped cannot be had.
+    Store times rise, so later messages do not change a position inside the queue. Also incomplete when the archive has a
+    problem.
     """
     last = found.max_offset if boundary is Boundary.LOWER else found.max_offset - 1
     is_behind = found.progress is not None and found.progress.is_behind

@@ -1,4 +1,4 @@
-"""RocketMQ's own gRPC contract, `apache.rocketmq.v2`, as far as senders and searchers need it.
+"""RocketMQ's own gRPC contract, `apache.rocketmq.v2`: the methods for sending and finding messages.
 
-Its in-body Status is spoken here and nowhere else.
+Only this package uses the contract's in-body Status.
 """

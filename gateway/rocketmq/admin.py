@@ -1,4 +1,4 @@
-"""Admin: messages by id or key in pages, and the times that queues hold."""
+"""Admin: messages by id or key in pages, and the store times of the first and last message of queues."""
 
 from collections.abc import Sequence
 
@@ -6,51 +6,52 @@ import grpc
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
-from gateway.completeness import Completeness, ShardOutcome
-from gateway.deadline import Deadline
-from gateway.limits import check_topic
-from gateway.page import PageEntry
-from gateway.page_token import PageTokens
-from gateway.ports import FoundRecord, QueueRange, Shard
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import FoundRecord, QueueRange, Shard
+from gateway.ports.shards import Shards, require_topic
+from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
 from gateway.queries.by_key import MatchAnswer, answer_matches
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
+from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.limits import check_topic
 from gateway.queries.matches import KeyQuestion
+from gateway.queries.page import PageEntry
+from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.messages import full_name, resource_of, to_message
 from gateway.rocketmq.status import RefusedError, ok, status_of
-from gateway.shards import Shards, ShardsSource, require_topic
-from gateway.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
-from reput.message.v1 import message_pb2
-from services.deadline import remaining_seconds
+from gateway.wire import MessageShards, MessageShardsSource
+from reput.message.v1.message_pb2 import StoredMessage
+from services.methods import QUERY_SECONDS
+from services.serving.deadline import remaining_seconds
 from store.errors import InvalidMessageIdError, PermissionDeniedError, RecordNotFoundError, StoreError
 
-QUERY_SECONDS_DEFAULT = 30.0
-# Two reads a queue: first and last message.
+# Each queue needs two reads: of its first and last message.
 TIME_SPAN_QUEUE_COUNT_MAX = 1_024
 METHOD = "apache.rocketmq.v2.Admin/QueryMessage"
 
 
-class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated code
+class AdminServicer(v2_grpc.AdminServicer):
     """Serves `apache.rocketmq.v2.Admin`.
 
     Args:
         shards: the shards.
-        tokens: what seals scroll ids.
+        tokens: seals and opens scroll ids.
     """
 
-    def __init__(self, shards: ShardsSource, tokens: PageTokens) -> None:
+    def __init__(self, shards: MessageShardsSource, tokens: PageTokens) -> None:
         self._source = shards
         self._tokens = tokens
 
     @property
-    def _shards(self) -> Shards:
+    def _shards(self) -> MessageShards:
         return self._source.now()
 
     def QueryMessage(  # noqa: N802  # the contract's name
         self, request: v2.ListMessageRequest, context: grpc.ServicerContext
     ) -> v2.ListMessageResponse:
-        """See the proto."""
-        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS_DEFAULT))
+        """The messages of a topic with an id or a key, in pages."""
+        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS))
         try:
             return self._query_message(request, deadline)
         except (RefusedError, StoreError) as error:
@@ -59,8 +60,8 @@ class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated c
     def QueryTimeSpan(  # noqa: N802  # the contract's name
         self, request: v2.QueryTimeSpanRequest, context: grpc.ServicerContext
     ) -> v2.QueryTimeSpanResponse:
-        """See the proto."""
-        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS_DEFAULT))
+        """The store times of the first and last message of each queue of some topics."""
+        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS))
         try:
             return self._query_time_span(request, deadline)
         except (RefusedError, StoreError) as error:
@@ -74,7 +75,7 @@ class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated c
             shards = Shards([shards.named(request.broker_name)], shards.fan_out)
         answer = self._ask(shards, request, topic, _page_size(request), deadline)
         if len(answer.entries) > 1 and any(entry.body_omitted for entry in answer.entries):
-            # The contract cannot say that a body is not there: such pages are cut down to a message each.
+            # The contract has no way to leave out a body: such pages have one message each.
             answer = self._ask(shards, request, topic, 1, deadline)
         entries = answer.entries
         if not entries and request.WhichOneof("search_key") == "message_id" and not request.scroll_id:
@@ -88,8 +89,8 @@ class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated c
         )
 
     def _ask(
-        self, shards: Shards, request: v2.ListMessageRequest, topic: str, page_size: int, deadline: Deadline
-    ) -> MatchAnswer:
+        self, shards: MessageShards, request: v2.ListMessageRequest, topic: str, page_size: int, deadline: Deadline
+    ) -> MatchAnswer[StoredMessage]:
         kind = request.WhichOneof("search_key")
         text = request.message_id if kind == "message_id" else request.message_key
         if not text:
@@ -98,7 +99,7 @@ class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated c
             )
         queue_id = request.queue_id if request.HasField("queue_id") else None
 
-        def matches(record: FoundRecord) -> bool:
+        def matches(record: FoundRecord[object]) -> bool:
             is_it = record.unique_key == text if kind == "message_id" else text in record.keys
             return is_it and queue_id in (None, record.queue_id)
 
@@ -122,13 +123,13 @@ class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated c
             deadline=deadline,
         )
         for outcome in answer.outcomes:
-            if outcome.error is not None:  # the contract cannot say "partial": a shorter list would be a wrong one
+            if outcome.error is not None:  # the contract has no PARTIAL, so an incomplete list must be an error
                 raise outcome.error
         return answer
 
     def _query_time_span(self, request: v2.QueryTimeSpanRequest, deadline: Deadline) -> v2.QueryTimeSpanResponse:
         if not request.topics:
-            raise RefusedError(v2.ILLEGAL_TOPIC, "topics is empty: name the topics whose queues are asked for")
+            raise RefusedError(v2.ILLEGAL_TOPIC, "topics is empty: name at least one topic")
         response = v2.QueryTimeSpanResponse(status=ok())
         for topic in dict.fromkeys(full_name(topic) for topic in request.topics):
             check_topic(topic)
@@ -144,7 +145,9 @@ class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated c
                 require_topic(self._shards, topic, deadline)
         return response
 
-    def _time_span(self, shard: Shard, queue: QueueRange, deadline: Deadline) -> v2.QueryTimeSpanResponse.QueueTimeSpan:
+    def _time_span(
+        self, shard: Shard[object], queue: QueueRange, deadline: Deadline
+    ) -> v2.QueryTimeSpanResponse.QueueTimeSpan:
         span = v2.QueryTimeSpanResponse.QueueTimeSpan(
             message_queue=v2.MessageQueue(
                 topic=resource_of(queue.topic),
@@ -175,11 +178,13 @@ class AdminServicer(v2_grpc.AdminServicer):  # type: ignore[misc]  # generated c
 def _check_supported(request: v2.ListMessageRequest) -> None:
     kind = request.WhichOneof("search_key")
     if kind is None:
-        raise RefusedError(v2.BAD_REQUEST, "nothing is looked for: set message_id or message_key")
+        raise RefusedError(v2.BAD_REQUEST, "the query is empty: set message_id or message_key")
     if kind not in ("message_id", "message_key"):
         raise RefusedError(v2.UNSUPPORTED, f"{kind} is not served: set message_id or message_key")
     if request.page_num > 1 and not request.scroll_id:
-        raise RefusedError(v2.UNSUPPORTED, "pages are reached one after the other: pass the scroll_id of the last one")
+        raise RefusedError(
+            v2.UNSUPPORTED, "a page cannot be chosen by its number: pass the scroll_id of the page before"
+        )
     for field in ("max_message_nums", "page_num", "page_size"):
         if getattr(request, field) < 0:
             raise RefusedError(v2.BAD_REQUEST, f"{field} is {getattr(request, field)}: it must be 0 or more")
@@ -200,8 +205,8 @@ def _window(request: v2.ListMessageRequest) -> TimeWindow:
 
 
 def _by_offset_msg_id(
-    shards: Shards, offset_msg_id: str, topic: str, request: v2.ListMessageRequest, deadline: Deadline
-) -> tuple[PageEntry, ...]:
+    shards: MessageShards, offset_msg_id: str, topic: str, request: v2.ListMessageRequest, deadline: Deadline
+) -> tuple[PageEntry[StoredMessage], ...]:
     window = _window(request)
     try:
         entry = query_by_offset_msg_id(shards, offset_msg_id, topic, "", deadline)
@@ -213,16 +218,15 @@ def _by_offset_msg_id(
     return (entry,) if is_wanted else ()
 
 
-def _message(shards: Shards, entry: PageEntry, deadline: Deadline) -> v2.Message:
-    stored = entry.record.payload
+def _message(shards: MessageShards, entry: PageEntry[StoredMessage], deadline: Deadline) -> v2.Message:
+    stored = entry.record.message
     if entry.body_omitted:
-        stored = shards.named(entry.broker_name).records.get(entry.record.commit_log_offset, deadline).payload
-    assert isinstance(stored, message_pb2.StoredMessage)
+        stored = shards.named(entry.broker_name).records.get(entry.record.commit_log_offset, deadline).message
     return to_message(stored, stored.body)
 
 
 def _lag(outcomes: Sequence[ShardOutcome]) -> str:
-    """What a searcher should know: OK, or which indexes do not hold the newest messages yet."""
+    """The status message: OK, or which indexes do not hold the newest messages yet."""
     behind = [
         f"{outcome.broker_name} by {outcome.progress.log_end_offset - outcome.progress.next_offset} bytes"
         for outcome in outcomes

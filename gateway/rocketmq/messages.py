@@ -1,8 +1,7 @@
-"""Messages of RocketMQ's gRPC contract to those that are appended, and those that were found back again.
+"""Converts messages of RocketMQ's gRPC contract to messages to append, and found messages back.
 
-What becomes of a field is what RocketMQ's proxy does (`SendMessageActivity`, `GrpcConverter`), but where that loses or
-invents something: a packed body is unpacked before it is stored, since it is marked as zlib there and is gzip; a digest
-that comes with a body is checked.
+Fields are converted as in RocketMQ's proxy (`SendMessageActivity`, `GrpcConverter`), with two exceptions. The proxy stores
+a gzip body with the flag for zlib; here it is unpacked before it is stored. And the digest of a body is checked.
 """
 
 import hashlib
@@ -13,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.status import RefusedError
 from reput.message.v1 import message_pb2
+from store.format.request_mark import REQUEST_MARK
 from store.format.sys_flag import COMPRESSED
 
 BODY_BYTES_MAX = 4 << 20
@@ -30,6 +30,7 @@ SYSTEM_PROPERTIES = OWN_PROPERTIES | {
     *("TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
     *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__", "__STARTDELIVERTIME", "__BORNHOST", "BORN_TIMESTAMP"),
     *("DUP_INFO", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH"),
+    REQUEST_MARK,
     *("INNER_MULTI_QUEUE_OFFSET", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "TRANSFER_FLAG"),
 }
 
@@ -41,7 +42,7 @@ def full_name(resource: v2.Resource) -> str:
 
 
 def resource_of(topic: str) -> v2.Resource:
-    """The other way; retry and dead-letter topics keep their whole name."""
+    """The resource of a stored topic name; retry and dead-letter topics keep their whole name."""
     namespace, percent, name = topic.partition("%")
     if not percent or namespace in ("", "RETRY", "DLQ"):
         return v2.Resource(name=topic)
@@ -52,20 +53,20 @@ def to_new_message(message: v2.Message) -> message_pb2.NewMessage:
     """The message to append.
 
     Raises:
-        RefusedError: it cannot be stored as its producer means it.
+        RefusedError: it cannot be stored with the meaning that its producer gave it.
     """
     system = message.system_properties
     if system.message_type not in STORED_TYPES or system.HasField("delivery_timestamp"):
         kind = v2.MessageType.Name(system.message_type) if system.message_type in v2.MessageType.values() else "unknown"
         raise RefusedError(
             v2.UNSUPPORTED,
-            f"a message of type {kind} is delivered late or under conditions, which this store does not do: "
-            "send NORMAL or FIFO ones, or this one to a broker",
+            f"messages of type {kind} need delayed or conditional delivery, which this store does not support: "
+            "send NORMAL or FIFO messages, or send this one to a broker",
         )
     if system.lite_topic or system.priority:
-        raise RefusedError(v2.UNSUPPORTED, "lite topics and priorities are not served: leave them out")
+        raise RefusedError(v2.UNSUPPORTED, "lite topics and priorities are not supported: leave them out")
     if not system.message_id:
-        raise RefusedError(v2.ILLEGAL_MESSAGE_ID, "system_properties.message_id is empty: the client makes it")
+        raise RefusedError(v2.ILLEGAL_MESSAGE_ID, "system_properties.message_id is empty: the client must set it")
     taken = OWN_PROPERTIES.intersection(message.user_properties)
     if taken:
         raise RefusedError(
@@ -96,7 +97,9 @@ def _body(message: v2.Message) -> bytes:
     if system.body_encoding in (v2.ENCODING_UNSPECIFIED, v2.IDENTITY):
         return body
     if system.body_encoding != v2.GZIP:
-        raise RefusedError(v2.UNSUPPORTED, f"body_encoding {system.body_encoding} is not known: send it as IDENTITY")
+        raise RefusedError(
+            v2.UNSUPPORTED, f"body_encoding {system.body_encoding} is not known: send the body as IDENTITY"
+        )
     unpacker = zlib.decompressobj(wbits=31)  # gzip's header and trailer
     try:
         unpacked = unpacker.decompress(body, BODY_BYTES_MAX + 1)
@@ -125,11 +128,11 @@ def _check_digest(body: bytes, digest: v2.Digest) -> None:
 
 
 def to_message(stored: message_pb2.StoredMessage, body: bytes) -> v2.Message:
-    """A message that was found.
+    """A found message in RocketMQ's form.
 
     Args:
-        stored: the message.
-        body: its body; `stored` may come without.
+        stored: the message; its body is not used.
+        body: its body.
     """
     properties = stored.properties
     system = v2.SystemProperties(

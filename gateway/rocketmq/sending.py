@@ -1,22 +1,22 @@
-"""SendMessage: the messages become one append request and go the way of every other (appends/forwarder.py)."""
+"""SendMessage: the messages become one append request, which is forwarded like all others (appends/forwarder.py)."""
 
 from collections.abc import Sequence
 
 import grpc
 from google.protobuf.message import DecodeError
-from google.rpc import status_pb2  # type: ignore[import-untyped]
+from google.rpc import status_pb2
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.appends.forwarder import AppendForwarder
 from gateway.rocketmq.messages import full_name, to_new_message
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.append_refusals import refusal_counter
+from services.observing.append_refusals import refusal_counter
+from services.serving.unary_call import Answerable
 from services.status import from_status
-from services.unary_call import Answerable
 from store.errors import InvalidArgumentError, StoreError
 
-# What RocketMQ's contract refuses beyond ours is the caller's fault, whatever its code there.
+# Requests that only RocketMQ's contract refuses are errors of the caller, whatever their code there.
 REFUSED_CODE: int = grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
 _count_refusal = refusal_counter("v2.MessagingService/SendMessage")
@@ -26,14 +26,14 @@ class Sending:
     """Takes serialized SendMessageRequests.
 
     Args:
-        forwarder: where appends go.
+        forwarder: sends the append requests.
     """
 
     def __init__(self, forwarder: AppendForwarder) -> None:
         self._forwarder = forwarder
 
     def send_message(self, request: bytes, caller: Answerable) -> None:
-        """One request, answered later; what is refused is answered at once."""
+        """One request. The caller is answered later, or at once when the request is refused."""
         try:
             messages = _parse(request)
             append = _append_request(messages)
@@ -49,21 +49,23 @@ def _parse(request: bytes) -> Sequence[v2.Message]:
     try:
         messages: Sequence[v2.Message] = v2.SendMessageRequest.FromString(request).messages
     except DecodeError as error:
-        raise InvalidArgumentError(f"the request is no SendMessageRequest: {error}", field="request") from error
+        raise InvalidArgumentError(f"the request is not a SendMessageRequest: {error}", field="request") from error
     return messages
 
 
 def _append_request(messages: Sequence[v2.Message]) -> pb.AppendMessagesRequest:
     if not messages:
-        raise RefusedError(v2.MESSAGE_CORRUPTED, "the request holds no message")
+        raise RefusedError(v2.MESSAGE_CORRUPTED, "the request has no message: send at least one")
     topics = {full_name(message.topic) for message in messages}
     if len(topics) > 1:
-        raise RefusedError(v2.MESSAGE_CORRUPTED, f"the messages of a request have one topic, not {len(topics)}")
+        raise RefusedError(
+            v2.MESSAGE_CORRUPTED, f"the request has messages of {len(topics)} topics: send one request for each"
+        )
     return pb.AppendMessagesRequest(messages=map(to_new_message, messages))
 
 
 class _Sender:
-    """Stands before the caller of SendMessage and speaks its language."""
+    """The caller of SendMessage: converts the response and failures of an append to RocketMQ's contract."""
 
     def __init__(self, caller: Answerable, message_ids: Sequence[str]) -> None:
         self._caller = caller

@@ -1,7 +1,7 @@
-"""MessagingService, as far as producers need it."""
+"""MessagingService: the methods that producers need."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -9,51 +9,56 @@ from google.protobuf.duration_pb2 import Duration
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder
-from gateway.deadline import Deadline
-from gateway.limits import check_topic
-from gateway.ports import Boundary, Shard
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Boundary, Shard
+from gateway.ports.shards import Shards, ShardsSource, topic_not_found
+from gateway.ports.time_window import millis_at_or_after
+from gateway.queries.limits import check_topic
 from gateway.queries.search_offset import search_offset
 from gateway.rocketmq.messages import BODY_BYTES_MAX, full_name
 from gateway.rocketmq.sending import Sending
 from gateway.rocketmq.status import RefusedError, ok, status_of
-from gateway.shards import Shards, ShardsSource, topic_not_found
-from gateway.time_window import millis_at_or_after
-from services.deadline import remaining_seconds
-from services.raw_handlers import add_with_raw
-from services.unary_call import AnsweredLater
+from services.methods import QUERY_SECONDS
+from services.serving.deadline import remaining_seconds
+from services.serving.raw_handlers import add_with_raw
+from services.serving.unary_call import AnsweredLater
 from store.errors import StoreError
 
-CALL_SECONDS_DEFAULT = 30.0
-# What clients are told of retries: a few, quickly, as RocketMQ's proxy tells them by default.
+# The retry policy that clients get: RocketMQ's proxy's default, few and quick retries.
 ATTEMPT_COUNT_MAX = 3
 BACKOFF_FIRST = Duration(nanos=10_000_000)
 BACKOFF_MAX = Duration(seconds=1)
 BACKOFF_FACTOR = 2.0
 
 
+Response = TypeVar("Response")
+
+
 class MessagingServicer(v2_grpc.MessagingServiceServicer):
-    """Serves `apache.rocketmq.v2.MessagingService` but for SendMessage.
+    """Serves `apache.rocketmq.v2.MessagingService` except SendMessage.
 
     Args:
         shards: the shards.
     """
 
-    def __init__(self, shards: ShardsSource) -> None:
+    def __init__(self, shards: ShardsSource[object]) -> None:
         self._source = shards
 
     @property
-    def _shards(self) -> Shards:
+    def _shards(self) -> Shards[object]:
         return self._source.now()
 
     def QueryRoute(self, request: v2.QueryRouteRequest, context: grpc.ServicerContext) -> v2.QueryRouteResponse:
-        """See the proto."""
-        deadline = Deadline.after(remaining_seconds(context, CALL_SECONDS_DEFAULT))
+        """The queues of a topic in all shards that answer, each with the address of this gateway."""
+        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS))
 
         def queues() -> v2.QueryRouteResponse:
             topic = full_name(request.topic)
             check_topic(topic)
             if not request.endpoints.addresses:
-                raise RefusedError(v2.BAD_REQUEST, "endpoints is empty: say by which address the gateway was called")
+                raise RefusedError(
+                    v2.BAD_REQUEST, "endpoints is empty: give the address by which the client called the gateway"
+                )
             shards = self._shards
             each = deadline.for_one_of(len(shards))
             counts = shards.fan_out.ask(shards, lambda shard: _queue_count(shard, topic, each))
@@ -62,7 +67,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
                 raise failed[0]
             response = v2.QueryRouteResponse(status=ok())
             for shard, count in zip(shards, counts, strict=True):
-                # Who wants to send is not stopped by a shard that is down: as with a broker that a name server lost.
+                # A shard that is down is left out of the route, as a name server leaves out a broker: sending goes on.
                 if isinstance(count, StoreError):
                     continue
                 for queue_id in range(count):
@@ -77,25 +82,27 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         return _answered(queues, v2.QueryRouteResponse)
 
     def Heartbeat(self, request: v2.HeartbeatRequest, context: grpc.ServicerContext) -> v2.HeartbeatResponse:
-        """See the proto."""
+        """Accepts a producer; other clients get UNRECOGNIZED_CLIENT_TYPE."""
         return v2.HeartbeatResponse(status=_status_for(request.client_type))
 
     def GetOffset(self, request: v2.GetOffsetRequest, context: grpc.ServicerContext) -> v2.GetOffsetResponse:
-        """See the proto."""
+        """Always OFFSET_NOT_FOUND, because consumer groups have no offsets in this store."""
         return v2.GetOffsetResponse(
             status=v2.Status(code=v2.OFFSET_NOT_FOUND, message="consumer groups have no offsets in this store")
         )
 
     def QueryOffset(self, request: v2.QueryOffsetRequest, context: grpc.ServicerContext) -> v2.QueryOffsetResponse:
-        """See the proto."""
-        deadline = Deadline.after(remaining_seconds(context, CALL_SECONDS_DEFAULT))
+        """The begin or end of a queue, or the first position at or after a time."""
+        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS))
         policy = request.query_offset_policy
 
         def offset() -> v2.QueryOffsetResponse:
             if policy not in (v2.BEGINNING, v2.END, v2.TIMESTAMP):
-                raise RefusedError(v2.BAD_REQUEST, f"query_offset_policy {policy} is not known")
+                raise RefusedError(
+                    v2.BAD_REQUEST, f"query_offset_policy {policy} is not known: use BEGINNING, END or TIMESTAMP"
+                )
             if policy == v2.TIMESTAMP and not request.HasField("timestamp"):
-                raise RefusedError(v2.BAD_REQUEST, "timestamp is missing")
+                raise RefusedError(v2.BAD_REQUEST, "timestamp is missing: set it, or use another query_offset_policy")
             time = request.timestamp
             queue = request.message_queue
             found = search_offset(
@@ -119,7 +126,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
     def Telemetry(
         self, requests: Iterator[v2.TelemetryCommand], context: grpc.ServicerContext
     ) -> Iterator[v2.TelemetryCommand]:
-        """See the proto; what is no settings has no answer."""
+        """Answers each settings command with the limits of this gateway; other commands get no answer."""
         for command in requests:
             if command.HasField("settings"):
                 yield _agreed(command)
@@ -127,18 +134,18 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
     def NotifyClientTermination(
         self, request: v2.NotifyClientTerminationRequest, context: grpc.ServicerContext
     ) -> v2.NotifyClientTerminationResponse:
-        """See the proto."""
+        """Accepts the end of a client; nothing is kept about clients."""
         return v2.NotifyClientTerminationResponse(status=ok())
 
 
 def add_messaging_to_server(servicer: MessagingServicer, server: grpc.Server, forwarder: AppendForwarder) -> None:
-    """Serve MessagingService; SendMessage goes the way of appends, without a thread of its own."""
-    send = grpc.unary_unary_rpc_method_handler(AnsweredLater(Sending(forwarder).send_message))
+    """Serve MessagingService; SendMessage is an append and takes no thread of its own."""
+    send: Any = grpc.unary_unary_rpc_method_handler(AnsweredLater(Sending(forwarder).send_message))
     add_with_raw(v2_grpc.add_MessagingServiceServicer_to_server, servicer, {"SendMessage": send}, server)
 
 
-def _queue_count(shard: Shard, topic: str, deadline: Deadline) -> int:
-    """Queues of the topic in the shard, or those that it would get there."""
+def _queue_count(shard: Shard[object], topic: str, deadline: Deadline) -> int:
+    """The number of queues of the topic in the shard, or of those that the shard would create for it."""
     count = shard.topics.queue_counts(deadline).get(topic)
     if count is not None:
         return count
@@ -147,7 +154,7 @@ def _queue_count(shard: Shard, topic: str, deadline: Deadline) -> int:
     return max(seen, shard.topics.new_topic_queue_count(deadline))
 
 
-def _answered(make: Callable[[], Any], response: Callable[..., Any]) -> Any:
+def _answered(make: Callable[[], Response], response: Callable[..., Response]) -> Response:
     try:
         return make()
     except (RefusedError, StoreError) as error:
@@ -159,12 +166,12 @@ def _status_for(client_type: "v2.ClientType") -> v2.Status:
         return ok()
     return v2.Status(
         code=v2.UNRECOGNIZED_CLIENT_TYPE,
-        message="this store keeps and finds messages; it delivers none: consume from a broker",
+        message="this store does not deliver messages: consume from a broker",
     )
 
 
 def _agreed(command: v2.TelemetryCommand) -> v2.TelemetryCommand:
-    """The client's settings with the limits that hold here; fields unknown to us go back as they came."""
+    """The client's settings with this gateway's limits; unknown fields are returned unchanged."""
     answer = v2.TelemetryCommand(status=_status_for(command.settings.client_type))
     settings = answer.settings
     settings.CopyFrom(command.settings)

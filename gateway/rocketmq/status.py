@@ -24,7 +24,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], "v2.Code"] = {
     errors.DeadlineExceededError: v2.PROXY_TIMEOUT,
     errors.StoreError: v2.INTERNAL_SERVER_ERROR,
 }
-# An append that is refused for a field of a message.
+# The code of an append that is refused because of a field of a message.
 CODE_BY_FIELD = {
     "topic": v2.ILLEGAL_TOPIC,
     "keys": v2.ILLEGAL_MESSAGE_KEY,
@@ -39,7 +39,7 @@ class RefusedError(Exception):
     """A request of RocketMQ's contract that is not served.
 
     Args:
-        code: why.
+        code: the reason.
         message: what happened and what to do.
     """
 
@@ -50,7 +50,7 @@ class RefusedError(Exception):
 
 
 def ok(message: str = "OK") -> v2.Status:
-    """All went well."""
+    """The Status of success."""
     return v2.Status(code=v2.OK, message=message)
 
 

@@ -1,1 +1,1 @@
-"""What a scan of messages needs beside the ports: its filter, its budgets, its end, and CEL in processes of its own."""
+"""SearchMessages: the scan of a topic, its filter and budgets, and the evaluation of CEL in separate processes."""

@@ -1,27 +1,27 @@
-"""Asking for a search: on another thread, so that a search whose caller goes ends at once, whatever was asked."""
+"""Calls of a search to the ports, on another thread, so that a cancelled search ends at once."""
 
 from collections.abc import Callable
 from concurrent import futures
 from typing import Any, TypeVar
 
-from gateway.deadline import Deadline
-from gateway.fan_out import FanOut
-from gateway.search.cancellation import Cancellation
+from gateway.ports.cancellation import Cancellation
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
 
 Answer = TypeVar("Answer")
-# Ports answer in milliseconds. A thread whose caller has gone is free after this.
+# Ports answer in milliseconds. This bounds the time for which a cancelled search still holds a thread.
 ASK_SECONDS_MAX = 10.0
 
 
 class CallerGoneError(Exception):
-    """The call was cancelled; nobody waits for an answer.
+    """The call was cancelled; its answer is no longer needed.
 
     Args:
-        pending: a call to a port that has not ended yet, and keeps its thread until it does.
+        pending: a call to a port that has not ended yet and holds its thread until it does.
     """
 
     def __init__(self, pending: "futures.Future[Any] | None" = None) -> None:
-        super().__init__("the caller has gone")
+        super().__init__("the call was cancelled")
         self.pending = pending
 
 
@@ -33,17 +33,17 @@ def ask_until_gone(
     *,
     seconds_max: float = ASK_SECONDS_MAX,
 ) -> Answer:
-    """The answer to a call that has half of the time that is left; what it raises is raised.
+    """The answer of a call that gets half of the time that is left. Errors of the call are raised.
 
     Args:
-        threads: one of them makes the call; it must ask nothing of them itself.
-        call: takes its own deadline.
+        threads: one of them makes the call, which must not submit to these threads itself (deadlock).
+        call: gets its own deadline.
         cancellation: of the search.
         deadline: of the search.
-        seconds_max: what the call may have at most.
+        seconds_max: the most time that the call may take.
 
     Raises:
-        CallerGoneError: the caller has gone before there was an answer.
+        CallerGoneError: the search was cancelled before there was an answer.
         DeadlineExceededError: no time is left.
     """
     if cancellation.is_set:

@@ -1,21 +1,21 @@
-"""Budgets: what one call of a scan may cost. Whoever wants more asks again with the token; no call costs more.
+"""Budgets: what one call of a scan may cost. To search further, a caller sends the page token.
 
     budget    counts                                             default     at most
-    records   positions of queues, also those that their tag     100,000     1,000,000
+    records   positions of queues, also those that the tag       100,000     1,000,000
               code alone rules out
     bytes     sizes of the records that are read                 64 MiB      1 GiB
     millis    wall time                                          5,000       20,000
 
-The most is what one thread of a gateway may be kept busy for one caller. A time budget also ends a fifth before the
-caller's deadline, so that what was found gets home. Whatever the budgets say, a call moves on by a position, or past a
-queue without any: whoever pages on comes to the end.
+The limits bound the time for which one caller keeps a thread of the gateway busy. A time budget also ends when a fifth of
+the time to the caller's deadline is left, so that the answer arrives in time. Each call decides at least one position, or
+passes an empty queue, whatever its budgets. So a caller that follows the page tokens reaches the end.
 """
 
 from dataclasses import dataclass
 from enum import Enum
 
-from gateway.deadline import Deadline
-from gateway.limits import check_not_negative
+from gateway.ports.deadline import Deadline
+from gateway.queries.limits import check_not_negative
 
 RECORDS_DEFAULT = 100_000
 RECORDS_MAX = 1_000_000
@@ -23,7 +23,8 @@ BYTES_DEFAULT = 64 << 20
 BYTES_MAX = 1 << 30
 MILLIS_DEFAULT = 5_000
 MILLIS_MAX = 20_000
-# For deciding what was read, also when reading took all the time: or a slow read would be repeated for every message.
+# The time to decide the records of a batch, also when reading them took all the time. Without it, a slow read would be
+# repeated for each message.
 DECIDING_SECONDS = 0.05
 
 
@@ -39,7 +40,7 @@ class StopReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """What a caller asked for, 0 is the default and above the most is clamped; see the table above.
+    """The budgets that a caller gave: 0 means the default, and larger values are cut to the limit (table above).
 
     Raises:
         InvalidArgumentError: one is negative.
@@ -58,13 +59,13 @@ class Meter:
     """Counts one call against its budgets.
 
     Args:
-        budgets: what it may cost.
-        deadline: the caller's.
+        budgets: of the call.
+        deadline: the caller's deadline.
 
     Attributes:
         record_count: positions decided.
-        size_bytes: sizes of the records read.
-        has_moved: whether a page that ends now ends behind where it began.
+        size_bytes: total size of the records read.
+        has_moved: whether the page has decided at least one position or passed a queue.
     """
 
     def __init__(self, budgets: Budgets, deadline: Deadline) -> None:
@@ -79,7 +80,7 @@ class Meter:
         self._decide_until_seconds = 0.0
 
     def begin_batch(self) -> None:
-        """Records were read, and are decided now."""
+        """Call it after reading a batch of records, before deciding them."""
         self._decide_until_seconds = self._deadline.clock() + DECIDING_SECONDS
 
     @property
@@ -89,17 +90,17 @@ class Meter:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that may still be read; the first record is, whatever its size."""
+        """Bytes that may still be read. The first record is read whatever its size."""
         return self._bytes_max - self.size_bytes
 
     @property
     def time_is_over(self) -> bool:
-        """Whether to end with what there is."""
+        """Whether the page must end now."""
         return self._deadline.clock() >= self._stop_at_seconds or self._deadline.is_near()
 
     @property
     def batch_is_over(self) -> bool:
-        """Whether to leave the rest of the batch to the next page; not before it had DECIDING_SECONDS."""
+        """Whether to leave the rest of the batch to the next page; False in the first DECIDING_SECONDS of the batch."""
         return self._deadline.clock() >= self._decide_until_seconds and self.time_is_over
 
     def stop(self) -> StopReason | None:

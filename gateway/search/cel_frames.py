@@ -1,19 +1,19 @@
-"""How a gateway and the process that evaluates CEL talk over a socket pair: plain data both ways.
+"""The protocol between a gateway and a process that evaluates CEL, over a socket pair: plain data in both directions.
 
-    request     | header size, u32 | bodies size, u32 | header, JSON | bodies, one behind the other |
+    request     | header size, u32 | bodies size, u32 | header, JSON | bodies, one after the other |
 
         header  {"expression": "...", "messages": [{"topic": ..., "body_size_bytes": n, ...}, ...]}
-                without messages: is the expression one at all?
+                without messages: only check the expression
 
-    answer      JSON lines: `true` for the expression, then for each message, in order, as soon as it is decided
+    answer      JSON lines: `true` for a valid expression, then one line for each message, in order, as soon as it is decided
 
         true | false              the value
-        {"error": "..."}          it has no value for this message
-        {"fault": "...", ...}     it has none for any: the answer ends here; `line` and `column` where known
+        {"error": "..."}          the expression has no value for this message
+        {"fault": "...", ...}     the expression is not valid: the answer ends here; `line` and `column` where known
         {"ready": true}           once, at the start
 
-Neither side runs anything that the other says, and a line ends at a limit: an expression that broke out of its evaluator
-could still only lie about which messages match.
+Neither side executes what it receives, and the length of a line is limited. So an expression that took control of its
+evaluator could only give wrong values for messages.
 """
 
 import json
@@ -32,7 +32,7 @@ _FIELD_NAMES = tuple(field.name for field in fields(MessageView) if field.name !
 
 
 def encode_request(expression: str, messages: Sequence[tuple[MessageView, bytes]]) -> bytes:
-    """The request about messages, each with the body that the expression shall see."""
+    """The request for these messages, each with its inflated body."""
     rows = []
     for view, body in messages:
         row = {name: getattr(view, name) for name in _FIELD_NAMES}

@@ -1,4 +1,4 @@
-"""One process that evaluates CEL (cel_worker.py), as its gateway holds it: started, asked, and killed by its id."""
+"""The gateway's handle for one process that evaluates CEL (cel_worker.py): starts it, sends requests, kills it by its id."""
 
 import json
 import os
@@ -22,15 +22,15 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class CelProcess:
-    """Starts it and waits until it can be asked.
+    """Starts the process and waits until it is ready.
 
     Raises:
-        ServiceUnavailableError: it did not start; its stderr is the gateway's.
+        ServiceUnavailableError: it did not start; it wrote the reason to the gateway's stderr.
     """
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
-        # Settings may hold secrets, and no expression needs one.
+        # Reput's settings may hold secrets, so the process does not get them.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         with theirs:
             self._process: subprocess.Popen[bytes] = subprocess.Popen(
@@ -47,36 +47,36 @@ class CelProcess:
         if line != {"ready": True}:
             code = self.close()
             raise ServiceUnavailableError(
-                f"The process that evaluates CEL did not start (it ended with {code}); the log of the gateway says more: "
-                "search without `cel` meanwhile.",
+                f"The process that evaluates CEL did not start (exit code {code}); the gateway's log has the cause: "
+                "search without `cel` until it is fixed.",
                 service=SERVICE,
             )
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process runs."""
         return self._process.poll() is None
 
     def ask(self, expression: str, messages: Sequence[tuple[MessageView, bytes]], seconds: float) -> None:
-        """Send a request whose answer `read_line` reads.
+        """Send a request; `read_line` reads the answer.
 
         Raises:
-            TimeoutError: it did not take it in that time.
-            OSError: it has ended.
+            TimeoutError: the process did not read the request in `seconds`.
+            OSError: the process has ended.
         """
         self._socket.settimeout(seconds)
         self._socket.sendall(encode_request(expression, messages))
 
     def read_line(self, seconds: float) -> Any:
-        """The next line of its answer; None when it has ended.
+        """The next line of the answer, decoded; None when the process has ended.
 
         Raises:
-            TimeoutError: there was none in that time.
+            TimeoutError: no line came in `seconds`.
         """
         self._socket.settimeout(seconds)
         while b"\n" not in self._buffer:
@@ -91,14 +91,14 @@ class CelProcess:
         return json.loads(line)
 
     def kill(self) -> None:
-        """End it now; from any thread, also while another asks it."""
+        """Kill the process; from any thread, also while another thread waits for an answer."""
         with self._kill_lock:
             self.was_killed = True
-            if self._process.poll() is None:  # not reaped: the id is still its own
+            if self._process.poll() is None:  # not reaped yet, so no other process has this id
                 os.kill(self._process.pid, signal.SIGKILL)
 
     def close(self) -> int:
-        """End it and give back what it held; its exit code, negative for a signal."""
+        """End the process and free its resources; returns its exit code, negative for a signal."""
         self._socket.close()
         try:
             return self._process.wait(0 if self.was_killed else 0.2)

@@ -1,4 +1,4 @@
-"""CEL over a message: what an expression sees, what it may name, and its value. Runs in the evaluating process alone.
+"""CEL over a message: the fields that an expression may use, and its value. Runs only in the evaluating process.
 
 message.topic, tags, unique_key, born_host, store_host                      string
 message.keys                                                                list of strings
@@ -8,7 +8,7 @@ message.queue_id, queue_offset, commit_log_offset, store_size_bytes,
 message.born_time, store_time                                               timestamp
 message.body                                                                bytes, inflated
 message.body_text                                                           string: the body read as UTF-8, U+FFFD for
-                                                                            what is none
+                                                                            invalid bytes
 """
 
 import datetime
@@ -25,7 +25,7 @@ FIELDS = frozenset((*TEXTS, *NUMBERS, *TIMES, *TIMES_MILLIS, "keys", "properties
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 # The end of CEL's timestamps, 9999-12-31T23:59:59.999Z.
 _TIME_MILLIS_MAX = 253_402_300_799_999
-# Strings and comments hold no names; what they are made of is kept apart by blanks of the same length.
+# Strings and comments, which hold no names. They are replaced by blanks of the same length, so positions stay the same.
 _NO_NAMES = re.compile(
     r'''[rR]?[bB]?[rR]?("""(?s:.*?)"""|\'\'\'(?s:.*?)\'\'\'|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|//[^\n]*'''
 )
@@ -36,12 +36,12 @@ _UNKNOWN = "Undefined variable or function: "
 
 
 class CelFaultError(Exception):
-    """The expression has no value for any message.
+    """The expression is not valid for any message.
 
     Args:
-        what: why, as the rest of a sentence.
-        line: where, from 1; 0 when unknown.
-        column: likewise.
+        what: the reason, as the rest of a sentence.
+        line: the line of the fault, from 1; 0 when unknown.
+        column: the column of the fault, from 1; 0 when unknown.
     """
 
     def __init__(self, what: str, line: int = 0, column: int = 0) -> None:
@@ -55,7 +55,7 @@ class CelProgram:
     """A compiled expression.
 
     Raises:
-        CelFaultError: it is none, or names what there is not.
+        CelFaultError: it is not valid CEL, or uses an unknown name.
     """
 
     def __init__(self, expression: str) -> None:
@@ -68,10 +68,10 @@ class CelProgram:
         self.value_of(example(), b"")
 
     def value_of(self, fields: dict[str, Any], body: bytes) -> bool | str:
-        """Its value for one message, or why it has none there.
+        """The value for one message, or the reason why there is none.
 
         Raises:
-            CelFaultError: it has none for any.
+            CelFaultError: the expression has no value for any message.
         """
         try:
             value = self._program.execute({"message": _seen(fields, body)})
@@ -79,10 +79,10 @@ class CelProgram:
             raise
         except KeyError as error:
             return f"there is no key {error}"
-        except Exception as error:  # whatever an expression does, it is an answer about the expression
+        except Exception as error:  # any error of an expression is an answer about this expression
             if str(error).startswith(_UNKNOWN):
                 name = str(error).removeprefix(_UNKNOWN).split(".", maxsplit=1)[0]
-                raise CelFaultError(f"there is no function {name} of such arguments") from error
+                raise CelFaultError(f"there is no function {name} for arguments of these types") from error
             return str(error)
         if not isinstance(value, bool):
             raise CelFaultError(f"its value is of type {type(value).__name__}: it must be bool")
@@ -101,7 +101,7 @@ class CelProgram:
 
 
 def example() -> dict[str, Any]:
-    """The fields of a message as any: an expression whose value is no bool, or that does not end, is told by it."""
+    """An example message: evaluating it finds an expression whose value is not a bool, or that does not end."""
     return {**dict.fromkeys(TEXTS, ""), **dict.fromkeys((*NUMBERS, *TIMES_MILLIS), 0), "keys": [], "properties": {}}
 
 
@@ -116,7 +116,7 @@ def _seen(fields: dict[str, Any], body: bytes) -> dict[str, Any]:
 
 
 def _timestamp(time_millis: int) -> datetime.datetime | None:
-    """The time; none for what foreign stores hold outside 1970 to 9999."""
+    """The time; None outside 1970 to 9999, which stores of other programs may hold."""
     if not 0 <= time_millis <= _TIME_MILLIS_MAX:
         return None
     return _EPOCH + datetime.timedelta(milliseconds=time_millis)

@@ -1,16 +1,16 @@
 """The sandbox: a few processes that evaluate CEL for all searches of a gateway, started when first needed.
 
-A process is lent for one batch of messages, so that a search that runs for long keeps none from others; it remembers the
-programs that it compiled. What ends a process names the expression that did it, in INVALID_ARGUMENT, and the next batch
-of whoever else gets another process:
+A process is lent for one batch of messages, so a long search does not keep it from other searches. The process caches
+compiled programs. When an expression ends its process, its caller gets INVALID_ARGUMENT with the expression; other callers
+get another process for their next batch:
 
-    how it ended                    what is said
-    SIGPROF                         did not end within EVALUATION_CPU_SECONDS for one message
-    killed here, no value for EVALUATION_SECONDS_MAX    likewise
-    SIGABRT, EXIT_NO_MEMORY         needs more than MEMORY_BYTES_MAX
-    anything else                   broke the evaluator
-    SIGXCPU                         nothing: the process was old, another is asked
-    killed here, caller gone or time over    nothing: the verdicts so far
+    how the process ended                               answer to the caller
+    SIGPROF                                             did not end within EVALUATION_CPU_SECONDS for one message
+    killed here, no value for EVALUATION_SECONDS_MAX    the same
+    SIGABRT, EXIT_NO_MEMORY                             needs more than MEMORY_BYTES_MAX
+    anything else                                       broke the evaluator
+    SIGXCPU                                             no error: the process was old, another one continues
+    killed here, call cancelled or time over            no error: the verdicts so far
 """
 
 import math
@@ -19,20 +19,21 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gateway.deadline import Deadline
-from gateway.search.cancellation import Cancellation
+from gateway.ports.cancellation import Cancellation
+from gateway.ports.deadline import Deadline
 from gateway.search.cel_process import CelProcess
 from gateway.search.cel_worker import EVALUATION_CPU_SECONDS, EXIT_NO_MEMORY, MEMORY_BYTES_MAX
 from gateway.search.message_view import MessageView
 from store.errors import InvalidArgumentError, ResourceBusyError, ServiceUnavailableError
 
-# Each costs about 40 MiB while it idles, and at most MEMORY_BYTES_MAX and one processor below the services' priority.
+# Each takes about 40 MiB when idle, at most MEMORY_BYTES_MAX, and one processor at a priority below the services'.
 PROCESS_COUNT_MAX = 4
-# Batches are short: who waits longer than this meets callers whose expressions are slow, all of them.
+# Batches are short, so a longer wait means that all processes evaluate slow expressions.
 WAIT_SECONDS_MAX = 5.0
-# A machine so busy that a process of low priority gets no half second of processor time in this.
+# On a very busy machine, a process of low priority may take this long to get half a second of processor time.
 EVALUATION_SECONDS_MAX = 10.0
-# Quick expressions finish their batch in this when time is over; a process that has to be ended costs the next caller more.
+# When the time is over, a quick expression may finish its batch in this time. Killing its process would cost the next
+# caller more.
 LAST_VALUES_SECONDS = 0.1
 EXPRESSION_CHARACTERS_MAX = 4_096
 _QUOTED_CHARACTERS_MAX = 120
@@ -40,11 +41,11 @@ _NO_MEMORY = (-signal.SIGABRT, EXIT_NO_MEMORY)
 
 
 class CelSandbox:
-    """Lends processes.
+    """Lends processes; thread-safe.
 
     Args:
-        process_count_max: how many there are at most.
-        start: starts one.
+        process_count_max: the most processes at the same time.
+        start: starts a process.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class CelSandbox:
         self._is_closed = False
 
     def lend(self, cancellation: Cancellation, deadline: Deadline) -> CelProcess:
-        """A process, given back by `take_back`.
+        """A process; the caller gives it back to `take_back`.
 
         Raises:
-            ResourceBusyError: all are lent for longer than is waited.
-            ServiceUnavailableError: none starts, or the gateway ends.
+            ResourceBusyError: all processes stayed lent while this call waited.
+            ServiceUnavailableError: no process starts, the call was cancelled, or the gateway stops.
         """
 
         def is_over() -> bool:
@@ -72,7 +73,9 @@ class CelSandbox:
         with cancellation.ending(self._wake), self._condition:
             self._condition.wait_for(is_over, min(WAIT_SECONDS_MAX, deadline.remaining_seconds()))
             if self._is_closed or cancellation.is_set:
-                raise ServiceUnavailableError("The search has ended.", service="gateway")
+                raise ServiceUnavailableError(
+                    "The search was cancelled, or the gateway is stopping.", service="gateway"
+                )
             if self._lent_count >= self._count_max:
                 raise ResourceBusyError(
                     f"All {self._count_max} processes that evaluate `cel` are busy: try again.",
@@ -93,7 +96,7 @@ class CelSandbox:
         return process
 
     def take_back(self, process: CelProcess, *, usable: bool) -> None:
-        """It is no longer needed; not `usable` when it was ended, or may still be at work."""
+        """Give a process back; not `usable` when it has ended or may still evaluate something."""
         with self._condition:
             self._lent.discard(process)
             if usable and not self._is_closed:
@@ -104,7 +107,7 @@ class CelSandbox:
         self._returned()
 
     def close(self) -> None:
-        """End all processes; no further ones start."""
+        """End all processes; no new one starts."""
         with self._condition:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -127,20 +130,20 @@ class CelSandbox:
 
 
 class CelEvaluator:
-    """One expression of one call, checked.
+    """The checked expression of one call.
 
     Args:
-        sandbox: where it is evaluated.
+        sandbox: evaluates it.
         expression: CEL over `message` (cel_program.py).
-        time_is_over: whether to go on without the rest.
+        time_is_over: whether to return without the remaining messages.
         cancellation: of the call.
         deadline: of the call.
 
     Attributes:
-        needs_body: whether the expression looks at bodies.
+        needs_body: whether the expression reads bodies.
 
     Raises:
-        InvalidArgumentError: it is too long, no CEL, names what there is not, does not end or takes too much memory.
+        InvalidArgumentError: it is too long, is not valid CEL, uses an unknown name, does not end or needs too much memory.
     """
 
     def __init__(
@@ -167,7 +170,9 @@ class CelEvaluator:
         self.evaluate([])
 
     def evaluate(self, messages: list[tuple[MessageView, bytes]]) -> list[bool | str]:
-        """A value for each message, or why it has none; fewer, but one at least, when time is over, none when cancelled.
+        """A value for each message, or the reason why there is none.
+
+        When the time is over: the values so far, at least one. When cancelled: an empty list.
 
         Raises:
             InvalidArgumentError: as the class says, for one of these messages.
@@ -181,7 +186,7 @@ class CelEvaluator:
             try:
                 with self._cancellation.ending(process.kill):
                     usable = self._ask(process, messages, values)
-            except InvalidArgumentError:  # it said so itself, and is ready for the next
+            except InvalidArgumentError:  # an answer of the process, which is ready for the next request
                 usable = True
                 raise
             finally:
@@ -197,10 +202,10 @@ class CelEvaluator:
     def _ask(
         self, process: CelProcess, messages: Sequence[tuple[MessageView, bytes]], values: list[bool | str]
     ) -> bool:
-        """Fill the values; whether the process is ready for the next request."""
+        """Fill the values; returns whether the process is ready for the next request."""
         try:
             process.ask(self._expression, messages, self._seconds())
-            if self._line(process) is not True:  # the program
+            if self._line(process) is not True:  # the line about the expression itself
                 return False
             end_seconds = math.inf
             while len(values) < len(messages):
@@ -217,7 +222,7 @@ class CelEvaluator:
             process.kill()
             self._deadline.remaining_seconds()
             return False
-        except OSError:  # it has ended: its exit code says why
+        except OSError:  # the process has ended; its exit code gives the reason
             return False
         return True
 
@@ -243,7 +248,7 @@ class CelEvaluator:
         else:
             what = f"broke its evaluator, which ended with {code}"
         where = f" for the message at byte {view.commit_log_offset}" if view else ""
-        return InvalidArgumentError(f"cel {self._quoted()} {what}{where}: ask for less.", field="cel", exitCode=code)
+        return InvalidArgumentError(f"cel {self._quoted()} {what}{where}: simplify it.", field="cel", exitCode=code)
 
     def _quoted(self) -> str:
         text = self._expression

@@ -1,14 +1,15 @@
-"""The process that evaluates CEL, and nothing else: `python -m gateway.search.cel_worker`, its socket as stdin.
+"""The process that only evaluates CEL: `python -m gateway.search.cel_worker`, with its socket as stdin.
 
-An expression comes from a stranger. CEL has no way to the outside; should its evaluator have one, this process has none:
+Expressions are not trusted. CEL cannot reach anything outside a message. If its evaluator has a fault, the limits of this
+process still hold:
 
-    file descriptors   no new one can be made: no file, no socket, no process with pipes
-    address space      MEMORY_BYTES_MAX: what allocates ends this process, and no other
-    processor time     EVALUATION_CPU_SECONDS for one message, by a timer of the kernel that ends this process, whatever
-                       the evaluator does meanwhile; CPU_SECONDS_MAX for its life
+    file descriptors   no new one can be opened: no file, no socket, no process with pipes
+    address space      MEMORY_BYTES_MAX: allocating more ends only this process
+    processor time     EVALUATION_CPU_SECONDS for one message, by a timer of the kernel, which ends this process whatever
+                       the evaluator does; CPU_SECONDS_MAX for the life of the process
     priority           below the services of this machine
 
-How it ended tells the gateway why (cel_sandbox.py). It ends by itself once the gateway is gone: its socket is closed.
+Its exit code gives the gateway the reason of its end (cel_sandbox.py). It ends by itself when its socket is closed.
 """
 
 import functools
@@ -18,10 +19,11 @@ import signal
 import socket
 import sys
 
-# 50 MiB are its own. A body of 8 MiB is there three times, as text up to 32 MiB and as the evaluator's up to 24.
+# The process itself takes 50 MiB. A body of 8 MiB is held three times; as text it takes up to 32 MiB, and in the
+# evaluator's form up to 24.
 MEMORY_BYTES_MAX = 256 << 20
 EVALUATION_CPU_SECONDS = 1.0
-# A worker that has served so much is replaced like one that failed; nobody can keep one busy for ever.
+# A process that has used this much time is replaced like one that failed, so no caller can keep one busy for ever.
 CPU_SECONDS_MAX = 3_600
 NICENESS = 10
 PROGRAM_COUNT_MAX = 16
@@ -29,9 +31,9 @@ EXIT_NO_MEMORY = 12
 
 
 def lock_down() -> None:
-    """Take from this process what it does not need; for ever."""
+    """Remove every right that this process does not need; this cannot be undone."""
     os.nice(NICENESS)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what an evaluator prints when it dies is the expression's doing
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # an expression may control what a failing evaluator prints
     for limit, amount in (
         (resource.RLIMIT_AS, MEMORY_BYTES_MAX),
         (resource.RLIMIT_CPU, CPU_SECONDS_MAX),
@@ -45,7 +47,7 @@ def lock_down() -> None:
 
 
 def serve(gateway: socket.socket) -> None:
-    """Answer requests until the gateway is gone."""
+    """Answer requests until the gateway closes the socket."""
     from gateway.search.cel_frames import ERROR_CHARACTERS_MAX, PREFIX, decode_request, encode_line
     from gateway.search.cel_program import CelFaultError, CelProgram
 

@@ -1,12 +1,13 @@
-"""Cursor: where a scan goes on, inside a page token.
+"""Cursor: the position inside a page token at which a scan goes on.
 
-    shard, queue, begin, end    of this queue only `[begin, end)` is left, of this shard only it and the queues behind it,
-                                and all shards behind this one
-    queue = -1                  the shard has not been begun
+    shard, queue, begin, end    what is left: `[begin, end)` of this queue, the queues behind it in this shard, and all
+                                shards behind this one
+    queue = -1                  the scan of this shard has not begun
     skipped:NAME                a shard that did not answer on an earlier page: no later page is complete
-    passed, total               positions that the scan has passed, of those that there were; only where they are counted
+    passed, total               the positions that the scan has passed, of all counted ones; only if the caller counts
 
-A queue's range is fixed when the scan gets to it. So a scan ends although others append, and gives what was there once.
+A queue's range is fixed when the scan reaches the queue. So a scan ends although messages are appended meanwhile, and it
+returns each message once.
 """
 
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ QUEUE_NOT_BEGUN = -1
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place in the order of shards and queues; `skipped` names shards of earlier pages, `passed_count` of `total_count`
-    positions lie behind it, 0 of 0 when they are not counted."""
+    """A place in the order of shards and queues. `skipped` names shards of earlier pages. The scan has passed
+    `passed_count` of `total_count` positions; both are 0 when they are not counted."""
 
     broker_name: str
     queue_id: int = QUEUE_NOT_BEGUN
@@ -30,7 +31,7 @@ class Cursor:
     total_count: int = 0
 
     def to_fields(self) -> dict[str, str | int]:
-        """What a page token holds."""
+        """The fields of a page token."""
         fields: dict[str, str | int] = {
             "shard": self.broker_name,
             "queue": self.queue_id,
@@ -43,7 +44,7 @@ class Cursor:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str | int]) -> "Cursor | None":
-        """The other way; None for the beginning. The fields come out of a seal and are what `to_fields` gave."""
+        """The cursor of these fields; None at the beginning. The token is sealed, so the fields come from `to_fields`."""
         if not fields:
             return None
         skipped = frozenset(name.removeprefix(_SKIPPED) for name in fields if name.startswith(_SKIPPED))

@@ -1,12 +1,12 @@
-"""Filter: which messages a search is after. All conditions that are given must hold.
+"""Filter: the messages that a search looks for. All given conditions must hold.
 
-    tag code    of the queue unit, before the record is read: rules out what has other tags
-    tags        the text, one of those asked for
-    properties  each by name, with its value or whatever value
-    needle      bytes that the inflated body holds
+    tag code    of the queue unit, before the record is read: rules out messages with other tags
+    tags        the tag itself is one of the given ones
+    properties  each has the given value, or any value
+    needle      the inflated body contains these bytes
     CEL         an expression over the message, evaluated in another process (cel_sandbox.py)
 
-The cheap ones come first: an expression sees only what all others let through.
+The cheap conditions come first: an expression is evaluated only where all others hold.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,10 +17,10 @@ from gateway.search.message_view import MessageView
 from store.errors import InvalidArgumentError, StoreError
 from store.format.java_hash import java_string_hash
 
-# Many times what a console's form has room for; each is compared with every message.
+# Far more than a form of the console holds. Each condition is compared with every message.
 CONDITION_COUNT_MAX = 64
 NEEDLE_BYTES_MAX = 64 * 1024
-# What is inflated for the evaluating process at once; there it is in memory about four times.
+# Inflated bodies in one request to the evaluating process, which holds them in memory about four times.
 CEL_BATCH_COUNT_MAX = 128
 CEL_BATCH_BYTES = 1 << 20
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
@@ -28,7 +28,7 @@ _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a message matches; `error` says why nobody knows, `cel_error` why its expression has no value."""
+    """Whether a message matches. `error`: why this is unknown; `cel_error`: why the expression has no value."""
 
     matches: bool
     error: StoreError | None = None
@@ -45,21 +45,21 @@ class Evaluator(Protocol):
     needs_body: bool
 
     def evaluate(self, messages: "list[tuple[MessageView, bytes]]") -> list[bool | str]:
-        """A value for each message with its inflated body, in order, or why it has none; fewer when time is over."""
+        """A value for each message with its inflated body, in order, or why there is none; fewer when time is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a search is after.
+    """The conditions of a search.
 
     Attributes:
-        tags: one of these; empty: any.
-        properties: values by name, None: whatever value.
-        needle: bytes that the body holds; empty: any.
+        tags: the message has one of these; empty: any.
+        properties: values by name; None: any value.
+        needle: bytes that the body contains; empty: any body.
         cel: an expression; empty: none.
 
     Raises:
-        InvalidArgumentError: too many, or a needle that is too long.
+        InvalidArgumentError: there are too many conditions, or the needle is too long.
     """
 
     tags: frozenset[str] = frozenset()
@@ -71,30 +71,31 @@ class Conditions:
         for name, count in (("tags", len(self.tags)), ("properties", len(self.properties))):
             if count > CONDITION_COUNT_MAX:
                 raise InvalidArgumentError(
-                    f"{count} {name} are asked for: at most {CONDITION_COUNT_MAX}; `cel` can say more.", field=name
+                    f"{count} {name} are given: at most {CONDITION_COUNT_MAX} are allowed; use `cel` for more.",
+                    field=name,
                 )
         if "" in self.properties:
-            raise InvalidArgumentError("a property without a name is asked for.", field="properties")
+            raise InvalidArgumentError("a property has no name: name each property.", field="properties")
         if len(self.needle) > NEEDLE_BYTES_MAX:
             raise InvalidArgumentError(
-                f"the needle has {len(self.needle)} bytes: at most {NEEDLE_BYTES_MAX}.", field="needle"
+                f"the needle has {len(self.needle)} bytes: at most {NEEDLE_BYTES_MAX} are allowed.", field="needle"
             )
 
 
 def hex_needle(text: str) -> bytes:
-    """The bytes that hex digits say, blanks between bytes allowed; InvalidArgumentError when they are none."""
+    """The bytes of hex digits; blanks between bytes are allowed. InvalidArgumentError when the text is not hex."""
     try:
         return bytes.fromhex(text)
     except ValueError as error:
-        raise InvalidArgumentError(f"body_hex is no hex: {error}.", field="body_hex") from error
+        raise InvalidArgumentError(f"body_hex is not hex: {error}.", field="body_hex") from error
 
 
 class MessageFilter:
-    """Decides.
+    """Decides which messages match.
 
     Args:
-        conditions: what is asked for.
-        evaluator: evaluates its expression; None when it has none.
+        conditions: of the search.
+        evaluator: evaluates their expression; None when they have none.
     """
 
     def __init__(self, conditions: Conditions, evaluator: Evaluator | None) -> None:
@@ -105,18 +106,19 @@ class MessageFilter:
     def rules_out(self, tags_code: int | None) -> bool:
         """Whether a queue unit's tag code says that its message has other tags.
 
-        A code outside Java's int is none: the deliver time of a delayed message, or a place in RocketMQ's ConsumeQueueExt.
+        A code outside Java's int is not a tag code: it is the deliver time of a delayed message, or an address in
+        RocketMQ's ConsumeQueueExt.
         """
         if tags_code is None or not self._tag_codes or not _INT_MIN <= tags_code <= _INT_MAX:
             return False
         return tags_code not in self._tag_codes
 
     def decide(self, views: Iterable[MessageView], gives_up: Callable[[], bool]) -> Iterator[Verdict]:
-        """A verdict for each, in order; fewer, but one at least, when the time for it is over.
+        """A verdict for each message, in order; when the time is over, only those so far, at least one.
 
         Args:
             views: the messages.
-            gives_up: whether to look into no further one; asked before each but the first.
+            gives_up: whether to stop; called before each message but the first.
         """
         if self._evaluator is None:
             for number, view in enumerate(views):
@@ -156,7 +158,7 @@ class MessageFilter:
                 yield _YES if value else _NO
 
     def _before_cel(self, view: MessageView) -> tuple[Verdict, bytes, int]:
-        """What all but the expression say, the body if the expression needs it, and how many bytes were inflated."""
+        """The verdict without the expression, the body if the expression needs it, and the number of inflated bytes."""
         conditions = self._conditions
         if conditions.tags and view.tags not in conditions.tags:
             return _NO, b"", 0

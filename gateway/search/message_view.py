@@ -1,7 +1,7 @@
-"""A message as a filter sees it: what is stored, its body inflated where the stored one is compressed.
+"""A message for a filter: the stored fields, and the body, inflated where it is compressed.
 
-Bodies are inflated up to a limit. One that is damaged, compressed by no method of RocketMQ's, or inflates to more cannot be
-looked into: that is an error of this message, never a message that does not match.
+Bodies are inflated up to a limit. A body that is damaged, exceeds the limit or uses a compression that RocketMQ does not
+have cannot be searched. That is an error of the message; it does not count as a message without a match.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from store.errors import RecordCorruptedError, UnsupportedStoreError
 from store.format.body_compression import BodyNotInflatedError, compression_name, inflate
 
-# Producers send at most 4 MiB; what inflates to more than this is no message but an attack on whoever looks inside.
+# Producers send at most 4 MiB; a body that inflates to more than this is treated as an attack.
 INFLATED_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class MessageView:
-    """A stored message; `body` are the stored bytes. Times are milliseconds since 1970, hosts `IP:port`."""
+    """A stored message; `body` holds the stored bytes. Times are milliseconds since 1970, hosts `IP:port`."""
 
     topic: str
     queue_id: int
@@ -37,11 +37,11 @@ class MessageView:
     body: bytes
 
     def inflated_body(self) -> bytes:
-        """The body as it was sent.
+        """The body as its producer sent it.
 
         Raises:
-            RecordCorruptedError: it is not what its flag says, or damaged.
-            UnsupportedStoreError: it is compressed by no method of RocketMQ's, or inflates to more than is looked at.
+            RecordCorruptedError: it is damaged, or not compressed as its flag says.
+            UnsupportedStoreError: RocketMQ has no such compression, or the body inflates to more than the limit.
         """
         try:
             return inflate(self.body, self.sys_flag, INFLATED_BYTES_MAX)

@@ -1,14 +1,16 @@
-"""A search as it is asked, checked, and its answer: one page."""
+"""A checked search request, and its answer: one page."""
 
 import json
 from dataclasses import dataclass, field
+from typing import Generic
 
-from gateway.completeness import Completeness, ShardOutcome
-from gateway.limits import check_not_negative, check_topic
-from gateway.page import PageEntry
+from gateway.ports.shard import Message
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.limits import check_not_negative, check_topic
+from gateway.queries.page import PageEntry
 from gateway.search.budgets import StopReason
 from gateway.search.filter import Conditions
-from gateway.time_window import TimeWindow
 from store.errors import InvalidArgumentError
 
 
@@ -26,19 +28,19 @@ ALWAYS = TimeWindow()
 
 @dataclass(frozen=True, slots=True)
 class SearchQuestion:
-    """Where to look and for what.
+    """The place and the conditions of a search.
 
     Attributes:
         topic: the topic.
         broker_name: the only shard; empty: all.
         queue_id: the only queue (of each shard); None: all.
-        offsets: positions, for one queue of one shard.
+        offsets: positions of the queue; needs `queue_id`.
         times: store times.
         newest_first: from each queue's end to its begin.
-        conditions: what must hold.
+        conditions: all must hold.
 
     Raises:
-        InvalidArgumentError: by field.
+        InvalidArgumentError: a field is not valid; the error names it.
     """
 
     topic: str
@@ -59,10 +61,10 @@ class SearchQuestion:
             if number is not None:
                 check_not_negative(number, name)
         if self.queue_id is None and self.offsets != EVERYWHERE:
-            raise InvalidArgumentError("queue offsets mean nothing without a queue: set queue_id.", field="queue_id")
+            raise InvalidArgumentError("queue offsets need a queue: set queue_id.", field="queue_id")
 
     def sealed_fields(self) -> dict[str, str | int | None]:
-        """What a page token is bound to."""
+        """The fields that a page token is bound to."""
         conditions = self.conditions
         return {
             "topic": self.topic,
@@ -82,7 +84,7 @@ class SearchQuestion:
 
 @dataclass(slots=True)
 class ScannedRange:
-    """Positions `[begin_offset, end_offset)` of a queue that were looked at."""
+    """Positions `[begin_offset, end_offset)` of a queue that were searched."""
 
     broker_name: str
     queue_id: int
@@ -91,26 +93,26 @@ class ScannedRange:
 
 
 @dataclass(slots=True)
-class SearchAnswer:
+class SearchAnswer(Generic[Message]):
     """A page.
 
     Attributes:
         entries: matches in the order of the scan.
-        scanned_ranges: what was looked at, in that order.
-        next_page_token: goes on there; empty at the end.
-        completeness: how much of the truth this is.
-        outcomes: of the shards asked on this page, and of those that an earlier one had to skip.
-        stop: why the page ends here.
-        scanned_record_count: positions looked at.
-        scanned_bytes: sizes of the records that were read.
-        passed_count: positions that this page and those before have passed, looked at or outside the window.
-        total_count: of so many; 0 when they were not counted.
-        unreadable_count: messages that could not be read or not be looked into.
-        cel_error_count: messages for which the expression has no value; they count as no match.
-        cel_error: why it had none for the first of them.
+        scanned_ranges: the positions that were searched, in that order.
+        next_page_token: gets the next page; empty at the end.
+        completeness: whether matches may be missing.
+        outcomes: of the shards asked on this page, and of those that an earlier page skipped.
+        stop: why the page ends.
+        scanned_record_count: positions searched.
+        scanned_bytes: total size of the records that were read.
+        passed_count: positions that this page and those before have passed: searched, or outside the window.
+        total_count: all positions at the begin of the search; 0 when they were not counted.
+        unreadable_count: messages that could not be read or searched.
+        cel_error_count: messages for which the expression has no value; they do not match.
+        cel_error: the reason for the first of them.
     """
 
-    entries: list[PageEntry] = field(default_factory=list)
+    entries: list[PageEntry[Message]] = field(default_factory=list)
     scanned_ranges: list[ScannedRange] = field(default_factory=list)
     next_page_token: str = ""
     completeness: Completeness = Completeness.COMPLETE

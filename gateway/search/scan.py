@@ -2,22 +2,23 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Generic
 
-from gateway.completeness import ShardOutcome, judge, raise_first_error
-from gateway.deadline import Deadline
-from gateway.dropped import was_dropped
-from gateway.fan_out import FanOut
-from gateway.page import Page
-from gateway.ports import FoundRecord, Shard, Unit
+from gateway.ports.cancellation import Cancellation
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import FoundRecord, Message, Shard, Unit
+from gateway.ports.shards import Shards
+from gateway.queries.completeness import ShardOutcome, judge, raise_first_error
+from gateway.queries.dropped import was_dropped
+from gateway.queries.page import Page
 from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Meter, StopReason
-from gateway.search.cancellation import Cancellation
 from gateway.search.cursor import Cursor
 from gateway.search.filter import MessageFilter
 from gateway.search.message_view import MessageView
 from gateway.search.question import ScannedRange, SearchAnswer, SearchQuestion
 from gateway.search.shard_scan import ShardFailedError, ShardScan
-from gateway.shards import Shards
 from store.errors import (
     BrokerNotFoundError,
     DeadlineExceededError,
@@ -28,15 +29,15 @@ from store.errors import (
     StoreError,
 )
 
-# Units of a queue asked for at once; most are 20 bytes that a tag code rules out.
+# Units of a queue in one call: 20 bytes each, and the tag code rules out most of them.
 UNIT_COUNT = 512
-# Records read at once. So much is done, at most, between two looks at the clock and the caller.
+# Records in one read. The clock and the cancellation are checked between two reads.
 READ_COUNT = 128
 READ_BYTES = 1 << 20
-# Ranges of one answer, in the room that its messages leave below 4 MiB, whatever the shards are called.
+# Ranges of one answer. They fit into the room that its messages leave below 4 MiB, also with the longest shard names.
 RANGE_COUNT_MAX = 1_000
 
-ViewOf = Callable[[FoundRecord], MessageView]
+ViewOf = Callable[[FoundRecord[Message]], MessageView]
 
 
 class _StopError(Exception):
@@ -47,21 +48,21 @@ class _StopError(Exception):
         self.reason = reason
 
 
-class Scan:
+class Scan(Generic[Message]):
     """One page of a scan.
 
     Attributes:
-        answer: what it found.
-        knows_topic: whether a queue was there.
+        answer: the page.
+        knows_topic: whether a shard has a queue of the topic.
     """
 
     def __init__(
         self,
         question: SearchQuestion,
         message_filter: MessageFilter,
-        page: Page,
+        page: Page[Message],
         meter: Meter,
-        view_of: ViewOf,
+        view_of: ViewOf[Message],
         cancellation: Cancellation,
     ) -> None:
         self.answer = SearchAnswer(entries=page.entries)
@@ -75,11 +76,11 @@ class Scan:
         self._cursor = Cursor("")
         self._passed_count = 0
 
-    def run(self, shards: Shards, threads: FanOut, cursor: Cursor | None, deadline: Deadline) -> Cursor | None:
-        """Fill the page; where the next begins, None at the end."""
+    def run(self, shards: Shards[Message], threads: FanOut, cursor: Cursor | None, deadline: Deadline) -> Cursor | None:
+        """Fill the page; returns where the next one begins, None at the end."""
         end: Cursor | None = None
         self._passed_count = cursor.passed_count if cursor is not None else 0
-        scans: list[ShardScan] = []
+        scans: list[ShardScan[Message]] = []
         skipped = cursor.skipped if cursor is not None else frozenset[str]()
         outcomes = [_skipped_earlier(name) for name in sorted(skipped)]
         if cursor is not None and cursor.broker_name not in {shard.broker_name for shard in shards}:
@@ -95,7 +96,7 @@ class Scan:
                 self._check_budgets()
                 self._scan_shard(scan, begun)
             except ShardFailedError as failure:
-                # Who moved on before is slow, perhaps: the next page asks it first and leaves it out if it hangs.
+                # The shard may only be slow: the next page asks it first, and leaves it out if it hangs.
                 if isinstance(failure.error, DeadlineExceededError) and self._meter.has_moved:
                     end, self.answer.stop = self._cursor, StopReason.TIME
                     break
@@ -121,7 +122,7 @@ class Scan:
         answer.passed_count = self._passed_count
         return replace(end, skipped=skipped) if end is not None else None
 
-    def _scan_shard(self, scan: ShardScan, begun: Cursor | None) -> None:
+    def _scan_shard(self, scan: ShardScan[Message], begun: Cursor | None) -> None:
         question = self._question
         for queue in scan.queues(question):
             if question.queue_id not in (None, queue.queue_id):
@@ -136,14 +137,14 @@ class Scan:
                 begin, end = scan.window(queue, question.offsets, question.times)
                 self._passed_count += queue.max_offset - queue.min_offset - (end - begin)
             self._cursor = Cursor(scan.shard.broker_name, queue.queue_id, begin, end)
-            # Where the page before has ended in this queue, and it with it, nothing has moved yet.
+            # When the page before ended at the end of this queue, this page has not moved yet.
             is_ahead = begun is None or queue.queue_id != begun.queue_id or begin < end
             if begin < end:
                 self._scan_queue(scan, queue.queue_id)
             self._meter.has_moved = self._meter.has_moved or is_ahead
 
-    def _scan_queue(self, scan: ShardScan, queue_id: int) -> None:
-        """All that the cursor has left of its queue."""
+    def _scan_queue(self, scan: ShardScan[Message], queue_id: int) -> None:
+        """Scans what the cursor has left of its queue."""
         if len(self.answer.scanned_ranges) >= RANGE_COUNT_MAX:
             raise _StopError(StopReason.PAGE)
         cursor = self._cursor
@@ -157,8 +158,8 @@ class Scan:
             if self.answer.scanned_ranges[-1].begin_offset == self.answer.scanned_ranges[-1].end_offset:
                 self.answer.scanned_ranges.pop()
 
-    def _scan_stretch(self, scan: ShardScan, queue_id: int) -> None:
-        """The next positions of the queue, all of them."""
+    def _scan_stretch(self, scan: ShardScan[Message], queue_id: int) -> None:
+        """Scans the next UNIT_COUNT positions of the queue."""
         begin, end = self._cursor.begin_offset, self._cursor.end_offset
         if self._question.newest_first:
             begin = max(begin, end - UNIT_COUNT)
@@ -173,11 +174,11 @@ class Scan:
             batch = self._batch(units[done_count:])
             self._scan_batch(scan, batch)
             done_count += len(batch)
-        # What is left of the stretch are holes.
+        # The positions that are left have no units.
         self._advance(begin if self._question.newest_first else end)
 
     def _batch(self, units: list[Unit]) -> list[Unit]:
-        """The first units, as many as the budgets and the sizes of one read allow, at least one."""
+        """The first units: as many as the budgets and the limits of one read allow, at least one."""
         batch: list[Unit] = []
         read_count = size_bytes = 0
         for unit in units[: max(self._meter.free_records, 1)]:
@@ -192,7 +193,7 @@ class Scan:
             batch.append(unit)
         return batch
 
-    def _scan_batch(self, scan: ShardScan, batch: list[Unit]) -> None:
+    def _scan_batch(self, scan: ShardScan[Message], batch: list[Unit]) -> None:
         wanted = [unit for unit in batch if not self._filter.rules_out(unit.tags_code)]
         outcomes = dict(
             zip((unit.queue_offset for unit in wanted), scan.records(wanted) if wanted else (), strict=True)
@@ -219,9 +220,13 @@ class Scan:
             self._advance(unit.queue_offset + (0 if self._question.newest_first else 1))
 
     def _decide(
-        self, scan: ShardScan, unit: Unit, outcome: FoundRecord | StoreError, chosen: "Iterator[StoreError | bool]"
+        self,
+        scan: ShardScan[Message],
+        unit: Unit,
+        outcome: FoundRecord[Message] | StoreError,
+        chosen: "Iterator[StoreError | bool]",
     ) -> None:
-        """Take the record if it matches; _StopError when the page has no room for it or there was no time to know."""
+        """Add the record if it matches; _StopError when the page has no room for it or the time was over."""
         error: StoreError | None = None
         if isinstance(outcome, StoreError):
             if was_dropped(outcome, unit.commit_log_offset):
@@ -245,8 +250,8 @@ class Scan:
             self.answer.unreadable_count += 1
             scan.note(error)
 
-    def _matches(self, records: list[FoundRecord]) -> "Iterator[StoreError | bool]":
-        """For each record, in order, whether it matches, or why nobody knows; fewer when time was over."""
+    def _matches(self, records: list[FoundRecord[Message]]) -> "Iterator[StoreError | bool]":
+        """For each record, in order, whether it matches, or why this is unknown; fewer when the time was over."""
         for verdict in self._filter.decide(map(self._view_of, records), self._gives_up):
             if verdict.cel_error:
                 self.answer.cel_error_count += 1
@@ -254,11 +259,11 @@ class Scan:
             yield verdict.error or verdict.matches
 
     def _gives_up(self) -> bool:
-        """Whether to decide no more of a batch."""
+        """Whether to leave the rest of a batch undecided."""
         return self._cancellation.is_set or self._meter.batch_is_over
 
     def _advance(self, position: int) -> None:
-        """Everything up to the position, in the direction of the scan, is decided."""
+        """Move the cursor: all positions up to this one, in the direction of the scan, are decided."""
         scanned = self.answer.scanned_ranges[-1]
         if self._question.newest_first:
             self._passed_count += self._cursor.end_offset - position
@@ -278,7 +283,7 @@ class Scan:
         if stop is not None:
             raise _StopError(stop)
 
-    def _is_of(self, unit: Unit, record: FoundRecord) -> bool:
+    def _is_of(self, unit: Unit, record: FoundRecord[object]) -> bool:
         place = (self._question.topic, self._cursor.queue_id, unit.queue_offset)
         return (record.topic, record.queue_id, record.queue_offset) == place
 
@@ -293,8 +298,8 @@ class Scan:
         )
 
 
-def _in_order(shards: Shards, broker_name: str, cursor: Cursor | None) -> list[Shard]:
-    """The shards that a page asks, by name: also gateways that list them otherwise go on with each other's tokens."""
+def _in_order(shards: Shards[Message], broker_name: str, cursor: Cursor | None) -> list[Shard[Message]]:
+    """The shards of a page, sorted by name, so that gateways with another order can use each other's tokens."""
     asked = [shards.named(broker_name)] if broker_name else sorted(shards, key=lambda shard: shard.broker_name)
     return [shard for shard in asked if cursor is None or shard.broker_name >= cursor.broker_name]
 

@@ -1,23 +1,23 @@
-"""What a scan asks of one shard: its queues, where each begins and ends, units, and records with their bodies.
+"""The calls of a scan to one shard: its queues, their ranges, units, and records with their bodies.
 
-Every call to a port runs on another thread (asking.py), so that a caller that goes is free at once, and has half of the
-time that is left, so that a shard that hangs leaves some for the others.
+Each call to a port runs on another thread (asking.py), so a cancelled search ends at once. It gets half of the time that is
+left, so a shard that hangs leaves time for the others.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from gateway.completeness import ShardOutcome
-from gateway.deadline import Deadline
-from gateway.fan_out import FanOut
-from gateway.limits import PAGE_BYTES_MAX
-from gateway.ports import Boundary, BuildProgress, FoundRecord, QueueRange, Shard, Unit
+from gateway.ports.cancellation import Cancellation
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import Boundary, BuildProgress, FoundRecord, Message, QueueRange, Shard, Unit
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.completeness import ShardOutcome
+from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.search.asking import ask_until_gone
-from gateway.search.cancellation import Cancellation
 from gateway.search.question import OffsetWindow, SearchQuestion
-from gateway.time_window import TimeWindow
 from store.errors import StoreError
 
 Answer = TypeVar("Answer")
@@ -27,7 +27,7 @@ class ShardFailedError(Exception):
     """The shard did not answer.
 
     Args:
-        error: why.
+        error: the reason.
     """
 
     def __init__(self, error: StoreError) -> None:
@@ -35,12 +35,12 @@ class ShardFailedError(Exception):
         self.error = error
 
 
-class ShardScan:
-    """Asks one shard for one call.
+class ShardScan(Generic[Message]):
+    """Calls one shard for one search.
 
     Args:
         shard: the shard.
-        fan_out: the threads on which it is asked, one at a time.
+        fan_out: the threads that make the calls, one at a time.
         cancellation: of the call.
         deadline: of the call.
 
@@ -48,7 +48,7 @@ class ShardScan:
         outcome: how the shard took part so far.
     """
 
-    def __init__(self, shard: Shard, fan_out: FanOut, cancellation: Cancellation, deadline: Deadline) -> None:
+    def __init__(self, shard: Shard[Message], fan_out: FanOut, cancellation: Cancellation, deadline: Deadline) -> None:
         self.shard = shard
         self.outcome = ShardOutcome(shard.broker_name)
         self._fan_out = fan_out
@@ -56,29 +56,29 @@ class ShardScan:
         self._deadline = deadline
 
     def note(self, problem: StoreError) -> None:
-        """Matches may be missing; the first reason is kept."""
+        """Note that matches may be missing; the first reason is kept."""
         self.outcome = replace(self.outcome, error=self.outcome.error or problem, complete=False)
 
     def queues(self, question: SearchQuestion) -> list[QueueRange]:
-        """The topic's queues by number. One that is not built yet is not among them: that is noted where it may matter."""
+        """The topic's queues by number. Queues that are not built yet are missing; this is noted if it may hide matches."""
         topic = question.topic
         if self.shard.archive is not None:
             self._note_problem(self._ask(partial(self.shard.archive.problem, topic)))
-        # Before the queues, so that what is built between the two calls is not missed.
+        # Before the queues, so that messages built between the two calls are not missed.
         progress = self._ask(partial(self.shard.queues.progress, 0, 0.0))
         queues = self._ask(partial(self.shard.queues.list_queues, topic))
         self._note_progress(progress, behind=progress.is_behind and not _is_built(question, queues, progress))
         return sorted(queues, key=lambda queue: queue.queue_id)
 
     def window(self, queue: QueueRange, offsets: OffsetWindow, times: TimeWindow) -> tuple[int, int]:
-        """The positions of a queue among which all of a window are; by time as SearchOffset finds them."""
+        """The positions of a queue that contain the whole window; by time as SearchOffset finds them."""
         begin = max(queue.min_offset, offsets.begin_offset or 0)
         end = queue.max_offset if offsets.end_offset is None else min(queue.max_offset, offsets.end_offset)
         if begin >= end:
             return begin, begin
         begin_millis, end_millis = times.begin_millis, times.end_millis
         search = partial(self.shard.queues.search_offset, queue.topic, queue.queue_id)
-        # Where part of an archive cannot be had, a position says nothing: each record's time is looked at anyway.
+        # Where part of an archive cannot be read, the position is not reliable: the time of each record is checked anyway.
         if begin_millis is not None:
             found = self._ask(partial(search, begin_millis, Boundary.LOWER))
             self._note_problem(found.problem)
@@ -92,7 +92,7 @@ class ShardScan:
         return begin, max(begin, end)
 
     def units(self, topic: str, queue_id: int, begin: int, end: int) -> list[Unit]:
-        """All units of `[begin, end)`, in queue order; there are none where retention or an archive has left a hole."""
+        """All units of `[begin, end)`, in queue order; without those that retention removed or an archive lacks."""
         units: list[Unit] = []
         while begin < end:
             stretch = self._ask(partial(self.shard.queues.units, topic, queue_id, begin, end - begin))
@@ -108,13 +108,13 @@ class ShardScan:
                 break
         return units
 
-    def records(self, units: Sequence[Unit]) -> list[FoundRecord | StoreError]:
+    def records(self, units: Sequence[Unit]) -> list[FoundRecord[Message] | StoreError]:
         """The record of each unit, in order, with its body."""
-        records: list[FoundRecord | StoreError] = []
+        records: list[FoundRecord[Message] | StoreError] = []
         while len(records) < len(units):
             offsets = [unit.commit_log_offset for unit in units[len(records) :]]
             outcomes = self._ask(partial(self.shard.records.get_many, offsets, PAGE_BYTES_MAX))
-            assert outcomes, "a reader that answers nothing would be asked for ever"
+            assert outcomes, "an empty answer would be an endless loop"
             for index, outcome in enumerate(outcomes):
                 if isinstance(outcome, FoundRecord) and outcome.body_omitted:
                     if index:
@@ -124,8 +124,8 @@ class ShardScan:
                 records.append(outcome)
         return records
 
-    def _whole(self, commit_log_offset: int) -> FoundRecord | StoreError:
-        """A record whose body fits no answer of several."""
+    def _whole(self, commit_log_offset: int) -> FoundRecord[Message] | StoreError:
+        """A record whose body is too large for an answer with several records."""
         try:
             return self._ask(partial(self.shard.records.get, commit_log_offset))
         except ShardFailedError as failed:
@@ -149,7 +149,7 @@ class ShardScan:
 
 
 def _is_built(question: SearchQuestion, queues: Sequence[QueueRange], progress: BuildProgress) -> bool:
-    """Whether all that the question is about is built, however far behind the builder is: queues are built in order."""
+    """Whether all queues and times in question are built. Queues are built in order, so the builder may be behind the log."""
     end_millis, built_millis, end_offset = (
         question.times.end_millis,
         progress.built_up_to_millis,

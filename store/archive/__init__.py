@@ -1,1 +1,1 @@
-"""Messages that retention has dropped, kept as Parquet: their layout, and the lookup of one of them."""
+"""Messages that retention has removed, kept as Parquet files: their layout, and lookups of single messages."""

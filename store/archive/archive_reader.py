@@ -1,7 +1,7 @@
 """The archive of one shard: point lookups over all its segments, newest first, without an engine.
 
-Segments that are published while this is open are seen with the next question. What cannot be read of the archive is
-told beside the answer (`problem`), so that the rest can still be had and nobody takes it for the whole.
+A segment that is published while the archive is open is seen by the next lookup. If a part of the archive cannot be read, the
+answer has the rest, and its `problem` says that it is not complete.
 """
 
 import errno
@@ -23,8 +23,8 @@ from store.files.file_system import FileSystem, RealFileSystem
 from store.format.index_layout import index_key, key_hash
 from store.format.record import Record
 
-# Each is a descriptor and the front of an index in memory. A log of 128 GiB in files of 1 GiB stays open whole, and of a
-# process's usual 1,024 descriptors most are left.
+# Each takes a descriptor and the front of an index in memory. All segments of a log of 128 GiB in files of 1 GiB stay open, and
+# most of a process's usual 1,024 descriptors are left.
 OPEN_SEGMENT_COUNT_MAX = 128
 
 
@@ -34,9 +34,9 @@ class ArchiveReader:
     Args:
         root: the archive.
         broker_name: the shard.
-        fs: the door to the disk.
+        fs: the disk port.
         parquet: reads Parquet files; the archives of several shards may share one.
-        clock_nanos: time since 1970, as the file system's.
+        clock_nanos: nanoseconds since 1970, as the file system counts them.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class ArchiveReader:
         return whole
 
     def problem(self) -> StoreError | None:
-        """What of the archive cannot be had: it is none, a manifest is damaged, or log is missing between segments.
+        """Why the archive is not complete: it is not an archive, a manifest is damaged, or log is missing between segments.
 
-        Files behind the manifests are not looked at.
+        The files that the manifests name are not read.
         """
         try:
             manifests = self._segments.load()
@@ -77,7 +77,7 @@ class ArchiveReader:
         return damaged or _hole([manifest for manifest in manifests if isinstance(manifest, Segment)])
 
     def range(self) -> tuple[int, int]:
-        """From which commit-log offset to which it has segments; (0, 0) without any."""
+        """First and end commit-log offset of its segments (bytes); (0, 0) without any."""
         whole = [manifest for manifest in self._segments.load() if isinstance(manifest, Segment)]
         return (whole[0].first_offset, whole[-1].end_offset) if whole else (0, 0)
 
@@ -88,8 +88,8 @@ class ArchiveReader:
             OffsetOutOfRangeError: no segment holds the offset.
             RecordNotFoundError: no record starts there.
             StoreCorruptedError, RecordCorruptedError: it cannot be read; metadata has `file`.
-            UnsupportedStoreError: the directory is no archive.
-            ServiceUnavailableError: the file system does not let it be read; metadata has `file`.
+            UnsupportedStoreError: the directory is not an archive.
+            ServiceUnavailableError: the file system refuses to read it; metadata has `file`.
         """
         manifests = self._segments.load()
         for manifest in manifests:
@@ -125,7 +125,7 @@ class ArchiveReader:
             below_offset: only records that start below it, in bytes; None: all.
             begin_millis: only segments with a record stored at or after this.
             end_millis: only segments with a record stored at or before this.
-            count: how many, at most.
+            count: the most records.
         """
         hash_ = key_hash(index_key(topic, key))
         found: list[int] = []
@@ -154,7 +154,7 @@ class ArchiveReader:
         return KeyHits(tuple(found), False, problem)
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> QueueHits:
-        """Up to `count` messages of a queue from a queue offset on; a place that is missing is passed over."""
+        """Up to `count` messages of a queue from a queue offset on; missing places are skipped."""
         found: list[ArchivedUnit] = []
         problem = self.problem()
         try:
@@ -172,13 +172,13 @@ class ArchiveReader:
         return QueueHits(tuple(found), problem)
 
     def at_time(self, topic: str, queue_id: int, time_millis: int, *, is_upper: bool = False) -> TimeHit:
-        """The first message of a queue stored at or after a time, or the last at or before it; times of a queue rise.
+        """The first message of a queue stored at or after a time, or the last at or before it; store times in a queue rise.
 
         Args:
             topic: the topic.
             queue_id: the queue.
             time_millis: since 1970 UTC.
-            is_upper: the last at or before it.
+            is_upper: return the last at or before it.
         """
         found: int | None = None
         spans: list[tuple[int, int]] = []
@@ -203,7 +203,7 @@ class ArchiveReader:
         return TimeHit(found, spans[0][0] if spans else None, spans[-1][1] if spans else None, problem)
 
     def queues(self, topic: str | None = None) -> dict[tuple[str, int], tuple[int, int]]:
-        """First queue offset, and the one behind the last, by topic and queue id; of one topic or of all.
+        """First queue offset and the one behind the last, by topic and queue id, of one topic or all.
 
         Raises:
             StoreError: part of the archive cannot be read.
@@ -220,7 +220,7 @@ class ArchiveReader:
         return ranges
 
     def reader(self, segment: Segment) -> SegmentReader:
-        """One segment of this archive, opened; StoreCorruptedError when its index is gone or damaged."""
+        """One segment of this archive, opened; StoreCorruptedError when its index is missing or damaged."""
         return self._reader(segment)
 
     def _readers_with(self, topic: str | None) -> Iterator[SegmentReader | StoreError]:
@@ -251,16 +251,16 @@ class ArchiveReader:
 
     @contextmanager
     def _reading(self, segment: Segment) -> Iterator[None]:
-        """What the file system does not let be read is unavailable; it and what is damaged is opened anew by who asks next.
+        """Makes a refusal of the file system a ServiceUnavailableError, and closes a file that cannot be read or is damaged.
 
-        A stale descriptor stays so, and a file may be brought back from a copy.
+        The next lookup opens the file anew: a stale descriptor stays stale, and a file may be restored from a copy.
         """
         with reading(self.root):
             try:
                 yield
             except OSError as error:
                 if error.errno == errno.ESTALE:
-                    self._keep_readers(())  # the server of the file system has begun anew, for all files
+                    self._keep_readers(())  # the file system's server was restarted: all descriptors are stale
                 else:
                     self._drop_reader(segment)
                 raise
@@ -290,7 +290,7 @@ def _hole(segments: list[Segment]) -> StoreError | None:
 
 
 def missing_log(begin_offset: int, end_offset: int) -> StoreCorruptedError:
-    """The error that says that bytes of the log are neither archived nor there any more."""
+    """The error for bytes of the log that are neither in the archive nor in the log."""
     return StoreCorruptedError(
         f"The log from {begin_offset} to {end_offset} is not in the archive and no longer in the log: its messages are "
         "missing. Archive more often than retention removes files",

@@ -1,4 +1,4 @@
-"""What lookups in an archive find: so much of it as can be had, and what says that there may be more."""
+"""Results of lookups in an archive, and why they may be incomplete."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ from store.errors import StoreError
 
 @dataclass(frozen=True, slots=True)
 class KeyHits:
-    """Records whose key has the hash asked for: commit-log offsets, falling.
+    """Commit-log offsets of records whose key has the given hash, falling.
 
-    `more` when there are others below; `problem` says why some may be missing.
+    `more` says whether there are others below; `problem` why some may be missing.
     """
 
     commit_log_offsets: tuple[int, ...]
@@ -28,11 +28,11 @@ class QueueHits:
 
 @dataclass(frozen=True, slots=True)
 class TimeHit:
-    """A message of a queue by store time, in milliseconds; `problem` says why it may be another.
+    """A message of a queue by store time, in milliseconds; `problem` says why it may be the wrong one.
 
     Attributes:
-        queue_offset: its place; None when no message lies on that side of the time.
-        first_store_time_millis: of the queue's first message; None when it cannot be had.
+        queue_offset: its place; None when no message is on that side of the time.
+        first_store_time_millis: of the queue's first message; None when it cannot be read.
         last_store_time_millis: of its last.
         problem: why messages may be missing.
     """

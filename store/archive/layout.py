@@ -1,14 +1,14 @@
-"""Where things lie in an archive; strings only.
+"""Paths inside an archive; strings only.
 
     archive.json                                                what this directory is
-    segments/BROKER/FIRST.json                                  what is in of one log file: counts once it is here
+    segments/BROKER/FIRST.json                                  manifest of one log file, valid once it is here
     segments/BROKER/topics.json                                 the store's topic table (`topic_table.py`)
     messages/topic=TOPIC/date=YYYY-MM-DD/BROKER-FIRST-END.parquet   its messages, of one topic and day of storing (UTC)
-    keys/BROKER/FIRST-END.idx                                   where each record and each key of it is
-    tails/BROKER/FIRST-END.bin                                  its bytes behind the last record, where they are many
+    keys/BROKER/FIRST-END.idx                                   places of its records and their keys
+    tails/BROKER/FIRST-END.bin                                  its bytes behind the last record, if they are many
 
-FIRST and END are the log file's commit-log offsets, 20 digits; END is where its records end, so that a file archived
-while it grew and later again has two names. Partition folders are named as Hive does, so that every engine knows them.
+FIRST and END are the log file's commit-log offsets, 20 digits; END is where its records end, so a log file that
+is archived while it grows and again later has two names. Partition folders are named as in Hive; all engines read these.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ from datetime import datetime, timedelta
 FORMAT_NAME = "reput-archive"
 FORMAT_VERSION = 1
 
-# A folder's name takes 255 bytes on Linux; this leaves room for `topic=` and what tells shortened ones apart.
+# Names of folders have at most 255 bytes on Linux; this leaves room for `topic=` and the digest of a shortened name.
 NAME_BYTES_MAX = 240
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.json")
-# What Hive and Spark escape in a partition's name; not the letters that UTF-8 adds.
+# The characters that Hive and Spark escape in the name of a partition; others beyond ASCII stay.
 _ESCAPED = frozenset("\"#%'*/:=?\\\x7f{[]^") | frozenset(map(chr, range(32)))
 _EPOCH = datetime(1970, 1, 1)
 _DAY_MILLIS = 86_400_000
-# Days that have four digits for their year; a record may say anything.
+# First and last day of the years 1 to 9999; a record may have any time.
 _DAY_MIN, _DAY_MAX = -719_162, 2_932_896
 
 
@@ -51,7 +51,7 @@ def topics_file(root: str, broker_name: str) -> str:
 
 
 def parse_segment_name(name: str) -> int | None:
-    """The first offset that a manifest's name says; None when it is no such name."""
+    """The first offset in the name of a manifest; None for other names."""
     return int(name[:20]) if _SEGMENT_NAME.fullmatch(name) else None
 
 
@@ -82,23 +82,23 @@ def tail_path(broker_name: str, first_offset: int, end_offset: int) -> str:
 
 
 def escape(text: str) -> str:
-    """A name as one folder's name: Hive's way, `%2F` for a slash; a lone surrogate becomes a question mark's escape."""
+    """A name escaped for use as one folder, as in Hive: `%2F` for a slash; a lone surrogate becomes `%3F`."""
     text = text.encode("utf-8", "replace").decode()
     escaped = "".join(f"%{ord(letter):02X}" if letter in _ESCAPED else letter for letter in text)
     if escaped.startswith("."):
-        escaped = f"%2E{escaped[1:]}"  # no hidden folder, and none that leads elsewhere
+        escaped = f"%2E{escaped[1:]}"  # so that the folder is not hidden, and `..` cannot leave the archive
     return escaped or "__HIVE_DEFAULT_PARTITION__"
 
 
 def is_shortened(topic: str) -> bool:
-    """Whether the topic's folder cannot say the whole name: it is too long, empty, or no UTF-8 can spell it."""
+    """Whether the folder's name cannot hold the whole topic: the topic is too long, empty, or has no UTF-8."""
     return (
         not topic or len(escape(topic).encode()) > NAME_BYTES_MAX or topic != topic.encode("utf-8", "replace").decode()
     )
 
 
 def topic_folder(topic: str) -> str:
-    """What stands behind `topic=`; of a name that cannot stand there its begin, and what tells it from all others."""
+    """The folder's name behind `topic=`; for a shortened name its begin and a digest."""
     escaped = escape(topic)
     if not is_shortened(topic):
         return escaped

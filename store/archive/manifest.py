@@ -1,10 +1,10 @@
-"""What is in the archive of one log file: a manifest, and how it is published.
+"""Manifests: what the archive holds of one log file, and how it is published.
 
     {"crc32": N, "segment": {...}}      N is the CRC-32 of the segment as compact JSON with sorted keys
 
-A manifest is the last thing that is written of a segment, by rename. So a segment is in the archive wholly or not at all:
-files that no manifest names are left over from a run that was killed, and count for nothing. A manifest that is there again
-under the same first offset takes the older one's place; the names of its files differ (`layout.py`).
+The manifest of a segment is written last, by rename. So a segment is in the archive wholly or not at all: files that no
+manifest names are left over from a killed run, and are ignored. A new manifest with the same first offset replaces the older
+one; its files have other names (`layout.py`).
 """
 
 import errno
@@ -28,12 +28,12 @@ class ArchivedFile:
 
     Attributes:
         path: relative to the archive.
-        topic: whose messages.
+        topic: the topic of its messages.
         date: the day they were stored, UTC.
-        row_count: how many.
-        size_bytes: of the file.
-        topic_is_shortened: the folder's name does not say the whole topic.
-        crc32: of the whole file: also of what no page checksum guards, such as Bloom filters; -1 is not known.
+        row_count: number of rows.
+        size_bytes: size of the file.
+        topic_is_shortened: the folder's name does not hold the whole topic.
+        crc32: of the whole file, so also of parts without a page checksum, such as Bloom filters; -1 if not known.
     """
 
     path: str
@@ -55,13 +55,13 @@ class Segment:
         records_end_offset: the first byte behind its last record.
         file_end_offset: the first byte behind the file.
         is_sealed: nothing will be appended to it any more.
-        record_count: how many.
+        record_count: number of records.
         begin_time_millis: the earliest store time, 0 without records.
         end_time_millis: the latest store time, 0 without records.
-        log_sha256: of the whole log file, 64 hexadecimal digits: what a restore must come to.
-        tail: what stands behind the last record up to the last byte that is not zero, in hexadecimal digits.
-        tail_path: the file that holds it where it is long; relative to the archive, else empty.
-        tail_size_bytes: how long it is.
+        log_sha256: of the whole log file, 64 hexadecimal digits; a restore must result in it.
+        tail: the bytes behind the last record up to the last one that is not zero, in hexadecimal digits.
+        tail_path: the file that holds a long tail, relative to the archive; else empty.
+        tail_size_bytes: size of the tail.
         keys_path: the segment's index, relative to the archive.
         keys_size_bytes: of that file.
         files: the Parquet files, in the order in which the index counts their rows.
@@ -85,7 +85,7 @@ class Segment:
 
     @property
     def end_offset(self) -> int:
-        """The first byte of the log that this segment says nothing about."""
+        """The first byte of the log behind this segment."""
         return self.file_end_offset if self.is_sealed else self.records_end_offset
 
     def paths(self) -> list[str]:
@@ -100,25 +100,25 @@ def encode_segment(segment: Segment) -> bytes:
 
 
 def decode_segment(data: bytes, file: Path) -> Segment:
-    """The segment of a manifest; StoreCorruptedError, which names `file`, when it is not what was written."""
+    """The segment of a manifest; StoreCorruptedError, which names `file`, when the manifest is damaged."""
     try:
         document = json.loads(data)
         fields: dict[str, Any] = document["segment"]
         if document["crc32"] != zlib.crc32(_compact(fields)):
-            raise ValueError("its CRC-32 is another")
+            raise ValueError("its CRC-32 does not match")
         files = tuple(ArchivedFile(**row) for row in fields.pop("files"))
         return Segment(**fields, files=files)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise damaged(file, 0, f"no manifest: {error}") from error
+        raise damaged(file, 0, f"not a manifest: {error}") from error
 
 
 def damaged(file: Path | str, offset: int, what: str) -> StoreCorruptedError:
-    """The error for a file of an archive that is not what was written.
+    """The error for a damaged file of an archive.
 
     Args:
-        file: which.
-        offset: the byte where that shows.
-        what: what is there instead.
+        file: the file.
+        offset: the byte at which the damage was found.
+        what: what is wrong there.
     """
     return StoreCorruptedError(
         f"{file} of the archive is damaged at byte {offset}: {what}. Bring the file back from a copy, or remove its "
@@ -129,16 +129,16 @@ def damaged(file: Path | str, offset: int, what: str) -> StoreCorruptedError:
 
 
 def unreadable(file: Path | str, error: OSError) -> ServiceUnavailableError:
-    """The error for a file of an archive, or the archive, that the file system does not let be read; no sign of damage.
+    """The error for an archive, or a file of it, that the file system refuses to read; it is not a sign of damage.
 
     Args:
-        file: which.
-        error: what the file system said; its number has a name in the metadata, `ESTALE` as an example.
+        file: the file or the archive.
+        error: the error of the file system; the metadata has the name of its number, such as `ESTALE`.
     """
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     return ServiceUnavailableError(
-        f"{file} of the archive cannot be read ({name}: {error.strerror or error}); nothing says that it is damaged. See to "
-        "the file system that it is on, and whether this process may read it",
+        f"{file} of the archive cannot be read ({name}: {error.strerror or error}); this is not a sign of "
+        "damage. Check its file system, and whether this process may read the file",
         service="archive",
         file=file,
         errno=name,
@@ -147,7 +147,7 @@ def unreadable(file: Path | str, error: OSError) -> ServiceUnavailableError:
 
 @contextmanager
 def reading(archive: Path) -> Iterator[None]:
-    """Makes the file system's refusals ServiceUnavailableErrors: the archive is there again when its disk is."""
+    """Makes the file system's refusals ServiceUnavailableErrors: the archive can be read again once its disk can."""
     try:
         yield
     except OSError as error:
@@ -155,13 +155,13 @@ def reading(archive: Path) -> Iterator[None]:
 
 
 def create_archive(fs: FileSystem, root: Path) -> None:
-    """Makes the directory an archive, unless it is one; UnsupportedStoreError when it holds something else."""
+    """Makes the directory an archive, unless it is one already; UnsupportedStoreError when it holds other files."""
     if fs.exists(layout.archive_file(str(root))):
         check_archive(fs, root)
         return
     if fs.listdir(root):
         raise UnsupportedStoreError(
-            f"{root} holds files and is no archive: name an empty directory, or one that is not there yet",
+            f"{root} holds files and is not an archive: name an empty directory, or one that does not exist yet",
             directory=root,
         )
     state = {"format": layout.FORMAT_NAME, "version": layout.FORMAT_VERSION}
@@ -169,18 +169,20 @@ def create_archive(fs: FileSystem, root: Path) -> None:
 
 
 def check_archive(fs: FileSystem, root: Path) -> None:
-    """UnsupportedStoreError when the directory is no archive, or one of a version that is not known here."""
+    """UnsupportedStoreError when the directory is not an archive, or one of an unknown version."""
     data = read_bytes(fs, Path(layout.archive_file(str(root))))
     if data is None:
         raise UnsupportedStoreError(
-            f"{root} is no archive (no archive.json): name the directory that `reput pipeline archive` wrote",
+            f"{root} is not an archive (it has no archive.json): name the directory that `reput pipeline archive` wrote",
             directory=root,
         )
     try:
         state = json.loads(data)
         name, version = state["format"], state["version"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise damaged(layout.archive_file(str(root)), 0, f"it does not say what the directory is ({error})") from error
+        raise damaged(
+            layout.archive_file(str(root)), 0, f"it does not state the format of the archive ({error})"
+        ) from error
     if (name, version) != (layout.FORMAT_NAME, layout.FORMAT_VERSION):
         raise UnsupportedStoreError(
             f"{root} is an archive of format {name} {version}, not {layout.FORMAT_NAME} {layout.FORMAT_VERSION}: "
@@ -190,7 +192,7 @@ def check_archive(fs: FileSystem, root: Path) -> None:
 
 
 def publish_segment(fs: FileSystem, root: Path, segment: Segment) -> None:
-    """The segment is in the archive from here on; the files that it names must be on the disk."""
+    """Adds the segment to the archive; the files that it names must be on the disk already."""
     path = Path(layout.segment_file(str(root), segment.broker_name, segment.first_offset))
     write_bytes_atomic(fs, path, encode_segment(segment))
 
@@ -206,10 +208,10 @@ def read_segment(fs: FileSystem, root: Path, broker_name: str, first_offset: int
     path = Path(layout.segment_file(str(root), broker_name, first_offset))
     data = read_bytes(fs, path)
     if data is None:
-        raise damaged(path, 0, "it is gone")
+        raise damaged(path, 0, "it is missing")
     segment = decode_segment(data, path)
     if (segment.broker_name, segment.first_offset) != (broker_name, first_offset):
-        raise damaged(path, 0, f"it is of {segment.broker_name} from {segment.first_offset} on")
+        raise damaged(path, 0, f"it belongs to {segment.broker_name}, first offset {segment.first_offset}")
     return segment
 
 

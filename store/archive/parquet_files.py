@@ -1,15 +1,14 @@
-"""The Parquet files of an archive: how one is written, and how single records are read out of it again.
+"""Writes the Parquet files of an archive, and reads single records from them.
 
     topic | queueId | queueOffset | ... every column of the pipeline's native schema but the body | head | body | tail
                                                                                                     -------------------
-                                                                                                    the frame, in three
+                                                                                                    the record, in 3 parts
 
-One column after the other gives `head + body + tail`, the record as it stood in the log, byte by byte; `body` alone is
-what an engine wants to see. Rows are sorted by queue and queue offset. Row groups are small, because a lookup reads one:
-4 MiB of frames. Each has statistics for every column that they help with, and a Bloom filter over the unique keys. Every
-page has a CRC, which readers here check.
+`head + body + tail` are the bytes of the record as it was in the log; `body` is the column that an engine shows. Rows are
+sorted by queue and queue offset. Row groups are small (4 MiB of records), because a lookup reads one. Each has statistics for
+every column where they help, and a Bloom filter over the unique keys. Every page has a CRC, which readers here check.
 
-pyarrow is imported where it is needed: a service without an archive does without it.
+pyarrow is imported where it is needed: a service without an archive does not load it.
 """
 
 import io
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_GROUP_BYTES = 4 << 20
-# Of frames of a few bytes only so many make a row group: what a lookup has to pass over.
+# Limits row groups of very small records: a lookup has to pass over their rows.
 ROW_GROUP_ROW_COUNT_MAX = 32_768
 COMPRESSION, COMPRESSION_LEVEL = "zstd", 3
 BLOOM_COLUMN = "uniqKey"
@@ -40,20 +39,20 @@ BLOOM_FALSE_RATE = 0.01
 FRAME_COLUMNS = ("head", "body", "tail")
 PLACE_COLUMNS = ("queueOffset", "physicalOffset", "storeSize")
 TIME_COLUMN = "storeTimestamp"
-# Text and numbers that come again and again.
+# Columns whose values repeat.
 DICTIONARY_COLUMNS = (
     "topic", "queueId", "flag", "sysFlag", "bornHost", "storeHost", "reconsumeTimes", "preparedTransactionOffset", "tags",
     "tagsCode",
 )  # fmt: skip
-# Of keys and properties the least and the greatest say nothing; of frames they would be frames.
+# The least and greatest of keys and properties do not help; those of record parts would be as large as records.
 WITHOUT_STATISTICS = frozenset(("head", "body", "tail", "properties", "keys"))
 OPEN_FILE_COUNT_MAX = 64
-# Decoded row groups that are kept: a page of messages with one key often comes from the same few.
+# Decoded row groups that are kept: the messages of one page often come from the same few.
 KEPT_BYTES_MAX = 64 << 20
 
 
 def row_group_ends(sizes_bytes: npt.NDArray[np.int64]) -> list[int]:
-    """Behind which rows a row group ends, for frames of these sizes."""
+    """The ends of the row groups (rows), for records of these sizes."""
     ends: list[int] = []
     begin = 0
     totals = np.cumsum(sizes_bytes)
@@ -68,14 +67,14 @@ def row_group_ends(sizes_bytes: npt.NDArray[np.int64]) -> list[int]:
 def write_parquet(
     path: Path, schema: "pa.Schema", row_groups: Iterable["pa.Table"], *, ndv: int, is_sorted: bool
 ) -> None:
-    """Writes a Parquet file; the caller gives it its name and flushes it.
+    """Writes a Parquet file; the caller renames and flushes it.
 
     Args:
-        path: where.
+        path: the file to write.
         schema: of every row group.
-        row_groups: tables, each becomes one.
-        ndv: distinct unique keys in a row group, at most.
-        is_sorted: the rows are by queue and queue offset, all of them.
+        row_groups: tables; each becomes a row group.
+        ndv: most distinct unique keys in a row group.
+        is_sorted: whether all rows are sorted by queue and queue offset.
     """
     import pyarrow.parquet as pq
 
@@ -98,7 +97,7 @@ def write_parquet(
 
 
 class _File(io.RawIOBase):
-    """A file of the archive as pyarrow reads one, through the door to the disk."""
+    """A file of the archive, which pyarrow reads through the disk port."""
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._fs = fs
@@ -120,7 +119,7 @@ class _File(io.RawIOBase):
         return self._at
 
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return self._size
 
     def read(self, size: int | None = -1) -> bytes:
@@ -147,7 +146,7 @@ class _OpenParquet:
         try:
             self.file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
         except BaseException:
-            source.close()  # the error keeps it, and whoever keeps the error would keep a descriptor
+            source.close()  # the error refers to it: a caller that keeps the error would keep the descriptor open
             raise
         metadata = self.file.metadata
         counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
@@ -156,15 +155,15 @@ class _OpenParquet:
     def read(self, row_group: int, columns: Sequence[str]) -> "pa.Table":
         with self.lock:
             table = self.file.read_row_group(row_group, columns=list(columns), use_threads=False)
-        if missing := set(columns).difference(table.column_names):  # pyarrow leaves these out without a word
+        if missing := set(columns).difference(table.column_names):  # pyarrow silently omits these
             raise damaged(self.path, 0, f"it has no column {', '.join(sorted(missing))}")
         return table
 
     def bounds(self, row_group: int, column: str) -> tuple[int, int] | None:
-        """The least and the greatest of a column there, None when the file does not say."""
+        """The least and the greatest value of a column in a row group; None without statistics."""
         metadata = self.file.metadata.row_group(row_group)
         number = self.file.schema_arrow.names.index(column)
-        for at in range(number, metadata.num_columns):  # nested columns before it push it back
+        for at in range(number, metadata.num_columns):  # nested columns before it shift its number
             chunk = metadata.column(at)
             if chunk.path_in_schema == column:
                 statistics = chunk.statistics
@@ -176,7 +175,7 @@ class ParquetFiles:
     """Reads rows of Parquet files; thread-safe, with a bounded number of them open and of row groups kept.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         kept_bytes_max: row groups kept in memory, in bytes.
     """
 
@@ -189,12 +188,12 @@ class ParquetFiles:
         self._kept_bytes = 0
 
     def frame(self, path: Path, row: int) -> bytes:
-        """The record in a row of a file, as it stood in the log.
+        """The bytes of the record in a row of a file, as in the log.
 
         Raises:
-            StoreCorruptedError: the file is gone or not what was written; here and in the other methods.
-            ServiceUnavailableError: the file system does not let it be read (ESTALE, EACCES, EIO when it is
-                opened), likewise. EIO while reading is the disk's damage.
+            StoreCorruptedError: the file is missing or damaged; the other methods raise it, too.
+            ServiceUnavailableError: the file system refuses to read it (ESTALE, EACCES, or EIO at opening); the other
+                methods raise it, too. EIO while reading counts as damage.
         """
         row_group, within = self._locate(path, row)
         table = self._row_group(path, row_group, FRAME_COLUMNS)
@@ -207,7 +206,7 @@ class ParquetFiles:
             row_group, within = self._locate(path, first_row)
             table = self._row_group(path, row_group, PLACE_COLUMNS).slice(within, end_row - first_row)
             if not len(table):
-                raise damaged(path, 0, f"row group {row_group} has less rows than its footer says")
+                raise damaged(path, 0, f"row group {row_group} has fewer rows than its footer says")
             places.extend(zip(*(table.column(name).to_pylist() for name in PLACE_COLUMNS), strict=True))
             first_row += len(table)
         return places
@@ -219,9 +218,9 @@ class ParquetFiles:
         return micros // 1000
 
     def first_row_from(self, path: Path, first_row: int, end_row: int, queue_offset: int) -> int:
-        """The first of the rows [first_row, end_row), of one queue, whose queue offset is not less; `end_row` if none.
+        """The first of the rows [first_row, end_row), of one queue, with this queue offset or a greater one; `end_row` if none.
 
-        Row groups whose statistics say that all of theirs are less are not read.
+        Row groups with only smaller queue offsets by their statistics are not read.
         """
         row = first_row
         file = self._opened(path)
@@ -249,7 +248,7 @@ class ParquetFiles:
         return names
 
     def forget(self) -> None:
-        """Drops what is open and kept."""
+        """Closes the open files and drops the kept row groups."""
         with self._lock:
             self._open.clear()
             self._kept.clear()
@@ -259,7 +258,7 @@ class ParquetFiles:
         ends = self._opened(path).ends
         row_group = int(np.searchsorted(ends, row, side="right"))
         if row_group == len(ends):
-            raise damaged(path, 0, f"it has {int(ends[-1]) if len(ends) else 0} rows and must have row {row}")
+            raise damaged(path, 0, f"it has {int(ends[-1]) if len(ends) else 0} rows, and row {row} is missing")
         return row_group, row - (int(ends[row_group - 1]) if row_group else 0)
 
     def _opened(self, path: Path) -> _OpenParquet:
@@ -293,22 +292,22 @@ class ParquetFiles:
         return table
 
     def _guarded(self, path: Path, read: Callable[[], Any]) -> Any:
-        """What `read` gives; what is said of a file that is not what was written, or cannot be had, names the file."""
+        """The result of `read`; errors for a damaged or unreadable file name the file."""
         try:
             return read()
         except StoreCorruptedError:
             self._close(path)
             raise
         except FileNotFoundError as error:
-            raise damaged(path, 0, "it is gone") from error
+            raise damaged(path, 0, "it is missing") from error
         except (OSError, ValueError, KeyError, IndexError, OverflowError, MemoryError) as error:
             self._close(path)
-            # pyarrow's own errors are ValueError, KeyError and OSError, which has a number only from the file system.
+            # pyarrow's own errors are ValueError, KeyError, and OSError without a number; errors of the file system have one.
             if not isinstance(error, OSError) or error.errno is None:
                 raise damaged(path, 0, f"it cannot be read ({error})") from error
             raise unreadable(path, error) from error
 
     def _close(self, path: Path) -> None:
-        """Who asks next opens the file anew: a stale descriptor stays stale, and a copy may be brought back."""
+        """Closes a file; the next lookup opens it anew, because a stale descriptor stays stale and the file may be replaced."""
         with self._lock:
             self._open.pop(path, None)

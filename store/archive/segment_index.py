@@ -1,18 +1,18 @@
-"""Where each record and each key of a segment is: a file of sorted numbers of which a lookup reads a few blocks.
+"""The index of a segment: the places of its records and keys as sorted numbers. A lookup reads a few blocks.
 
     +--------+-------+-----------+------------------+-----------------------------------+
     | header | front | positions | rows             | key hashes       | key records    |
     +--------+-------+-----------+------------------+-----------------------------------+
       40 B             u32 each, in blocks of 1024 (4 KiB), little-endian
 
-    positions    of each record, in log order: where it starts in the log file, in bytes
-    rows         of each record: which row of the segment's Parquet files, counted through all of them
-    key hashes   of each key, rising: the IndexFile's hash of `topic#key` (`format/index_layout.key_hash`)
+    positions    of each record, in log order: its first byte in the log file
+    rows         of each record: its row in the segment's Parquet files, counted over all of them
+    key hashes   of each key, rising: the IndexFile's hash of `topic#key` (`store/format/index_layout.key_hash`)
     key records  of each key: the number of its record in log order; rising where hashes are equal
     front        queue runs, 48 bytes each; then for each block its first number and its CRC-32, u32 each
     header       magic, version | record count | key count | queue run count | CRC-32 of header and front
 
-A queue run says which rows of one Parquet file are the messages of one queue, by rising queue offset.
+A queue run is a range of rows of one Parquet file that holds the messages of one queue, by rising queue offset.
 """
 
 import struct
@@ -37,12 +37,12 @@ HEADER = struct.Struct("<4sIQQQII")
 # file number, queue id, first row in the segment, rows, first and last queue offset
 RUN_DTYPE = np.dtype("<i8")
 RUN_FIELD_COUNT = 6
-# Of the whole front: 2^32 records and as many keys of a segment make 64 MiB of blocks' heads.
+# Limit of the front: 2^32 records and as many keys of a segment need 64 MiB for their blocks.
 FRONT_BYTES_MAX = 1 << 28
 
 
 class QueueRun(NamedTuple):
-    """Messages of one queue in one Parquet file; rows count through the segment."""
+    """Messages of one queue in one Parquet file; rows count over all files of the segment."""
 
     file_number: int
     queue_id: int
@@ -53,7 +53,7 @@ class QueueRun(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether each queue offset in between stands in its row."""
+        """Whether every queue offset between the first and the last has a row."""
         return self.last_queue_offset - self.first_queue_offset + 1 == self.row_count
 
 
@@ -66,7 +66,7 @@ def encode_segment_index(
         positions: of records in their log file, rising.
         rows: of the same records.
         key_hashes: in any order.
-        key_records: of the same keys, numbers of records in log order.
+        key_records: of the same keys, each the number of its record in log order.
         runs: of the queues.
     """
     order = np.lexsort((key_records, key_hashes))
@@ -98,12 +98,12 @@ class _Section:
         self._crcs = heads[:, 1]
 
     def block(self, number: int) -> Uint32s:
-        """The numbers of a block; StoreCorruptedError when its CRC is another."""
+        """The numbers of a block; StoreCorruptedError when its CRC does not match."""
         at = self._begin + number * BLOCK_BYTES
         size = min(BLOCK_BYTES, 4 * self.count - number * BLOCK_BYTES)
         data = self._read(at, size)
         if len(data) != size or zlib.crc32(data) != int(self._crcs[number]):
-            raise damaged(self._file, at, f"the CRC-32 of the {size} bytes there is another")
+            raise damaged(self._file, at, f"the CRC-32 of the {size} bytes there does not match")
         return np.frombuffer(data, dtype="<u4")
 
     def at(self, index: int) -> int:
@@ -111,7 +111,7 @@ class _Section:
         return int(self.block(index // BLOCK_COUNT)[index % BLOCK_COUNT])
 
     def search(self, value: int, *, right: bool = False) -> int:
-        """How many numbers of this rising section are below `value`, or with `right` at or below it."""
+        """How many numbers of this rising section are below `value`, or with `right` at or below `value`."""
         side = "right" if right else "left"
         number = int(np.searchsorted(self._firsts, np.uint32(value), side=side)) - 1  # type: ignore[call-overload]
         if number < 0:
@@ -141,11 +141,11 @@ class SegmentIndex:
     """A segment's index, opened: header and front in memory, blocks read at need.
 
     Args:
-        file: its name, for errors.
-        read: up to so many bytes from a position on; is asked for each block anew.
+        file: its path, for errors.
+        read: returns up to so many bytes from a position on; called for each block.
 
     Raises:
-        StoreCorruptedError: header or front are not what was written.
+        StoreCorruptedError: header or front are damaged.
     """
 
     def __init__(self, file: Path, read: ReadAt) -> None:
@@ -166,7 +166,7 @@ class SegmentIndex:
         front = read(HEADER.size, front_bytes)
         zeroed = HEADER.pack(magic, version, self.record_count, self.key_count, run_count, 0, 0)
         if len(front) != front_bytes or zlib.crc32(front, zlib.crc32(zeroed)) != crc:
-            raise damaged(file, HEADER.size, f"the CRC-32 of the {front_bytes} bytes there is another")
+            raise damaged(file, HEADER.size, f"the CRC-32 of the {front_bytes} bytes there does not match")
         rows = np.frombuffer(front, dtype=RUN_DTYPE, count=run_count * RUN_FIELD_COUNT).reshape(-1, RUN_FIELD_COUNT)
         self.runs = [QueueRun(*row) for row in rows.tolist()]
         heads = np.frombuffer(front, dtype="<u4", offset=runs_bytes).reshape(-1, 2)
@@ -189,7 +189,7 @@ class SegmentIndex:
         """Where records with a key of that hash start in the log file, falling, each once.
 
         Args:
-            hash_: see `format/index_layout.key_hash`.
+            hash_: see `store/format/index_layout.key_hash`.
             below_position: only records that start before that byte; None: all.
         """
         below = self.record_count if below_position is None else self._positions.search(max(below_position, 0))
@@ -206,7 +206,7 @@ class SegmentIndex:
         return self._positions.range(0, self.record_count)
 
     def check_blocks(self) -> None:
-        """Reads every block; StoreCorruptedError for the first whose CRC is another."""
+        """Reads every block; StoreCorruptedError for the first whose CRC does not match."""
         for section in (self._positions, self._rows, self._hashes, self._records):
             for number in range(-(-section.count // BLOCK_COUNT)):
                 section.block(number)

@@ -1,4 +1,4 @@
-"""Which segments an archive has of a shard: its manifests, read again only when they are other files."""
+"""The segments that an archive has of a shard: its manifests, read again only when their files have changed."""
 
 import os
 import time
@@ -11,19 +11,19 @@ from store.archive.manifest import Segment, check_archive, read_segment, reading
 from store.errors import StoreCorruptedError, StoreError
 from store.files.file_system import FileSystem
 
-# Coarser than the times that file systems keep: within it two changes may have one.
+# Coarser than the timestamps of file systems: two changes within it may have the same timestamp.
 SETTLED_NANOS = 2_000_000_000
 
 
 class SegmentList:
-    """Reads them; thread-safe.
+    """Reads the manifests of one shard; thread-safe.
 
     Args:
         root: the archive.
         broker_name: the shard.
-        fs: the door to the disk.
-        on_change: called with the sound ones when they are others than before.
-        clock_nanos: time since 1970, as the file system's.
+        fs: the disk port.
+        on_change: called with the sound segments when they have changed.
+        clock_nanos: nanoseconds since 1970, as the file system counts them.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class SegmentList:
         self._on_change = on_change
         self._clock_nanos = clock_nanos
         self._lock = Lock()
-        # Of the folder when its manifests were read, once it has settled.
+        # The folder's stamp when its manifests were read; None if it might have changed since.
         self._stamp: tuple[int, int, int] | None = None
         self._manifests: dict[int, tuple[object, Segment | StoreError]] = {}
 
     def load(self) -> list[Segment | StoreError]:
-        """What is published, by offset; in the place of a manifest that cannot be had, why.
+        """The published segments, by offset; in place of one whose manifest cannot be read, the error.
 
         Raises:
-            UnsupportedStoreError: the directory is no archive.
-            ServiceUnavailableError: the file system does not let it be read; metadata has `file` and `errno`.
+            UnsupportedStoreError: the directory is not an archive.
+            ServiceUnavailableError: the file system refuses to read it; metadata has `file` and `errno`.
         """
         with reading(self._root):
             return self._load()
@@ -85,17 +85,19 @@ class SegmentList:
                 self._manifests = manifests
                 self._stamp = None
             self._on_change([manifest for _, manifest in manifests.values() if isinstance(manifest, Segment)])
-        # A folder that has just changed may change again without its time telling; a damaged manifest may come back.
+        # A folder that has just changed may change again within the same timestamp; a damaged manifest may be restored.
         is_settled = stamp is not None and listed_at_nanos - stamp[1] > SETTLED_NANOS
         if is_settled and all(isinstance(manifest, Segment) for _, manifest in manifests.values()):
             with self._lock:
-                if self._manifests is manifests:  # otherwise another listed meanwhile, perhaps earlier than this one
+                if (
+                    self._manifests is manifests
+                ):  # else another thread has replaced them meanwhile; its listing may be newer
                     self._stamp = stamp
         return [manifest for _, manifest in manifests.values()]
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
-    """What is another when a file or folder is; None when there is none."""
+    """A value that changes when the file or folder does; None when it does not exist."""
     try:
         state = os.stat(path)
     except FileNotFoundError:

@@ -28,13 +28,13 @@ class SegmentReader:
     """Reads one segment.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         root: the archive.
         segment: the manifest.
         parquet: reads its Parquet files.
 
     Raises:
-        StoreCorruptedError: the segment's index is gone or damaged.
+        StoreCorruptedError: the segment's index is missing or damaged.
     """
 
     def __init__(self, fs: FileSystem, root: Path, segment: Segment, parquet: ParquetFiles) -> None:
@@ -45,10 +45,12 @@ class SegmentReader:
         try:
             self._file = _IndexFile(fs, path)
         except FileNotFoundError as error:
-            raise damaged(path, 0, "it is gone") from error
+            raise damaged(path, 0, "it is missing") from error
         self._index = SegmentIndex(path, self._file.read)
         if self._index.record_count != segment.record_count:
-            raise damaged(path, 8, f"it is of {self._index.record_count} records, not {segment.record_count}")
+            raise damaged(
+                path, 8, f"it has {self._index.record_count} records, its manifest says {segment.record_count}"
+            )
         self._first_rows = np.cumsum([0, *(file.row_count for file in segment.files)], dtype=np.int64)
         self._runs: dict[tuple[str, int], list[QueueRun]] = {}
         for run in self._index.runs:
@@ -61,7 +63,7 @@ class SegmentReader:
 
         Raises:
             RecordNotFoundError: none starts there.
-            StoreCorruptedError: a file is gone or not what was written.
+            StoreCorruptedError: a file is missing or damaged.
         """
         row = self._index.row_at(commit_log_offset - self.segment.first_offset)
         if row is None:
@@ -71,17 +73,17 @@ class SegmentReader:
             )
         number = int(np.searchsorted(self._first_rows, row, side="right")) - 1
         if number >= len(self.segment.files):
-            raise damaged(self._root / self.segment.keys_path, 0, f"it names row {row}, and there is none")
+            raise damaged(self._root / self.segment.keys_path, 0, f"it names row {row}, which does not exist")
         return self._parquet.frame(self._path(number), row - int(self._first_rows[number]))
 
     def record(self, commit_log_offset: int) -> Record:
-        """That record; also RecordCorruptedError when it was damaged in the log before it came here."""
+        """That record; also RecordCorruptedError when it was damaged in the log before it was archived."""
         frame = self.frame(commit_log_offset)
         try:
             return decode_record(frame, commit_log_offset=commit_log_offset)
         except RecordCorruptedError as error:
             raise RecordCorruptedError(
-                f"{error.message} It stands so in the archive.",
+                f"{error.message} It was archived with this damage.",
                 **{**error.metadata, "file": str(self._root / self.segment.keys_path)},
             ) from error
 
@@ -114,7 +116,7 @@ class SegmentReader:
                 begin = self._parquet.first_row_from(path, begin, end, queue_offset)
             places = self._parquet.places(path, begin, min(end, begin + count))
             found.extend(ArchivedUnit(*place) for place in places if place[0] >= queue_offset)
-        # Days overlap where a clock stepped back, and a damaged log may hold a place twice.
+        # Days overlap where a clock stepped back, and a damaged log may have two records with one queue offset.
         found.sort()
         return found[:count]
 
@@ -147,7 +149,7 @@ class SegmentReader:
         return offsets
 
     def check_blocks(self) -> None:
-        """Reads all of the segment's index; StoreCorruptedError for the first block that is not what was written."""
+        """Reads all of the segment's index; StoreCorruptedError for the first damaged block."""
         self._index.check_blocks()
 
     def _path(self, file_number: int) -> Path:
@@ -168,7 +170,7 @@ class _IndexFile:
         try:
             return self._fs.pread(self._fd, size_bytes, position)
         except OSError as error:
-            error.filename = str(self._path)  # reading by a descriptor, the file system does not know it
+            error.filename = str(self._path)  # an error of a descriptor has no file name
             raise
 
     def __del__(self) -> None:

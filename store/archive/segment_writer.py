@@ -1,7 +1,7 @@
-"""From the records of one log file to the files of a segment, all but the manifest.
+"""Writes the files of a segment from the records of one log file, except the manifest.
 
-Every file is written beside its place, flushed and renamed; a run that is killed leaves names that begin with a dot, or
-files that no manifest names. The same log file gives the same files, byte by byte, with the same version of pyarrow.
+Every file is written under a temporary name, flushed and renamed. A killed run leaves names that begin with a dot, or files
+that no manifest names. The same log file results in the same bytes, with the same version of pyarrow.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ from store.archive import layout
 from store.archive.manifest import ArchivedFile, Segment, damaged
 from store.archive.parquet_files import row_group_ends, write_parquet
 from store.archive.segment_index import QueueRun, encode_segment_index
+from store.derive.queue_units import NO_UNIT_BIT
 from store.errors import DiskFullError
 from store.files.file_system import FileSystem
-from store.format.sys_flag import TRANSACTION_MASK, TransactionType
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# A blank is 8 bytes; what is longer gets a file of its own.
+# A blank is 8 bytes; a longer tail gets a file of its own.
 TAIL_INLINE_BYTES_MAX = 64
 _HASHED_BYTES = 8 << 20
 _DAY_MILLIS = 86_400_000
@@ -36,22 +36,22 @@ _QUEUE_COLUMNS = ("queueId", "queueOffset")
 
 @dataclass(frozen=True, slots=True)
 class SegmentRecords:
-    """The records of a log file in log order; arrays of one length, but for the two of the keys.
+    """The records of a log file in log order; all arrays have one length, except the two of the keys.
 
     Attributes:
-        topics: each that occurs, once.
-        topic_numbers: places in `topics`.
+        topics: each topic once.
+        topic_numbers: indices in `topics`.
         queue_ids: as stored.
         queue_offsets: in messages.
-        positions: where each record starts in the file, in bytes; one behind the other from 0 on.
+        positions: where each record starts in the file, in bytes; without gaps, from 0 on.
         body_positions: where each body starts in the file.
-        body_sizes_bytes: how long it is.
+        body_sizes_bytes: size of each body.
         store_times_millis: since 1970 UTC.
-        sys_flags: see `format/sys_flag.py`.
-        key_records: for each key the place of its record.
-        key_hashes: see `format/index_layout.key_hash`.
-        end_position: behind the last record, in bytes.
-        table: the columns that the archive shows besides the frames; as many rows.
+        sys_flags: see `store/format/sys_flag.py`.
+        key_records: for each key the index of its record.
+        key_hashes: see `store/format/index_layout.key_hash`.
+        end_position: the byte behind the last record.
+        table: the archive's columns besides the records' bytes; one row for each record.
     """
 
     topics: tuple[str, ...]
@@ -82,15 +82,15 @@ def write_segment(
     *,
     is_sealed: bool,
 ) -> Segment:
-    """Writes Parquet files, index and tail of a log file; what is to be published.
+    """Writes Parquet files, index and tail of a log file; returns the segment, to be published by the caller.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         root: the archive.
         broker_name: the shard.
         first_offset: the log file's first commit-log offset, in bytes.
         log_file: its bytes.
-        records: what is in it.
+        records: its records.
         is_sealed: nothing will be appended to it any more.
     """
     end_offset = first_offset + records.end_position
@@ -166,7 +166,7 @@ def file_crc32(fs: FileSystem, path: Path) -> int:
 
 
 def read_tail(fs: FileSystem, root: Path, segment: Segment) -> bytes:
-    """What stands behind the last record up to the last byte that is not zero; StoreCorruptedError when it is lost."""
+    """The bytes behind the last record up to the last one that is not zero; StoreCorruptedError when they are lost."""
     if not segment.tail_path:
         return bytes.fromhex(segment.tail)
     import pyarrow as pa
@@ -175,7 +175,7 @@ def read_tail(fs: FileSystem, root: Path, segment: Segment) -> bytes:
     try:
         fd = fs.open(path, os.O_RDONLY)
     except FileNotFoundError as error:
-        raise damaged(path, 0, "it is gone") from error
+        raise damaged(path, 0, "it is missing") from error
     try:
         data = fs.pread(fd, fs.stat_size(path), 0)
     finally:
@@ -188,7 +188,7 @@ def read_tail(fs: FileSystem, root: Path, segment: Segment) -> bytes:
 
 
 class _Writer:
-    """Writes files of an archive: beside their place, flushed, renamed."""
+    """Writes files of an archive under temporary names, flushes and renames them."""
 
     def __init__(self, fs: FileSystem, root: Path) -> None:
         self._fs = fs
@@ -196,7 +196,7 @@ class _Writer:
         self._directories: set[Path] = set()
 
     def data(self, path: str, data: bytes) -> int:
-        """A file of these bytes; its size."""
+        """Writes a file of these bytes; returns its size."""
 
         def write(temporary: Path) -> None:
             fd = self._fs.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -216,7 +216,7 @@ class _Writer:
         *,
         is_sorted: bool,
     ) -> int:
-        """The Parquet file of the records at these places; its size in bytes."""
+        """Writes the Parquet file of the records at these places; returns its size in bytes."""
         import pyarrow as pa
 
         fields = [
@@ -243,19 +243,19 @@ class _Writer:
         return self._place(path, write)
 
     def flush_directories(self) -> None:
-        """The names of all files are on the disk afterwards."""
+        """Flushes the directories, so that the names of all files are on the disk."""
         for directory in sorted(self._directories):
             self._fs.fsync_dir(directory)
 
     def _place(self, path: str, write: Callable[[Path], None]) -> int:
         target = self._root / path
         self._fs.mkdirs(target.parent)
-        temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")  # two attempts at one segment never share a file
+        temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")  # two runs for one segment never share a file
         try:
             try:
                 write(temporary)
             except OSError as error:
-                if "No space left" in str(error):  # pyarrow passes on the text, not the number
+                if "No space left" in str(error):  # pyarrow's error has the text, not the number
                     raise DiskFullError(f"no space left for {target}: free some and try again", file=target) from error
                 raise
             fd = self._fs.open(temporary, os.O_RDWR)
@@ -274,7 +274,7 @@ class _Writer:
 
 
 def _frame_parts(log_file: memoryview, records: SegmentRecords) -> "pa.Array":
-    """Head, body and tail of each record one behind the other, without a copy."""
+    """Head, body and tail of each record in order, without a copy."""
     import pyarrow as pa
 
     offsets = np.empty(3 * len(records) + 1, dtype=np.int64)
@@ -287,14 +287,14 @@ def _frame_parts(log_file: memoryview, records: SegmentRecords) -> "pa.Array":
 
 
 def _partitions(records: SegmentRecords) -> Iterator[tuple[str, str, npt.NDArray[np.int64]]]:
-    """Topic, date and the places of their records in log order, sorted by both."""
+    """Topic, date and the indices of their records in log order; sorted by topic and date."""
     if not len(records):
         return
     days = records.store_times_millis // _DAY_MILLIS
     order = np.lexsort((days, records.topic_numbers))
     topics, days = records.topic_numbers[order], days[order]
     begins = np.flatnonzero(np.append(True, (topics[1:] != topics[:-1]) | (days[1:] != days[:-1])))
-    # Days that no date can say fall together: one file each.
+    # Days outside the years 1 to 9999 share the nearest date, and so one file.
     parts: dict[tuple[str, str], list[npt.NDArray[np.int64]]] = {}
     for begin, end in zip(begins.tolist(), [*begins[1:].tolist(), len(order)], strict=True):
         key = (records.topics[int(topics[begin])], layout.date_of(int(days[begin]) * _DAY_MILLIS))
@@ -304,9 +304,8 @@ def _partitions(records: SegmentRecords) -> Iterator[tuple[str, str, npt.NDArray
 
 
 def _sorted_by_queue(records: SegmentRecords, places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
-    """The places by queue, queue offset and log order; those of no queue last, and how many come before them."""
-    kinds = records.sys_flags[places] & TRANSACTION_MASK
-    is_outside = (kinds == TransactionType.PREPARED) | (kinds == TransactionType.ROLLBACK)
+    """The places by queue, queue offset and log order, records without a queue last; and how many come before these."""
+    is_outside = records.sys_flags[places] & NO_UNIT_BIT != 0
     order = np.lexsort((places, records.queue_offsets[places], records.queue_ids[places], is_outside))
     return places[order], int(len(places) - np.count_nonzero(is_outside))
 
@@ -330,7 +329,7 @@ def _queue_runs(
 
 
 def _tail(log_file: memoryview, position: int) -> bytes:
-    """The bytes from `position` up to the last that is not zero."""
+    """The bytes from `position` up to the last one that is not zero."""
     end = len(log_file)
     while end > position:
         begin = max(position, end - _HASHED_BYTES)

@@ -2,8 +2,8 @@
 
     segments/BROKER/topics.json     {"crc32": N, "topics": "..."}    the file's text, N the CRC-32 of its bytes
 
-A log says which topics messages went to, and not how many queues a topic has nor who may write to it. The newest run's
-table counts; an archive made before this was kept has none.
+A log has the topics of its messages, but neither the number of queues nor the permissions of a topic. The table of the newest
+run counts; archives of older versions have none.
 """
 
 import json
@@ -19,16 +19,16 @@ from store.format.topic import decode_topic_table
 
 
 def keep_topic_table(fs: FileSystem, store: Path, archive: Path, broker_name: str) -> int | None:
-    """Brings a store's topic table into an archive, in place of the one before; how many topics, None without a table.
+    """Copies a store's topic table into an archive, in place of the previous one; how many topics, None without a table.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         store: the store root.
         archive: the archive.
         broker_name: the shard.
 
     Raises:
-        StoreCorruptedError: the store's table is none; the archive keeps the one that it has.
+        StoreCorruptedError: the store's file is not a topic table; the archive keeps its previous one.
     """
     data = topic_table_of(fs, store)
     if data is None:
@@ -41,7 +41,7 @@ def keep_topic_table(fs: FileSystem, store: Path, archive: Path, broker_name: st
 
 
 def topic_table_of(fs: FileSystem, store: Path) -> bytes | None:
-    """A store's topic table as it is in its file, None without one; StoreCorruptedError when it is none."""
+    """The bytes of a store's topic table; None without a file, StoreCorruptedError when it is not a topic table."""
     path = Path(topics_file(str(store)))
     data = read_bytes(fs, path)
     if data is None:
@@ -50,7 +50,7 @@ def topic_table_of(fs: FileSystem, store: Path) -> bytes | None:
         decode_topic_table(data.decode())
     except (UnicodeDecodeError, StoreCorruptedError) as error:
         raise StoreCorruptedError(
-            f"{path} is no topic table ({error}): bring it back from a copy (RocketMQ keeps topics.json.bak)",
+            f"{path} is not a topic table ({error}): bring it back from a copy (RocketMQ keeps topics.json.bak)",
             file=path,
             offset=0,
         ) from error
@@ -61,7 +61,7 @@ def read_topic_table(fs: FileSystem, archive: Path, broker_name: str) -> bytes |
     """The bytes of the archived `topics.json`; None when the archive has none.
 
     Raises:
-        StoreCorruptedError: it is not what was written.
+        StoreCorruptedError: it is damaged.
     """
     path = Path(layout.topics_file(str(archive), broker_name))
     kept = read_bytes(fs, path)
@@ -71,7 +71,7 @@ def read_topic_table(fs: FileSystem, archive: Path, broker_name: str) -> bytes |
         document = json.loads(kept)
         data: bytes = document["topics"].encode()
         if document["crc32"] != zlib.crc32(data):
-            raise ValueError("its CRC-32 is another")
+            raise ValueError("its CRC-32 does not match")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StoreCorruptedError(
             f"{path} of the archive is damaged ({error}): bring it back from a copy, or remove it; a restore then makes "

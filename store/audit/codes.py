@@ -1,9 +1,9 @@
-"""What an audit can find: each code with its usual weight and what to do about it.
+"""The codes of an audit: each kind of finding with its usual severity and what to do about it.
 
-Severities: an `error` is damage or disagreement that a service would trip over or answer wrongly from; a `warning` is
-what a crash leaves and the next start mends; an `info` is worth knowing and harms nothing.
+Severities: an `error` is damage or disagreement that makes a service fail or answer wrongly; a `warning` is what a crash
+leaves and the next start repairs; an `info` is harmless.
 
-Kinds say who can mend it: `log` needs `--repair-log`, `derived` is mended by `--repair`, `other` by a person.
+Kinds say how it is repaired: `log` by `--repair-log`, `derived` by `--repair`, `other` by hand.
 """
 
 from enum import StrEnum
@@ -35,10 +35,10 @@ class Code(NamedTuple):
     what_to_do: str
 
 
-_CUT = "`reput fsck STORE --repair-log` cuts the log there and keeps what it takes away in reput/fsck/"
+_CUT = "`reput fsck STORE --repair-log` cuts the log there and keeps the bytes that it cuts in reput/fsck/"
 _BRING_BACK = "bring the file back from a copy, or let `reput fsck STORE --repair-log` cut the log there"
 _REBUILD = "`reput fsck STORE --repair` builds it again from the log"
-_CATCHES_UP = "the service goes on from its checkpoint at its next start"
+_CATCHES_UP = "the service continues from its checkpoint at its next start"
 _E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 _TABLE = (
@@ -52,13 +52,13 @@ _TABLE = (
     Code("LOG_FILE_SIZE", _E, Kind.LOG, _BRING_BACK),
     Code("LOG_FILE_UNFINISHED", _W, Kind.LOG, f"the next start completes it; {_CUT}"),
     Code("LOG_FILE_NAME", _E, Kind.LOG, "give the file its right name back, or move it out of commitlog/"),
-    Code("LOG_FOREIGN_FILE", _I, Kind.OTHER, "move it out of commitlog/ when nobody needs it there"),
-    Code("LOG_QUEUE_OFFSET_GAP", _W, Kind.OTHER, "RocketMQ uses up places for messages it refuses; else one is lost"),
-    Code("LOG_QUEUE_OFFSET_TAKEN", _E, Kind.OTHER, "find the message by id or key: no queue shows the later one"),
+    Code("LOG_FOREIGN_FILE", _I, Kind.OTHER, "move it out of commitlog/ if it is not needed there"),
+    Code("LOG_QUEUE_OFFSET_GAP", _W, Kind.OTHER, "RocketMQ skips places of messages that it refuses; else one is lost"),
+    Code("LOG_QUEUE_OFFSET_TAKEN", _E, Kind.OTHER, "find the later message by id or key: its queue does not show it"),
     Code("LOG_QUEUE_RESTARTED", _I, Kind.OTHER, ""),
-    Code("LOG_RECORD_UNGUARDED", _I, Kind.OTHER, "only bodies are guarded there: RocketMQ writes no __CRC32# by default"),
+    Code("LOG_RECORD_UNGUARDED", _I, Kind.OTHER, "only its body has a CRC: RocketMQ writes no __CRC32# by default"),
     Code("LOG_UNIQUE_KEY_REPEATED", _I, Kind.OTHER, ""),
-    Code("LOG_TOPIC_REFUSED", _E, Kind.OTHER, "no queue can be made for it; such a record was never written by RocketMQ"),
+    Code("LOG_TOPIC_REFUSED", _E, Kind.OTHER, "no queue can be made for it; RocketMQ does not write such records"),
     # The queues.
     Code("QUEUE_MISSING_UNITS", _E, Kind.DERIVED, _REBUILD),
     Code("QUEUE_BEHIND_LOG", _I, Kind.DERIVED, _CATCHES_UP),
@@ -68,8 +68,8 @@ _TABLE = (
     Code("QUEUE_FILE_SIZE", _E, Kind.DERIVED, _REBUILD),
     Code("QUEUE_FILE_NAME", _E, Kind.DERIVED, _REBUILD),
     Code("QUEUE_FILE_MISSING", _E, Kind.DERIVED, _REBUILD),
-    Code("QUEUE_FOREIGN_FILE", _I, Kind.OTHER, "move it out of consumequeue/ when nobody needs it there"),
-    Code("QUEUE_UNITS_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they go when the log is cut"),
+    Code("QUEUE_FOREIGN_FILE", _I, Kind.OTHER, "move it out of consumequeue/ if it is not needed there"),
+    Code("QUEUE_UNITS_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they are removed when the log is cut"),
     # The indexes.
     Code("INDEX_MISSING_KEYS", _E, Kind.DERIVED, _REBUILD),
     Code("INDEX_BEHIND_LOG", _I, Kind.DERIVED, _CATCHES_UP),
@@ -83,14 +83,14 @@ _TABLE = (
     Code("INDEX_FILE_SIZE", _E, Kind.DERIVED, _REBUILD),
     Code("INDEX_FILE_NAME", _E, Kind.DERIVED, _REBUILD),
     Code("INDEX_UNFLUSHED", _I, Kind.OTHER, _CATCHES_UP),
-    Code("INDEX_FOREIGN_FILE", _I, Kind.OTHER, "move it out of index/ when nobody needs it there"),
+    Code("INDEX_FOREIGN_FILE", _I, Kind.OTHER, "move it out of index/ if it is not needed there"),
     Code("INDEX_KEYS_TWICE", _I, Kind.OTHER, "RocketMQ's re-dispatch writes the newest record's keys once more; harmless"),
-    Code("INDEX_ENTRIES_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they go when the log is cut"),
-    # What says how far everything is.
+    Code("INDEX_ENTRIES_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they are removed when the log is cut"),
+    # Checkpoints and other state.
     Code("CHECKPOINT_AHEAD", _E, Kind.DERIVED, "`reput fsck STORE --repair` sets it back"),
     Code("CHECKPOINT_DAMAGED", _E, Kind.DERIVED, "`reput fsck STORE --repair` writes it anew"),
     Code("CHECKPOINT_MISSING", _I, Kind.OTHER, "the commit log writes it at its next stop"),
-    Code("STATE_DAMAGED", _W, Kind.DERIVED, "the service does without; `reput fsck STORE --repair` moves it aside"),
+    Code("STATE_DAMAGED", _W, Kind.DERIVED, "the service ignores it; `reput fsck STORE --repair` moves it aside"),
     Code("STATE_AHEAD", _E, Kind.DERIVED, "`reput fsck STORE --repair` moves it aside"),
     Code("STATE_WRONG", _E, Kind.DERIVED, "`reput fsck STORE --repair` moves it aside"),
     Code("TOPICS_DAMAGED", _E, Kind.OTHER, "bring config/topics.json back from a copy (RocketMQ keeps topics.json.bak)"),

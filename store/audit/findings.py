@@ -1,6 +1,6 @@
 """Findings: what an audit has found, in bounded memory.
 
-Every finding counts; of each code only the first few are kept in full.
+All findings are counted; of each code only the first few are kept in full.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from store.audit.codes import CODES, Kind, Severity
 
-KEPT_PER_CODE_MAX = 200  # more of one kind say nothing new to a person, and a ruined store has millions
+KEPT_PER_CODE_MAX = 200  # more of one kind do not help a reader, and a badly damaged store has millions
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Finding:
         severity: how bad it is here.
         file: the path inside the root.
         byte: position in the file.
-        commit_log_offset: position in the log that it concerns; None when it concerns none.
-        what: what is wrong, in words.
-        what_to_do: in words; empty for nothing.
-        count: how many of its kind lie side by side there (units, entries, records).
+        commit_log_offset: its position in the log; None when it has none.
+        what: text: what is wrong.
+        what_to_do: text; empty if nothing is to be done.
+        count: how many of its kind are side by side there (units, entries, records).
     """
 
     code: str
@@ -42,7 +42,7 @@ class Findings:
     """Collects findings of one root.
 
     Args:
-        root: paths are told relative to it.
+        root: paths in findings are relative to it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -52,7 +52,7 @@ class Findings:
         self.counts: Counter[str] = Counter()
         self.finding_counts: Counter[str] = Counter()
         self._severities: Counter[Severity] = Counter()
-        self._kinds: Counter[Kind] = Counter()  # of errors and warnings
+        self._kinds: Counter[Kind] = Counter()  # counts errors and warnings
 
     def add(
         self,
@@ -65,7 +65,7 @@ class Findings:
         severity: Severity | None = None,
         count: int = 1,
     ) -> None:
-        """Notes one finding; `count` of a kind may be told as one."""
+        """Adds a finding; it may stand for `count` of its kind."""
         known = CODES[code]
         weight = severity or known.severity
         self.counts[code] += count
@@ -82,17 +82,17 @@ class Findings:
 
     @property
     def kept(self) -> list[Finding]:
-        """The findings kept in full, worst first, then as they were found."""
+        """The findings kept in full, worst first, then in the order found."""
         order = list(Severity)
         return sorted(self._kept, key=lambda finding: order.index(finding.severity))
 
     @property
     def left_out_count(self) -> int:
-        """Findings that are counted and not kept."""
+        """Number of findings that are counted but not kept."""
         return sum(self.finding_counts.values()) - len(self._kept)
 
     def severity_count(self, severity: Severity) -> int:
-        """Findings of that weight."""
+        """Number of findings with that severity."""
         return self._severities[severity]
 
     @property

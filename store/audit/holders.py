@@ -1,4 +1,4 @@
-"""Who holds a store root right now: asked without taking anything for longer than the question."""
+"""Refuses a store root that a process holds now; takes no lock for longer than the test."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ def refuse_held_root(fs: FileSystem, root: Path) -> None:
         held = next((path for path in _owner_locks(fs, root) if _is_flocked(path)), None)
     if held is not None:
         raise StoreLockedError(
-            f"{held} is held by a running process: what it writes would be taken for damage; stop it first", file=held
+            f"{held} is held by a running process, whose writes would look like damage: stop it first", file=held
         )
 
 

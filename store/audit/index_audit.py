@@ -1,11 +1,11 @@
-"""Auditing the indexes: every entry against the keys of the log's records, and every key against the entries.
+"""Audits the indexes: compares the entries of all files with the keys of the log's records.
 
-Theory of operation: both come in log order, so they are laid side by side. Where they part, the nearest way to bring
-them together again is taken: entries that differ, keys without an entry, entries without a key. `index_file_audit.py`
-then says of each file whether its chains, slots and header are right for its entries.
+Both come in log order, so the audit walks through both at the same time. Where they differ, it looks for the nearest
+place at which they agree again, and reports what lies before it: wrong entries, keys without an entry, or entries without
+a key. `index_file_audit.py` checks whether the chains, slots and header of each file are right for its entries.
 
-RocketMQ's re-dispatch after a crash writes the keys of the newest record once more: told, not counted as wrong.
-Entries of records that the log no longer has cannot be compared; their order and chains are.
+After a crash RocketMQ writes the keys of the newest record a second time: that is reported, but not as an error. Entries
+of records that the log no longer has cannot be compared; their order and chains are checked.
 """
 
 from pathlib import Path
@@ -16,31 +16,31 @@ from store.audit.findings import Findings
 from store.audit.index_entries import EntryStream, IndexFileOnDisk, look_at
 from store.audit.index_file_audit import IndexFileAudit
 from store.audit.index_files import check_index_files
-from store.builders.index_keys import index_keys
-from store.builders.index_state import Ints
-from store.dispatch import DispatchRequest
+from store.derive.dispatch import DispatchRequest
+from store.derive.index_keys import index_hashes
+from store.derive.index_state import Ints
 from store.files.file_system import FileSystem
-from store.format.index_layout import IndexHeader, entry_position, key_hash
+from store.files.open_files import OpenFiles
+from store.format.index_layout import IndexHeader, entry_position
 from store.format.paths import index_dir
 from store.readers.index_reader import IndexLayout, list_index_files
-from store.readers.open_files import OpenFiles
 
 BUFFERED_KEY_COUNT = 65_536
-LOOK_AHEAD_COUNT = 1024  # how far off the two may be brought together again
+LOOK_AHEAD_COUNT = 1024  # within so many keys or entries the two must agree again
 
 
 class IndexAudit:
     """Compares the index files of a root with its log.
 
     Args:
-        fs: the door to the disk.
+        fs: the file system.
         root: the store root.
-        layout: how the files are divided; None when that cannot be found out: then they are unreadable.
-        log_first_offset: the log's first byte: entries that point before it cannot be compared.
-        findings: takes what is wrong.
-        resumes_at: where the index's owner would go on (bytes of the log); None when it does not know.
-        unflushed_from: name of the file that its owner had not flushed when it was killed, and which it will cut back
-            by itself; None for none.
+        layout: of the files; None if it cannot be found out: then the files are reported as unreadable.
+        log_first_offset: the log's first byte. Entries that point before it cannot be compared.
+        findings: gets what is wrong.
+        resumes_at: offset (bytes) at which the builder of the index would continue; None if it is unknown.
+        unflushed_from: name of the file that the builder had not flushed when it was killed, and which it will cut
+            back; None if there is none.
 
     Attributes:
         entry_count: entries compared.
@@ -91,24 +91,27 @@ class IndexAudit:
 
     def see(self, request: DispatchRequest) -> None:
         """See `log_audit.Observer`."""
-        keys = index_keys(request)
-        if not keys:
-            return
-        for key in keys:
-            self._hashes.append(key_hash(key))
-            self._offsets.append(request.commit_log_offset)
-            self._times.append(request.store_time_millis)
+        hashes = index_hashes(request)
+        self._hashes += hashes
+        self._offsets += [request.commit_log_offset] * len(hashes)
+        self._times += [request.store_time_millis] * len(hashes)
         if len(self._hashes) >= BUFFERED_KEY_COUNT:
-            self._take()
-            self._compare(is_end=False)
+            self._see_buffered()
+
+    def see_keys(self, hashes: Ints, offsets: Ints, times_millis: Ints) -> None:
+        """The next keys of the log: their hashes, commit-log offsets and store times."""
+        self.key_count += len(hashes)
+        joined = [np.concatenate(pair) for pair in zip(self._window, (hashes, offsets, times_millis), strict=True)]
+        self._window = (joined[0], joined[1], joined[2])
+        self._compare(is_end=False)
 
     def lose(self, begin_offset: int, end_offset: int) -> None:
         """See `log_audit.Observer`."""
         self._lost.append((begin_offset, end_offset))
 
     def finish(self, log_end_offset: int) -> None:
-        """Looks at what is left, and tells the findings."""
-        self._take()
+        """Compares the rest, and adds the findings."""
+        self._see_buffered()
         self._compare(is_end=True)
         left = len(self._window[0])
         if left:
@@ -117,16 +120,12 @@ class IndexAudit:
         self._go_to(len(self._files))
         self._tell()
 
-    # -- laying keys and entries side by side
+    # -- comparing keys and entries
 
-    def _take(self) -> None:
-        fresh = (self._hashes, self._offsets, self._times)
-        self.key_count += len(self._hashes)
-        hashes, offsets, times = (
-            np.concatenate((old, np.array(new, dtype=np.int64))) for old, new in zip(self._window, fresh, strict=True)
-        )
-        self._window = (hashes, offsets, times)
+    def _see_buffered(self) -> None:
+        hashes, offsets, times = (np.array(new, dtype=np.int64) for new in (self._hashes, self._offsets, self._times))
         self._hashes, self._offsets, self._times = [], [], []
+        self.see_keys(hashes, offsets, times)
 
     def _compare(self, *, is_end: bool) -> None:
         stream = self._stream
@@ -147,7 +146,7 @@ class IndexAudit:
             self._part()
 
     def _part(self) -> None:
-        """The first entry is not the first key's: finds out why, and goes past it."""
+        """The first entry does not belong to the first key: finds out why, and moves past it."""
         stream = self._stream
         hashes, offsets, _ = self._window
         entry_hash, entry_offset = int(stream.hashes[0]), int(stream.offsets[0])
@@ -188,7 +187,7 @@ class IndexAudit:
         self._accept(1, 1)
 
     def _accept(self, entries: int, keys: int, *, time_millis: int | None = None) -> None:
-        """Takes entries off the stream: for as many keys, or for none when `keys` is 0."""
+        """Takes entries from the stream, for as many keys, or for no key if `keys` is 0."""
         stream = self._stream
         hashes, offsets, times = self._window
         at = 0
@@ -202,7 +201,7 @@ class IndexAudit:
                 self._current.accept(rows, hashes[at:stop], offsets[at:stop], times[at:stop])
             else:
                 known = None if time_millis is None else np.full(stop - at, time_millis, dtype=np.int64)
-                # A negative hash has no slot: whatever made it, the entry is told as surplus.
+                # A negative hash has no slot; the entry is reported as surplus.
                 self._current.accept(rows, np.abs(stream.hashes[at:stop]), stream.offsets[at:stop], known)
             at = stop
         self.entry_count += entries
@@ -217,7 +216,7 @@ class IndexAudit:
         stream.drop(entries)
 
     def _accept_lost(self) -> bool:
-        """Takes the entries at the front that point into a damaged part of the log; whether there were any."""
+        """Takes the next entries that point into a damaged part of the log; returns whether there were any."""
         offsets = self._stream.offsets
         for begin, end in self._lost:
             if begin <= offsets[0] < end:
@@ -271,7 +270,7 @@ class IndexAudit:
                 self._surplus(count, "behind the log's end" if offset >= log_end_offset else "no record has such a key")
 
     def _place(self) -> tuple[Path, int]:
-        """Where the first entry of the window stands, or would stand."""
+        """The file and byte of the first entry of the window, or of the entry that is missing there."""
         assert self.layout is not None or not self._files
         self._stream.fill(1)
         if self.layout is None or not self._files:
@@ -285,7 +284,7 @@ class IndexAudit:
     # -- files
 
     def _go_to(self, number: int) -> None:
-        """Finishes the files before that number and begins it."""
+        """Finishes the files before this number and begins the file with it."""
         while self._current_number < number:
             before: IndexHeader | None = None
             before_on_disk: IndexHeader | None = None
@@ -311,7 +310,7 @@ class IndexAudit:
     def _is_unflushed(self, file: IndexFileOnDisk) -> bool:
         return self._unflushed_from is not None and file.path.name >= self._unflushed_from
 
-    # -- telling
+    # -- reporting
 
     def _tell(self) -> None:
         self._tell_missing(is_end=True)

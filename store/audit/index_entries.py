@@ -1,7 +1,7 @@
 """The entries of all index files of a root as one stream, for an audit.
 
-What a file holds is told by its bytes, not by its header: entries go up to the last one that is not all zeros. The
-stream reads a piece at a time; each entry knows its file and number.
+The bytes of a file decide what it holds, not its header: its last entry is the last one that is not all zeros. The stream
+reads one piece at a time. Each entry has its file and its number.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from store.builders.index_state import ENTRY_DTYPE, Ints
+from store.derive.index_state import ENTRY_DTYPE, Ints
 from store.files.file_system import FileSystem
+from store.files.open_files import OpenFile, OpenFiles
 from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, IndexHeader, decode_index_header, entry_position
 from store.readers.index_reader import IndexLayout
-from store.readers.open_files import OpenFile, OpenFiles
 
 PIECE_ENTRY_COUNT = 65_536
 
@@ -23,13 +23,14 @@ Rows = npt.NDArray[np.void]
 
 @dataclass(slots=True)
 class IndexFileOnDisk:
-    """One index file as it lies there.
+    """One index file.
 
     Attributes:
         path: the file.
         size_bytes: its length.
-        header: as it stands there; zeros where the file is too short.
-        entry_count: entries there by their bytes, plus 1, as the header counts.
+        header: as in the file; zeros where the file is too short.
+        entry_count: entries by their bytes, plus 1, as the header counts.
+        file: the open file.
     """
 
     path: Path
@@ -119,7 +120,7 @@ class EntryStream:
         return self._file_number >= len(self._files)
 
     def fill(self, count: int) -> None:
-        """Makes the window at least so long, if there are so many."""
+        """Makes the window at least `count` entries long, if there are that many."""
         while len(self) < count and not self.is_at_end:
             file = self._files[self._file_number]
             taken = min(PIECE_ENTRY_COUNT, file.entry_count - self._next)

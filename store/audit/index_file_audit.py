@@ -1,15 +1,14 @@
-"""Auditing one index file: given the keys that its entries are for, are entries, chains, slots and header right?
+"""Audits one index file: are its entries, chains, slots and header right for the keys of its entries?
 
-Theory of operation: `IndexFileState`, which the index is built with, is given the same keys in the same order and says
-which bytes the file must have; whatever differs is named. A chain whose entries point to older ones only, as the right
-ones do, has no circle and ends.
+`IndexFileState`, with which the index is built, gets the same keys in the same order and computes which bytes the file must
+have. Each difference is reported. A chain has no cycle if each of its entries points to an older one, as the right ones do.
 """
 
 import numpy as np
 
 from store.audit.findings import Findings
 from store.audit.index_entries import IndexFileOnDisk, Rows
-from store.builders.index_state import ENTRY_DTYPE, IndexFileState, Ints
+from store.derive.index_state import ENTRY_DTYPE, IndexFileState, Ints, seconds_since
 from store.format.index_layout import (
     HEADER_SIZE,
     SLOT_SIZE,
@@ -33,10 +32,10 @@ class IndexFileAudit:
     Args:
         file: the file.
         layout: how it is divided.
-        findings: takes what is wrong.
+        findings: gets what is wrong.
         before: the header that the file before must have; None for a store's first.
-        before_on_disk: the header that the file before has; it may have been its seed after a crash.
-        is_first: whether older files may have been retired.
+        before_on_disk: the header that the file before has; after a crash this file may have been started behind it.
+        is_first: whether older files may have been removed by retention.
     """
 
     def __init__(
@@ -57,26 +56,21 @@ class IndexFileAudit:
         self._end_is_known = True
         self._begin_is_known = True
         self._seeds = [seed for seed in (before, before_on_disk) if seed is not None]
-        self.state = IndexFileState.seeded(
-            layout.slot_count,
-            layout.entry_count_max,
-            end_time_millis=before.end_time_millis if before else 0,
-            end_commit_log_offset=before.end_commit_log_offset if before else 0,
-        )
+        self.state = IndexFileState.behind(layout.slot_count, layout.entry_count_max, before)
 
     @property
     def header(self) -> IndexHeader:
-        """The header that the file must have, by the entries seen."""
+        """The header that the file must have with the entries seen."""
         return self.state.header
 
     def accept(self, rows: Rows, hashes: Ints, offsets: Ints, times_millis: Ints | None) -> None:
-        """The next entries, and the keys that they are for.
+        """The next entries, and what they must hold.
 
         Args:
-            rows: as they lie in the file.
-            hashes: what they must say.
-            offsets: likewise (bytes of the log).
-            times_millis: store times; None when no record says them: then the entries' own seconds are believed.
+            rows: the entries as in the file.
+            hashes: of their keys.
+            offsets: of their records (bytes of the log).
+            times_millis: of their records; None if there is no record: then the seconds of the entries are used.
         """
         first = self.state.header.entry_count
         self._end_is_known = times_millis is not None
@@ -95,7 +89,7 @@ class IndexFileAudit:
         self.state.commit(run)
 
     def finish(self) -> None:
-        """Compares slots and header once all entries were seen."""
+        """Compares slots and header; call it when all entries were seen."""
         self._check_slots()
         self._check_header()
         if self._told > TOLD_PER_FILE_MAX:
@@ -131,10 +125,11 @@ class IndexFileAudit:
             self._tell("INDEX_ENTRY_WRONG", position, f"entry {number}: {', '.join(words)}", wanted)
 
     def _may_seed(self, seconds: int, time_millis: int) -> bool:
-        """Whether the first entry may say so: it counts from where the file before ended, which may be gone."""
+        """Whether the first entry may hold these seconds: they count from the end of the previous file, perhaps removed."""
         if self._is_first or not self._begin_is_known:
             return seconds >= 0
-        return any(seconds == max((time_millis - seed.end_time_millis) // 1000, 0) for seed in self._seeds)
+        time = np.array([time_millis])
+        return any(seconds == int(seconds_since(seed.end_time_millis, time)[0]) for seed in self._seeds)
 
     def _check_slots(self) -> None:
         count = self._layout.slot_count
@@ -152,7 +147,7 @@ class IndexFileAudit:
     def _check_header(self) -> None:
         found, wanted = self.file.header, self.state.header
         if wanted.entry_count <= 1 and found.entry_count in (0, 1):
-            return  # a file that was made and got no key says nothing yet
+            return  # the file has no entry yet
         if not self._begin_is_known:
             wanted = wanted._replace(
                 begin_time_millis=found.begin_time_millis, begin_commit_log_offset=found.begin_commit_log_offset

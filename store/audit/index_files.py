@@ -1,4 +1,4 @@
-"""Auditing the names and lengths of index files, and who else lies between them."""
+"""Audits the names and lengths of the files in the index folder."""
 
 from datetime import datetime
 from pathlib import Path
@@ -13,20 +13,20 @@ def check_index_files(fs: FileSystem, directory: Path, layout: IndexLayout | Non
     """Checks the folder `index/`.
 
     Args:
-        fs: the door to the disk.
+        fs: the file system.
         directory: the folder.
-        layout: how the files are divided; None when nothing says it.
-        findings: takes what is wrong.
+        layout: of the files; None if it cannot be found out.
+        findings: gets what is wrong.
     """
     for name in fs.listdir(directory):
         path = directory / name
         if not is_index_file_name(name):
-            findings.add("INDEX_FOREIGN_FILE", path, 0, "this name is none of an index file")
+            findings.add("INDEX_FOREIGN_FILE", path, 0, "this is not the name of an index file")
             continue
         if not _is_time(name):
-            findings.add("INDEX_FILE_NAME", path, 0, "its name is no time: the next file could not be named")
+            findings.add("INDEX_FILE_NAME", path, 0, "its name is not a time: the next file cannot be named")
         if layout is None:
-            findings.add("INDEX_UNREADABLE", path, 0, "its bytes do not say how it is divided into slots and entries")
+            findings.add("INDEX_UNREADABLE", path, 0, "the number of its slots and entries cannot be found out")
             continue
         size, length = layout.file_size_bytes, fs.stat_size(path)
         if length != size:

@@ -1,19 +1,19 @@
-"""How the index files of a root that may be damaged are divided into slots and entries.
+"""Finds out how the index files of a root, which may be damaged, are divided into slots and entries.
 
-Asked in this order: the owner's own checkpoint, when a file has the size that it says; the files' headers and entries
-(`index_layout_detection.py`); the log, whose first keys must stand one behind the other in the first file.
+The sources, in this order: the builder's checkpoint, if a file has the size that it states; the headers and entries of the
+files (`store/readers/index_layout_detection.py`); the log, whose first keys must be the first entries of the first file.
 """
 
 from itertools import islice
 from pathlib import Path
 
-from store.builders.index_keys import index_keys
+from store.derive.index_keys import index_hashes
 from store.files.file_system import FileSystem
-from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, key_hash
+from store.files.open_files import OpenFile, OpenFiles
+from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
 from store.readers.index_layout_detection import detect_index_layout
 from store.readers.index_reader import IndexLayout, list_index_files
-from store.readers.log_reader import LogReader
-from store.readers.open_files import OpenFile, OpenFiles
+from store.walk.log_reader import LogReader
 
 DEFAULT_LAYOUT = IndexLayout(5_000_000, 20_000_000)
 SEARCHED_KEY_COUNT = 64
@@ -21,12 +21,12 @@ CHUNK_BYTES = 4 << 20
 
 
 def find_index_layout(fs: FileSystem, root: Path, own: IndexLayout | None) -> IndexLayout | None:
-    """The layout of a root's index files; None when there is none or nothing says it.
+    """The layout of a root's index files; None if there is no file, or if it cannot be found out.
 
     Args:
-        fs: the door to the disk.
+        fs: the file system.
         root: the store root.
-        own: what the index's owner wrote down; None when it did not.
+        own: from the builder's checkpoint; None if there is none.
     """
     paths = list_index_files(fs, root)
     sizes = [fs.stat_size(path) for path in paths]
@@ -41,12 +41,16 @@ def find_index_layout(fs: FileSystem, root: Path, own: IndexLayout | None) -> In
 
 
 def _from_log(fs: FileSystem, root: Path, path: Path, sizes: list[int]) -> IndexLayout | None:
-    """Looks for the log's first keys in the first file: where one stands says how many slots lie before it."""
+    """Searches the first file for the log's first keys: the position of a key says how many slots lie before it."""
     size = max(set(sizes), key=sizes.count)
     file = OpenFiles(fs).get(path)
-    keys = ((key, request) for request in LogReader(root, fs).dispatch_requests() for key in index_keys(request))
-    for number, (key, request) in enumerate(islice(keys, SEARCHED_KEY_COUNT), 1):
-        wanted = key_hash(key).to_bytes(4, "big") + request.commit_log_offset.to_bytes(8, "big")
+    keys = (
+        (hash_, request.commit_log_offset)
+        for request in LogReader(root, fs).dispatch_requests()
+        for hash_ in index_hashes(request)
+    )
+    for number, (hash_, offset) in enumerate(islice(keys, SEARCHED_KEY_COUNT), 1):
+        wanted = hash_.to_bytes(4, "big") + offset.to_bytes(8, "big")
         position = _find(file, wanted, fs.stat_size(path))
         slot_bytes = position - number * ENTRY_SIZE - HEADER_SIZE
         entry_bytes = size - HEADER_SIZE - slot_bytes
@@ -58,7 +62,7 @@ def _from_log(fs: FileSystem, root: Path, path: Path, sizes: list[int]) -> Index
 
 
 def _find(file: OpenFile, wanted: bytes, size_bytes: int) -> int:
-    """Where the bytes stand in the file; -1 when they do not."""
+    """The position of these bytes in the file; -1 if it does not have them."""
     for position in range(HEADER_SIZE, size_bytes, CHUNK_BYTES):
         at = file.read(position, CHUNK_BYTES + len(wanted) - 1).find(wanted)
         if at >= 0:

@@ -1,9 +1,8 @@
-"""Auditing the log: every record, what lies between records, and where it ends.
+"""Audits the log: every record, the bytes between records, and where it ends.
 
-Theory of operation: the walk of `store/readers/log_walk.py` is begun at the log's first byte, and again behind each place
-that it cannot pass, at the next record that knows its place. So the sound part before the first such place is judged as
-recovery would judge it, and what is still good behind it is counted. Every good record goes to the observers, in log
-order; so does every stretch that is lost.
+The cursor of `store/walk/cursor.py` walks the log with recovery's check, and continues behind damage at the next record that
+states its own offset. So the sound part, before the first damage, is checked as recovery checks it; good records behind it are
+counted. Observers get every good record and every lost range, in log order.
 """
 
 from array import array
@@ -15,45 +14,47 @@ import numpy as np
 
 from store.audit.findings import Findings
 from store.audit.log_files import LogFileRun, LogFiles
-from store.dispatch import DispatchRequest
+from store.derive.dispatch import DispatchRequest
+from store.errors import RecordCorruptedError
 from store.format.java_hash import tags_code
 from store.format.record import Record
 from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
 from store.format.sys_flag import TransactionType, transaction_type
-from store.readers.log_walk import WalkEnd, find_record_behind, walk_log
+from store.walk.checks import FullCheck
+from store.walk.cursor import Gap, RecordCursor
 
 SCAN_BYTES = 1 << 20
-# 32 MB of hashes; what comes behind is not compared, since repeats of one key lie close together.
+# 32 MB of hashes. Later records are not compared: repeats of one key are usually close together.
 UNIQUE_KEY_COUNT_MAX = 4_000_000
 
 QueueId = tuple[str, int]
 
 
 class Observer(Protocol):
-    """Who compares something with the log."""
+    """Compares files with the log."""
 
     def see(self, request: DispatchRequest) -> None:
         """The next good record."""
 
     def lose(self, begin_offset: int, end_offset: int) -> None:
-        """The log has no good record in these bytes, though there should be some."""
+        """The log has no good record in these bytes, where it should have some (offsets in bytes)."""
 
 
 @dataclass(slots=True)
 class LogSummary:
-    """The log as it was found.
+    """The log as the audit found it.
 
     Attributes:
         first_offset: its first byte.
         end_offset: the byte behind the last record of the sound part, where recovery would end.
         file_size_bytes: of each file; 0 without files.
-        file_count: files on the grid.
+        file_count: files that belong to the log.
         total_bytes: length of all files.
         record_count: good records.
         records_behind_damage: how many of them recovery cannot reach.
         unguarded_count: records without `__CRC32#`.
         last_store_time_millis: the greatest store time of a good record.
-        lost: stretches with damage, `[begin, end)`.
+        lost: ranges with damage, `[begin, end)`.
         has_tail: the sound end is followed by bytes that a start would cut.
         queue_offsets: the next offset of each queue, from the sound part.
     """
@@ -73,12 +74,12 @@ class LogSummary:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether good records lie behind a place that recovery cannot pass, or flushed ones are gone."""
+        """Whether good records lie behind a place that recovery cannot pass, or flushed ones are missing."""
         return bool(self.lost)
 
 
 def dispatch_of(record: Record) -> DispatchRequest:
-    """What builders need of a record that was decoded in full."""
+    """The part of a fully decoded record that builders need."""
     properties = record.properties
     return DispatchRequest(
         record.topic,
@@ -98,14 +99,10 @@ def dispatch_of(record: Record) -> DispatchRequest:
 def walk_sound_part(
     files: LogFiles, end_offset: int, see: Callable[[DispatchRequest], None], pulse: Callable[[int], None]
 ) -> None:
-    """Shows the records before the sound end once more, as builders need them; `pulse` is told the offset reached."""
+    """Calls back for the records before the sound end again, as builders need them; `pulse` gets the offset reached."""
     for run in files.runs[:1]:
-        walk_log(
-            run,
-            run.first_offset,
-            lambda record: see(dispatch_of(record)) if record.commit_log_offset < end_offset else None,
-            lambda end: pulse(end.end_offset),
-        )
+        for record in RecordCursor(run, run.first_offset, FullCheck(run), end_offset=end_offset, on_piece=pulse):
+            see(dispatch_of(record))
 
 
 class LogAudit:
@@ -113,11 +110,11 @@ class LogAudit:
 
     Args:
         files: the log's files.
-        findings: takes what is wrong.
-        observers: shown every record.
-        durable_offset: what the commit log last said to be on the disk (bytes); None when it says nothing.
-        watched: offsets that somebody remembers; see `boundaries`.
-        pulse: told how many bytes of log are read.
+        findings: gets what is wrong.
+        observers: get every record.
+        durable_offset: the offset in the durable mark (bytes); None without one.
+        watched: offsets that a state file names; see `boundaries`.
+        pulse: gets the number of bytes of log read.
 
     Attributes:
         summary: filled by `run`.
@@ -146,7 +143,7 @@ class LogAudit:
         self._watched = watched
         self._pulse = pulse
         self._next: dict[QueueId, int] = {}
-        self._after_loss: set[QueueId] | None = None  # queues seen since the last loss; None: nothing was lost yet
+        self._after_loss: set[QueueId] | None = None  # queues seen since the last lost range; None: there was none yet
         self._is_sound = True
         self._unique_keys = array("q")
         self._first_unguarded: int | None = None
@@ -168,21 +165,21 @@ class LogAudit:
         return summary
 
     def _run(self, run: LogFileRun) -> tuple[int, str]:
-        """Walks one stretch of files; where its last good record ends, and what is wrong there (empty: zeros)."""
-        offset = run.first_offset
-        while True:
-            end = walk_log(run, offset, self._see, self._pulsed)
-            summary = self.summary
-            summary.last_store_time_millis = max(summary.last_store_time_millis, end.last_store_time_millis)
-            why = end.why.message if end.why is not None else ""
-            behind = find_record_behind(run, end.end_offset) if end.end_offset < run.last_offset else None
-            if behind is None:
-                return end.end_offset, why
-            self._lose(end.end_offset, behind, why, run)
-            offset = behind
+        """Walks one run of files; returns where its last good record ends, and what is wrong there (empty: zeros)."""
+        summary = self.summary
 
-    def _pulsed(self, end: WalkEnd) -> None:
-        self._pulse(end.end_offset - self.summary.first_offset)
+        def lose(gap: Gap) -> None:
+            self._lose(gap.begin, gap.end, _text(gap.why), run)
+
+        def pulse(offset: int) -> None:
+            self._pulse(offset - summary.first_offset)
+
+        full = FullCheck(run)
+        cursor = RecordCursor(run, run.first_offset, full, skip=lose, on_piece=pulse)
+        for record in cursor:
+            self._see(record)
+        summary.last_store_time_millis = max(summary.last_store_time_millis, full.last_store_time_millis)
+        return cursor.offset, _text(cursor.why)
 
     def _see(self, record: Record) -> None:
         summary = self.summary
@@ -208,13 +205,13 @@ class LogAudit:
             )
 
     def _follow_queue(self, request: DispatchRequest) -> None:
-        """Each queue's offsets must be without gap: a gap is a message that was acknowledged and is not there."""
+        """Queue offsets must have no gap: a gap is a message that was acknowledged and is missing."""
         queue_id, position = (request.topic, request.queue_id), request.queue_offset
         expected = self._next.get(queue_id)
         if self._after_loss is not None and queue_id not in self._after_loss:
             self._after_loss.add(queue_id)
             if expected is not None and position >= expected:
-                expected = position  # the gap is that of the lost bytes
+                expected = position  # the gap is due to the lost bytes
         if expected is not None and position != expected:
             where, byte = self._files.path_of(request.commit_log_offset)
             name = f"{request.topic}/{request.queue_id}"
@@ -240,7 +237,7 @@ class LogAudit:
         self._next[queue_id] = position + 1
 
     def _lose(self, begin: int, end: int, why: str, run: LogFileRun | None) -> None:
-        """Notes a place that recovery cannot pass and goes on behind it."""
+        """Reports a range that recovery cannot pass; the walk continues behind it."""
         summary = self.summary
         if self._is_sound:
             self._is_sound = False
@@ -282,7 +279,7 @@ class LogAudit:
             where, byte = self._files.path_of(stale)
             self._findings.add(
                 "LOG_STALE_BYTES", where, byte,
-                f"bytes that are no record, behind the end of the log at {end_offset}", commit_log_offset=stale,
+                f"bytes that are not a record, behind the end of the log at {end_offset}", commit_log_offset=stale,
             )  # fmt: skip
         self.summary.has_tail = bool(why) or stale is not None
 
@@ -305,6 +302,10 @@ class LogAudit:
                     f"{repeated} records have the topic and unique key of another one (retries and batches do)",
                     count=repeated,
                 )  # fmt: skip
+
+
+def _text(why: RecordCorruptedError | None) -> str:
+    return "" if why is None else why.message
 
 
 def _first_byte_behind(run: LogFileRun, offset: int) -> int | None:

@@ -1,7 +1,7 @@
-"""The log's files as they are, for an audit: whatever is missing, short, long or misnamed is reported and worked around.
+"""The log's files as they are, for an audit: files that are missing, short, long or misnamed are reported and worked around.
 
-Files that lie on one grid of sizes belong to the log. Each stretch of them without a gap is a `MappedFileQueue` of its
-own, so that the walk over it is the very walk that recovery does.
+Files whose offsets differ by multiples of the file size belong to the log. Each run of them without a gap is a
+`MappedFileQueue` of its own, so the audit uses the same walk as recovery.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ class LogFileRun(MappedFileQueue):
     """Log files without a gap between them, opened for reading.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         directory: `commitlog/`.
         file_size_bytes: of each file.
         offsets: their first addresses.
@@ -39,15 +39,15 @@ class LogFiles:
     """All log files of a root.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         root: the store root.
-        findings: takes what is wrong with names and sizes.
+        findings: gets what is wrong with names and sizes.
 
     Attributes:
-        file_size_bytes: what most files say; 0 without files.
-        runs: stretches without a gap, by address.
+        file_size_bytes: the size of most files; 0 without files.
+        runs: files without a gap, by address.
         sizes: the length on the disk of each file by its first address.
-        misplaced: files with a log file's name that is not on the grid.
+        misplaced: files with a log file's name whose offset does not fit to the others.
     """
 
     def __init__(self, fs: FileSystem, root: Path, findings: Findings) -> None:
@@ -60,9 +60,9 @@ class LogFiles:
         for name in fs.listdir(self.directory):
             offset = parse_log_file_name(name)
             if offset is None:
-                findings.add("LOG_FOREIGN_FILE", self.directory / name, 0, "this name is none of a log file")
+                findings.add("LOG_FOREIGN_FILE", self.directory / name, 0, "this is not the name of a log file")
             elif fs.is_dir(self.directory / name) or offset > OFFSET_MAX:
-                findings.add("LOG_FILE_NAME", self.directory / name, 0, "a directory, or an address that no log has")
+                findings.add("LOG_FILE_NAME", self.directory / name, 0, "it is a directory, or its offset is too large")
                 self.misplaced.append(self.directory / name)
             else:
                 found[offset] = fs.stat_size(self.directory / name)
@@ -72,7 +72,7 @@ class LogFiles:
 
     @property
     def first_offset(self) -> int:
-        """The first address there is; 0 without files."""
+        """The first address; 0 without files."""
         return min(self.sizes, default=0)
 
     @property
@@ -81,10 +81,10 @@ class LogFiles:
         return sum(self.sizes.values())
 
     def path_of(self, offset: int) -> tuple[Path, int]:
-        """The file that an address lies in, there or not, and the byte in it."""
+        """The file that an address belongs to, which may be missing, and the byte in it."""
         base = self.first_offset
         size = self.file_size_bytes or 1
-        # The end of a full last file is told as that file's end, not as the start of one that is not there.
+        # The end of a full last file is reported as that file's end, not as the start of a file that does not exist.
         first = base + (offset - base) // size * size
         if first not in self.sizes and first == offset and offset - size in self.sizes:
             first = offset - size
@@ -104,7 +104,7 @@ class LogFiles:
             else:
                 path = self.directory / log_file_name(offset)
                 self.misplaced.append(path)
-                findings.add("LOG_FILE_NAME", path, 0, f"files have {size} bytes each: none can begin at {offset}")
+                findings.add("LOG_FILE_NAME", path, 0, f"log files have {size} bytes each: none can begin at {offset}")
         offsets = list(self.sizes)
         start = 0
         for at in range(1, len(offsets) + 1):
@@ -125,9 +125,9 @@ class LogFiles:
 
 
 def _file_size(found: dict[int, int]) -> int:
-    """The size that most files have or their names say; 0 when none says anything."""
+    """The size that most lengths and distances between names agree on; 0 without any."""
     votes = Counter(size for size in found.values() if size > 0)
     votes.update(b - a for a, b in pairwise(sorted(found)))
-    # Of two with equal votes the one that is told by names: lengths change easily, names hardly.
+    # Of two sizes with equal votes the one from names: lengths are damaged more easily than names.
     told = {b - a for a, b in pairwise(sorted(found))}
     return max(votes, key=lambda size: (votes[size], size in told, -size)) if votes else 0

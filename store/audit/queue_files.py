@@ -1,4 +1,4 @@
-"""Auditing the names and lengths of queue files, and who else lies between them."""
+"""Audits the names and lengths of the files in the queue folders."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -15,14 +15,14 @@ def check_queue_files(
     """Checks one queue's folder.
 
     Args:
-        fs: the door to the disk.
+        fs: the file system.
         directory: the folder.
         name: the queue's name in findings.
-        file_size_bytes: what a queue file has.
-        findings: takes what is wrong.
+        file_size_bytes: size of a queue file.
+        findings: gets what is wrong.
 
     Returns:
-        length of all files (bytes), and whether all is right.
+        length of all files (bytes), and whether nothing is wrong.
     """
     offsets = file_offsets(fs, directory)
     total, is_sound = 0, True
@@ -31,11 +31,11 @@ def check_queue_files(
         length = fs.stat_size(path)
         total += length
         if offset % file_size_bytes:
-            what = f"queue {name}: no file of {file_size_bytes} bytes begins at {offset}"
+            what = f"queue {name}: files have {file_size_bytes} bytes each: none can begin at {offset}"
             findings.add("QUEUE_FILE_NAME", path, 0, what)
             is_sound = False
         elif length != file_size_bytes:
-            what = f"queue {name}: it has {length} bytes, others {file_size_bytes}"
+            what = f"queue {name}: it has {length} bytes, a queue file has {file_size_bytes}"
             findings.add("QUEUE_FILE_SIZE", path, min(length, file_size_bytes), what)
             is_sound = False
     on_grid = [offset for offset in offsets if offset % file_size_bytes == 0]
@@ -48,16 +48,18 @@ def check_queue_files(
 
 
 def tell_strangers(fs: FileSystem, base: Path, queues: set[tuple[str, int]], findings: Findings) -> None:
-    """Names everything in `consumequeue/` that is no queue's; harmless."""
+    """Reports everything in `consumequeue/` that does not belong to a queue; it is harmless."""
     for topic in fs.listdir(base):
         if not fs.is_dir(base / topic):
-            findings.add("QUEUE_FOREIGN_FILE", base / topic, 0, "no topic's folder")
+            findings.add("QUEUE_FOREIGN_FILE", base / topic, 0, "this is not the folder of a topic")
             continue
         for name in fs.listdir(base / topic):
             directory = base / topic / name
             if (topic, int(name) if name.isascii() and name.isdecimal() else -1) not in queues:
-                findings.add("QUEUE_FOREIGN_FILE", directory, 0, "no queue's folder, or one without files")
+                findings.add(
+                    "QUEUE_FOREIGN_FILE", directory, 0, "this is not the folder of a queue, or it has no files"
+                )
                 continue
             for file in fs.listdir(directory):
                 if parse_log_file_name(file) is None:
-                    findings.add("QUEUE_FOREIGN_FILE", directory / file, 0, "this name is none of a queue file")
+                    findings.add("QUEUE_FOREIGN_FILE", directory / file, 0, "this is not the name of a queue file")

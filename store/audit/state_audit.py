@@ -1,7 +1,7 @@
-"""Auditing what says how far everything is: `checkpoint`, our own state in `reput/`, `abort`, `config/topics.json`.
+"""Audits checkpoints and other state: `checkpoint`, our own state in `reput/`, `abort`, `config/topics.json`.
 
-Own state is a shortcut: whatever contradicts the log is reported, and its owner does without it. Files are read before
-the log is walked, because they say at which offsets the walk must look around, and judged after it.
+Our own state can always be derived from the log: a file that contradicts the log is reported, and its owner ignores it. Files
+are read before the walk over the log, because they name the offsets that the walk must watch, and checked after it.
 """
 
 import json
@@ -60,15 +60,15 @@ class IndexState:
 
 
 class StateAudit:
-    """Reads the small files of a root, and judges them once the log is known.
+    """Reads the small files of a root, and checks them once the log is known.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         root: the store root.
-        findings: takes what is wrong.
+        findings: gets what is wrong.
 
     Attributes:
-        durable_offset: what the commit log last said to be on the disk (bytes); None when it says nothing.
+        durable_offset: the offset in the durable mark (bytes); None without one.
         snapshot, queues, index: None when absent or damaged.
     """
 
@@ -89,24 +89,24 @@ class StateAudit:
 
     @property
     def watched(self) -> set[int]:
-        """Offsets at which the walk must look around."""
+        """Offsets that the walk must watch (bytes)."""
         offsets = {state.next_offset for state in (self.queues, self.index) if state is not None}
         return offsets | ({self.snapshot.commit_log_offset} if self.snapshot is not None else set())
 
     @property
     def index_unflushed_from(self) -> str | None:
-        """Name of the index file that was being filled when its owner was killed; None when it was not."""
+        """Name of the index file that was being filled when its owner was killed; None when there was none."""
         if self.index is None or self.index.is_clean:
             return None
         return self.index.files[-1] if self.index.files else ""
 
     def finish(self, log: LogAudit, files: LogFiles, topics: Iterable[str]) -> None:
-        """Judges everything.
+        """Checks everything.
 
         Args:
             log: after its run.
             files: the log's files.
-            topics: those with a queue or a record.
+            topics: topics with a queue or a record.
         """
         summary = log.summary
         self._judge_checkpoint(summary)
@@ -115,7 +115,7 @@ class StateAudit:
         self._judge_index(log, files)
         self._judge_topics(set(topics))
         if has_abort_marker(self._fs, self._root):
-            self._findings.add("ABORT_FOUND", self._root / "abort", 0, "the marker of a running store is there")
+            self._findings.add("ABORT_FOUND", self._root / "abort", 0, "the marker of a running store exists")
 
     # -- reading
 
@@ -125,7 +125,7 @@ class StateAudit:
             return None
         try:
             state = json.loads(data)
-            # A rebuild that has begun: its owner goes on with it, whatever else is there.
+            # A rebuild has begun: its owner continues it in any case.
             return None if state.get("next_offset") == REBUILD_MARK else decode(state)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
             self._findings.add(
@@ -139,17 +139,17 @@ class StateAudit:
             return None
         offset = decode_durable_mark(data)
         if offset is None:
-            self._findings.add("STATE_DAMAGED", self.paths["durable"], 0, "its CRC does not fit its offset")
+            self._findings.add("STATE_DAMAGED", self.paths["durable"], 0, "its CRC does not match its offset")
         return offset
 
-    # -- judging
+    # -- checking
 
     def _judge_checkpoint(self, summary: LogSummary) -> None:
         path = Path(checkpoint_file(str(self._root)))
         data = read_bytes(self._fs, path)
         if data is None:
             if summary.record_count:
-                self._findings.add("CHECKPOINT_MISSING", path, 0, "there is none")
+                self._findings.add("CHECKPOINT_MISSING", path, 0, "it does not exist")
             return
         try:
             checkpoint = decode_checkpoint(data)
@@ -187,27 +187,27 @@ class StateAudit:
             return
         offset = snapshot.commit_log_offset
         if offset <= log.summary.first_offset:
-            return  # its part of the log was retired: it is not believed
+            return  # its part of the log was removed: recovery ignores it
         if offset > log.summary.end_offset:
             self._findings.add(
-                "STATE_AHEAD", path, 0, f"it speaks of {offset}, the log ends at {log.summary.end_offset}",
+                "STATE_AHEAD", path, 0, f"its offset is {offset}, the log ends at {log.summary.end_offset}",
                 commit_log_offset=offset,
             )  # fmt: skip
             return
         here = log.boundaries.get(offset)
         if here is None or here[1] != snapshot.last_record:
-            self._findings.add("STATE_WRONG", path, 0, f"no such record ends at {offset}", commit_log_offset=offset)
+            self._findings.add("STATE_WRONG", path, 0, f"no record ends at {offset}", commit_log_offset=offset)
             return
         if zlib.crc32(files.runs[0].read(*snapshot.last_record)) != snapshot.last_record_crc:
             self._findings.add(
-                "STATE_WRONG", path, 0, f"the record before {offset} is another", commit_log_offset=offset
+                "STATE_WRONG", path, 0, f"the record before {offset} is a different one", commit_log_offset=offset
             )
             return
         wrong = [key for key, end in here[0].items() if snapshot.queue_offsets.get(key) != end]
         for topic, queue_id in wrong[:1]:
             self._findings.add(
                 "STATE_WRONG", path, 0,
-                f"queue {topic}/{queue_id} goes on at {here[0][topic, queue_id]}, "
+                f"queue {topic}/{queue_id} continues at {here[0][topic, queue_id]}, "
                 f"it says {snapshot.queue_offsets.get((topic, queue_id))} ({len(wrong)} queues differ)",
                 commit_log_offset=offset, count=len(wrong),
             )  # fmt: skip
@@ -235,11 +235,11 @@ class StateAudit:
         directory = Path(index_dir(str(self._root)))
         missing = [name for name in state.files if not self._fs.exists(directory / name)]
         if missing:
-            self._findings.add("STATE_WRONG", path, 0, f"index file {missing[0]} is not there", count=len(missing))
+            self._findings.add("STATE_WRONG", path, 0, f"index file {missing[0]} is missing", count=len(missing))
         elif state.files and state.is_clean:
             data = self._header(directory / state.files[-1])
             if data is not None and list(decode_index_header(data)) != state.header:
-                self._findings.add("STATE_WRONG", path, 0, f"the header of index file {state.files[-1]} is another")
+                self._findings.add("STATE_WRONG", path, 0, f"the header of index file {state.files[-1]} is different")
 
     def _header(self, path: Path) -> bytes | None:
         fd = self._fs.open(path, os.O_RDONLY)
@@ -250,21 +250,21 @@ class StateAudit:
         return data if len(data) == HEADER_SIZE else None
 
     def _judge_next_offset(self, path: Path, offset: int, log: LogAudit, files: LogFiles) -> bool:
-        """Whether an owner can go on from there."""
+        """Whether an owner can continue at that offset."""
         summary = log.summary
         if offset > summary.end_offset:
             self._findings.add(
-                "STATE_AHEAD", path, 0, f"it goes on at {offset}, the log ends at {summary.end_offset}",
+                "STATE_AHEAD", path, 0, f"it continues at {offset}, the log ends at {summary.end_offset}",
                 commit_log_offset=offset,
             )  # fmt: skip
             return False
-        # Records begin at a file's start, and behind a record; behind a blank is a file's start, too.
+        # Records begin at the start of a file and behind a record; behind a blank a file starts.
         if offset < summary.first_offset or offset in log.boundaries or offset in files.sizes:
             return True
         if offset == summary.end_offset:
             return True
         self._findings.add(
-            "STATE_WRONG", path, 0, f"it goes on at {offset}, where no record begins", commit_log_offset=offset
+            "STATE_WRONG", path, 0, f"it continues at {offset}, where no record begins", commit_log_offset=offset
         )
         return False
 
@@ -319,7 +319,7 @@ def _queues_of(state: dict[str, Any]) -> QueueState:
 def _index_of(state: dict[str, Any]) -> IndexState:
     layout = IndexLayout(int(state["slot_count"]), int(state["entry_count_max"]))
     if layout.slot_count < 1 or layout.entry_count_max < 2:
-        raise ValueError(f"{layout} is no layout")
+        raise ValueError(f"{layout} is not a layout")
     return IndexState(
         _offset(state["next_offset"]),
         bool(state["clean"]),
@@ -332,7 +332,7 @@ def _index_of(state: dict[str, Any]) -> IndexState:
 def _offset(value: Any) -> int:
     number = int(value)
     if number < 0:
-        raise ValueError(f"{number} is no offset")
+        raise ValueError(f"{number} is not an offset")
     return number
 
 
@@ -340,5 +340,5 @@ def _plain_name(value: Any) -> str:
     """The name of an index file, from it alone or from a row that begins with it."""
     name = str(value[0] if isinstance(value, list) else value)
     if not name.isascii() or not name.isdigit():
-        raise ValueError(f"{name!r} is no index file")
+        raise ValueError(f"{name!r} is not the name of an index file")
     return name

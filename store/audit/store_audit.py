@@ -1,7 +1,7 @@
-"""The audit of a whole store root: log, queues, indexes and state against each other. Reads only.
+"""The audit of a whole store root: compares log, queues, indexes and state. Reads only.
 
-Memory does not grow with the store: the log is read in order, queues and indexes are compared as it passes. What stays
-is the slot table of one index file (4 bytes a slot, 20 MB by default), the next offset of each queue, and at most
+Memory does not grow with the store: the log is read in order, queues and indexes are compared along with it. Memory
+holds the slot table of one index file (4 bytes a slot, 20 MB by default), the next offset of each queue, and at most
 64 MB of buffers and hashes.
 """
 
@@ -27,12 +27,12 @@ class StoreAudit:
     """What an audit found.
 
     Attributes:
-        findings: all of it.
-        log: the log.
+        findings: all findings.
+        log: the log as it was found.
         queue_count: queues on the disk.
         unit_count: queue units compared.
         wrong_queues: queues with an error.
-        queues_with_records: queues that the log still has a record of.
+        queues_with_records: queues with a record in the log.
         queue_file_size_bytes: size of queue files.
         index_layout: how index files are divided; None when there is none or it cannot be found out.
         index_file_count: index files on the disk.
@@ -64,12 +64,12 @@ def audit_store(
     on_progress: Callable[[int, int], None] = lambda done, total: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> StoreAudit:
-    """Audits a root that nobody writes to; changes nothing.
+    """Audits a root that no process writes to; changes nothing.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         root: the store root.
-        on_progress: told bytes of log read, and bytes of log there are.
+        on_progress: gets the bytes of log read, and the bytes of the whole log.
         clock: seconds, rising.
 
     Raises:

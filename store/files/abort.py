@@ -1,4 +1,4 @@
-"""The `abort` marker of a store root: there while a broker runs, so that finding it means "was not stopped cleanly".
+"""The `abort` marker of a store root: it exists while a broker runs. At a start it means that the last stop was not clean.
 
 RocketMQ writes its process id into it at start and removes it at the end of a clean stop; it looks only at whether the
 file exists.
@@ -18,7 +18,7 @@ def has_abort_marker(fs: FileSystem, root: Path) -> bool:
 
 
 def create_abort_marker(fs: FileSystem, root: Path) -> None:
-    """Puts the marker, on the disk before this returns."""
+    """Creates the marker; it is on the disk when this returns."""
     fd = fs.open(root / ABORT_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         fs.pwrite(fd, str(os.getpid()).encode(), 0)
@@ -29,7 +29,7 @@ def create_abort_marker(fs: FileSystem, root: Path) -> None:
 
 
 def remove_abort_marker(fs: FileSystem, root: Path) -> None:
-    """Takes the marker away; to be called when everything else is on the disk."""
+    """Removes the marker; call it when everything else is on the disk."""
     if fs.exists(root / ABORT_NAME):
         fs.unlink(root / ABORT_NAME)
         fs.fsync_dir(root)

@@ -1,9 +1,9 @@
-"""Forgetting what the page cache says of files, so that they read as the disk holds them.
+"""Drops the page cache of files, so that reads return what the disk holds.
 
-After a refused flush Linux marks the pages clean and goes on showing them: what is read then may not be on the disk. Nor
-does it forget a large folio while any part of it is dirty, as when somebody wrote on during that flush. So everything
-dirty is written first. Whether that flush says OK means nothing and is not asked: what counts is what is read afterwards.
-Each file is opened anew for this, so that no descriptor in use ever sees a second flush after a refused one.
+After a refused flush Linux marks the pages clean and still returns them: bytes that are read then may be missing on the disk.
+Linux also keeps a large folio while any part of it is dirty, for example when another write came during that flush. So all
+dirty pages are written first. The result of that flush is ignored, because only the bytes that are read afterwards count.
+Each file is opened anew for this, so that no descriptor in use sees a second flush after a refused one.
 """
 
 import os

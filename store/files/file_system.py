@@ -1,16 +1,16 @@
-"""The one door to the disk: every system call that reads or changes a store file goes through a `FileSystem`.
+"""The disk port: every system call that reads or changes a store file goes through a `FileSystem`.
 
 Rules:
-- Writing is `pwrite` at a given position, all bytes or an error; nothing is ever appended by a file position.
+- Writing is `pwrite` at a given position: all bytes or an error. The position of the descriptor is never used.
 - "No room" (ENOSPC, EDQUOT) is a `DiskFullError`; a refused flush is a `FlushFailedError` and must not be tried again:
   Linux marks the pages clean after the first failure, so a second flush says OK without having written anything.
 - Bytes that the disk cannot read back are a `StoreCorruptedError` that names file and byte.
 - No free file handle is a `ResourceBusyError`: nothing is wrong with the store.
 - A new directory is on the disk, in its parent, before `mkdirs` returns.
-- A directory that is not there lists as empty.
+- A missing directory lists as empty.
 - File handles are real file descriptors, so that a reader may map them.
 
-`OverlayFileSystem` is the same door for a store that must not be changed: what is written lives in anonymous memory.
+`OverlayFileSystem` is the same port for a store that must not be changed: writes go to anonymous memory.
 """
 
 import errno
@@ -32,10 +32,10 @@ class FileSystem(Protocol):
     """What the store needs from a disk. Sizes and positions are bytes; errors are OSError or those of this module."""
 
     def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
-        """A file descriptor for `path`; `flags` as for os.open. ResourceBusyError when there is no handle left."""
+        """A file descriptor for `path`; `flags` as for os.open. ResourceBusyError when no handle is left."""
 
     def close(self, fd: int) -> None:
-        """Gives the descriptor back."""
+        """Closes the descriptor."""
 
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
         """Up to `size_bytes` bytes from `position`; fewer only at the end of the file.
@@ -44,13 +44,13 @@ class FileSystem(Protocol):
         """
 
     def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
-        """As `pread`, as many bytes as `buffer` takes, into it; how many there were."""
+        """As `pread`, but fills `buffer`; returns how many bytes were read."""
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
-        """All of `data` at `position`, or an error."""
+        """Writes all of `data` at `position`, or raises."""
 
     def pwritev(self, fd: int, parts: Sequence[bytes | bytearray | memoryview], position: int) -> None:
-        """All of `parts`, one behind the other, from `position` on, or an error."""
+        """Writes all of `parts`, one behind the other, from `position` on, or raises."""
 
     def fdatasync(self, fd: int) -> None:
         """The file's bytes and size are on the disk afterwards, or FlushFailedError."""
@@ -59,10 +59,10 @@ class FileSystem(Protocol):
         """The directory's entries are on the disk afterwards, or FlushFailedError."""
 
     def fallocate(self, fd: int, position: int, size_bytes: int) -> None:
-        """Real blocks for that range, or DiskFullError."""
+        """Allocates real blocks for that range, or raises DiskFullError."""
 
     def ftruncate(self, fd: int, size_bytes: int) -> None:
-        """Makes the file that long."""
+        """Sets the size of the file."""
 
     def next_data(self, fd: int, position: int) -> int | None:
         """The first position from `position` on that may hold written bytes; None when only zeros follow."""
@@ -95,7 +95,7 @@ class FileSystem(Protocol):
         """Removes a file."""
 
     def disk_usage(self, path: PathLike) -> tuple[int, int]:
-        """Size of the disk of `path` without what is kept for root, and what may still be written; bytes."""
+        """Total bytes of the disk of `path` without the blocks reserved for root, and bytes that may still be written."""
 
 
 @contextmanager
@@ -107,7 +107,8 @@ def _shortage_named(path: str) -> Iterator[None]:
             raise DiskFullError(f"no space left for {path}: free some and try again", file=path) from error
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise ResourceBusyError(
-                f"no file handle left for {path}: raise the limit (ulimit -n), then it goes on by itself", file=path
+                f"no file handle left for {path}: raise the limit (ulimit -n), then the service continues by itself",
+                file=path,
             ) from error
         raise
 
@@ -244,7 +245,7 @@ class RealFileSystem:
         except OSError as error:
             if error.errno == errno.ENXIO:
                 return None
-            if error.errno == errno.EINVAL:  # a file system that knows no holes: everything may be data
+            if error.errno == errno.EINVAL:  # the file system does not report holes: everything may be data
                 return position if position < os.fstat(fd).st_size else None
             raise
 
@@ -253,13 +254,13 @@ class RealFileSystem:
         try:
             return os.lseek(fd, position, os.SEEK_HOLE)
         except OSError as error:
-            if error.errno == errno.EINVAL:  # a file system that knows no holes
+            if error.errno == errno.EINVAL:  # the file system does not report holes
                 return os.fstat(fd).st_size
             raise
 
     def drop_cache(self, fd: int, position: int) -> None:
         """See FileSystem."""
-        # All of the file: the kernel keeps the page that a range begins in, and the large folio around it.
+        # Drop the whole file: of a range the kernel keeps the first page, and the large folio around it.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def mkdirs(self, path: PathLike) -> None:
@@ -310,10 +311,10 @@ class RealFileSystem:
 
 
 class OverlayFileSystem(RealFileSystem):
-    """The real files, and above them anonymous memory that takes every change; the disk is never written.
+    """The real files, with all changes kept in anonymous memory; the disk is never written.
 
-    A file opened for writing is copied into memory first (its holes are not). A descriptor that was opened for reading
-    before that keeps showing the file on the disk. Thread-safe.
+    A file opened for writing is copied into memory first, without its holes. A descriptor that was opened for reading
+    before that still reads the file on the disk. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -350,13 +351,13 @@ class OverlayFileSystem(RealFileSystem):
             return os.dup(memory)
 
     def fdatasync(self, fd: int) -> None:
-        """Nothing: memory has no disk behind it."""
+        """Does nothing: memory has no disk behind it."""
 
     def fsync_dir(self, path: PathLike) -> None:
-        """Nothing: memory has no disk behind it."""
+        """Does nothing: memory has no disk behind it."""
 
     def drop_cache(self, fd: int, position: int) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def mkdirs(self, path: PathLike) -> None:
         """See FileSystem."""
@@ -435,7 +436,7 @@ def _copy_data(path: str, memory: int) -> None:
             try:
                 position = os.lseek(source, position, os.SEEK_DATA)
                 end = os.lseek(source, position, os.SEEK_HOLE)
-            except OSError:  # only a hole follows
+            except OSError:  # only a hole is left
                 break
             while position < end:
                 data = os.pread(source, min(COPY_CHUNK_BYTES, end - position), position)
@@ -450,7 +451,7 @@ def _copy_data(path: str, memory: int) -> None:
 def _unreadable(fd: int, position: int) -> StoreCorruptedError:
     path = _path_of(fd)
     return StoreCorruptedError(
-        f"the disk cannot read {path} at byte {position}: check the disk, bring the file back from a copy",
+        f"the disk cannot read {path} at byte {position}: check the disk, then bring the file back from a copy",
         file=path,
         offset=position,
     )

@@ -1,7 +1,7 @@
-"""Small state as JSON, replaced in one piece: written beside, flushed, renamed over, directory flushed.
+"""Small state as JSON, replaced atomically: a new file is written and flushed, renamed over the old one, the directory flushed.
 
-After a crash the file is either the old one or the new one. A file that is no JSON object reads as absent: such state is
-always a shortcut that can be derived again.
+After a crash the file is either the old one or the new one. A file that does not hold a JSON object reads as
+absent: such state can always be derived again.
 """
 
 import json
@@ -14,7 +14,7 @@ from store.files.file_system import FileSystem
 
 
 def write_bytes_atomic(fs: FileSystem, path: Path, data: bytes) -> None:
-    """Replaces `path` by `data`; DiskFullError or FlushFailedError leave the old file as it was."""
+    """Replaces `path` by `data`; DiskFullError or FlushFailedError leave the old file unchanged."""
     fs.mkdirs(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     fd = fs.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -28,7 +28,7 @@ def write_bytes_atomic(fs: FileSystem, path: Path, data: bytes) -> None:
 
 
 def read_bytes(fs: FileSystem, path: Path) -> bytes | None:
-    """The whole file, or None when there is none."""
+    """The whole file, or None when it does not exist."""
     try:
         fd = fs.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -45,20 +45,20 @@ def write_json_state(fs: FileSystem, path: Path, state: dict[str, Any]) -> None:
 
 
 def read_json_state(fs: FileSystem, path: Path) -> dict[str, Any] | None:
-    """The state, or None when the file is absent or no JSON object."""
+    """The state, or None when the file is absent or does not hold a JSON object."""
     data = read_bytes(fs, path)
     if data is None:
         return None
     try:
         state = json.loads(data, parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError):  # damage may nest as deep as it likes
+    except (ValueError, RecursionError):  # damage may nest without limit
         return None
     return state if isinstance(state, dict) else None
 
 
 def _finite(text: str) -> float:
-    """A number that can be counted with: JSON's grammar lets damage spell infinity."""
+    """A finite number: a damaged file may hold a number that reads as infinity."""
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     return number

@@ -1,12 +1,12 @@
-"""Who owns which part of a store root.
+"""The locks that say which process owns which part of a store root.
 
-- `OwnerLock`: a `flock` on `reput/<part>/lock`, one for each service, held as long as the process lives.
+- `OwnerLock`: a `flock` on `reput/<part>/lock`, one for each service, held until `release` or the end of the process.
 - `BrokerLock`: the `lock` file of the root as RocketMQ locks it (byte 0, length 1, exclusive), so that a real broker and
   a commit log of ours never write one root together. Java takes a lock of the process (POSIX), we take one of the open
-  file (OFD): the two exclude each other, other files of our process can be opened and closed without losing it, and
-  the kernel tells the holders apart: it names the process of a POSIX lock and says -1 for an OFD lock.
+  file (OFD). The two exclude each other. An OFD lock survives when our process opens and closes the file elsewhere. The
+  kernel tells the holders apart: it gives the process id of a POSIX lock, and -1 for an OFD lock.
 
-Both wait a while for a process that is still dying.
+Both wait some time for a process that is still ending.
 """
 
 import fcntl
@@ -38,7 +38,7 @@ class OwnerLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Takes the lock; StoreLockedError when another process keeps it longer than the wait."""
+        """Takes the lock; StoreLockedError when another process holds it longer than `wait_seconds`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
@@ -48,7 +48,7 @@ class OwnerLock:
         self._fd = _take_or_close(fd, take, self.path, self._wait_seconds)
 
     def release(self) -> None:
-        """Gives the lock back; the file stays."""
+        """Releases the lock; the file stays."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -68,7 +68,7 @@ class BrokerLock:
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Takes the lock; StoreLockedError when another process keeps it longer than the wait."""
+        """Takes the lock; StoreLockedError when another process holds it longer than `wait_seconds`."""
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         wanted = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 
@@ -79,14 +79,14 @@ class BrokerLock:
         os.pwrite(self._fd, b"lock", 0)  # what a broker writes
 
     def release(self) -> None:
-        """Gives the lock back; the file stays."""
+        """Releases the lock; the file stays."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
 
 
 def is_held_by_other(path: Path) -> bool:
-    """Whether a foreign broker (a process lock, as Java takes it) holds the root's `lock`; never our own services."""
+    """Whether a foreign broker holds the root's `lock` (a process lock, as Java takes it); our services do not count."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -100,7 +100,7 @@ def is_held_by_other(path: Path) -> bool:
 
 
 def refuse_foreign_broker(root: Path, *, wait_seconds: float = LOCK_WAIT_SECONDS) -> None:
-    """Waits for a foreign broker to let the root go; StoreLockedError when it does not."""
+    """Waits until no foreign broker holds the root; StoreLockedError after `wait_seconds`."""
     deadline = time.monotonic() + wait_seconds
     while is_held_by_other(root / "lock"):
         if time.monotonic() >= deadline:
@@ -126,4 +126,4 @@ def _take_or_close(fd: int, take: Callable[[], None], path: Path, wait_seconds: 
 
 
 def _locked(path: Path) -> StoreLockedError:
-    return StoreLockedError(f"{path} is held by another process: stop that one first", file=path)
+    return StoreLockedError(f"{path} is held by another process: stop that process first", file=path)

@@ -1,8 +1,8 @@
-"""One file of a fixed size inside a larger address space: its name is the address of its first byte.
+"""One file of a fixed size inside a larger address space: it is named by the address of its first byte.
 
-RocketMQ maps such files; here they are written with `pwrite` on blocks that were allocated before (a mapped write to a
-full disk kills the process), and read with `pread`. Positions given to a MappedFile are addresses of the whole space, not
-of the file. A MappedFile does not know how far it is written: its owner does.
+RocketMQ maps such files. Here they are written with `pwrite` to blocks that were allocated before (a mapped write to a full
+disk kills the process), and read with `pread`. Positions given to a MappedFile are addresses of the whole space, not
+of the file. Its owner, not the MappedFile, knows how far it is written.
 """
 
 import os
@@ -18,11 +18,11 @@ class MappedFile:
     """An open file that covers the addresses `[first_offset, last_offset)`.
 
     Args:
-        fs: the door to the disk.
+        fs: the disk port.
         path: the file; it must exist.
         first_offset: address of its first byte.
-        size_bytes: how many addresses it covers; the file on the disk may be shorter (an interrupted creation),
-            what it lacks reads as nothing.
+        size_bytes: how many addresses it covers; the file on the disk may be shorter (an interrupted creation);
+            reads end where it ends.
         writable: False opens it for reading only.
     """
 
@@ -47,34 +47,34 @@ class MappedFile:
         return self._fs.pread(self._fd, min(size_bytes, self.last_offset - offset), offset - self.first_offset)
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
-        """As many bytes from address `offset` as `buffer` takes, into it; how many there were before the file's end."""
+        """Fills `buffer` from address `offset`; returns how many bytes were read before the file's end."""
         assert self.first_offset <= offset <= self.last_offset
         room = buffer[: self.last_offset - offset]
         return self._fs.pread_into(self._fd, room, offset - self.first_offset)
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """All of `data` at address `offset`; it must lie inside the file."""
+        """Writes all of `data` at address `offset`; it must lie inside the file."""
         assert self.first_offset <= offset
         assert offset + len(data) <= self.last_offset
         self._fs.pwrite(self._fd, data, offset - self.first_offset)
 
     def write_parts(self, offset: int, parts: Sequence[bytes | bytearray | memoryview], size_bytes: int) -> None:
-        """All of `parts` (`size_bytes` together) from address `offset` on, with one system call."""
+        """Writes all of `parts` (`size_bytes` together) from address `offset` on, with one system call."""
         assert self.first_offset <= offset
         assert offset + size_bytes <= self.last_offset
         self._fs.pwritev(self._fd, parts, offset - self.first_offset)
 
     def zero(self, begin_offset: int, end_offset: int) -> None:
-        """Zeros the addresses `[begin_offset, end_offset)`, as far as anything was ever written there."""
+        """Zeros the addresses `[begin_offset, end_offset)`, where they were ever written."""
         for begin, end in self.data_ranges(begin_offset):
             for position in range(begin, min(end, end_offset), ZERO_CHUNK_BYTES):
                 self.write(position, bytes(min(ZERO_CHUNK_BYTES, end - position, end_offset - position)))
 
     def data_ranges(self, offset: int) -> list[tuple[int, int]]:
-        """The stretches `[begin, end)` from address `offset` on that may hold written bytes; all else reads as zeros.
+        """The ranges `[begin, end)` from address `offset` on that may hold written bytes; all else reads as zeros.
 
-        They are found before any of them is read: allocated blocks that were never written count as written while they
-        are cached, and reading one fetches the next ahead.
+        All ranges are found before any is read: allocated blocks that were never written count as written while they are
+        cached, and a read also caches the blocks that follow.
         """
         self._fs.drop_cache(self._fd, offset - self.first_offset)
         ranges = []
@@ -88,11 +88,11 @@ class MappedFile:
         return ranges
 
     def flush(self) -> None:
-        """Everything written is on the disk afterwards; FlushFailedError is final."""
+        """Flushes everything written to the disk; do not try again after FlushFailedError."""
         self._fs.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Closes the file; without a flush."""
+        """Closes the file without a flush."""
         if self._fd >= 0:
             self._fs.close(self._fd)
             self._fd = -1

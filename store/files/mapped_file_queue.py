@@ -1,16 +1,16 @@
 """Many files of one size as one address space.
 
 - An address is a byte position in the whole space; the file that covers it is named by the address of its first byte,
-  in 20 digits. Other names in the directory belong to somebody else and are left alone.
-- Files are gapless. They are added at the end (`add_next`), dropped at the front (`retire`) or, after a crash, at the end
-  (`drop_from`); never in the middle.
-- Only the owner of the directory adds and drops; one thread may add while another retires. Everybody may read at the same
-  time: the list of files is replaced, never changed.
-- Files go one by one, so that what is left is gapless whenever the process dies, and a file that could not be removed is
-  still in the list. Its descriptor is closed when the last reader lets go of the MappedFile, never under one.
-- With `staging` a new file is made whole (blocks allocated, flushed) outside the directory and then renamed into it,
-  so that a crash never leaves a short file for others to stumble over; a RocketMQ broker refuses to start on one.
-- The size is that of the files that exist; the setting only rules an empty directory.
+  in 20 digits. Files with other names are ignored.
+- There are no gaps between files. They are added at the end (`add_next`), removed at the front (`retire`) or, after a crash,
+  at the end (`drop_from`); never in the middle.
+- Only the owner of the directory adds and drops; one thread may add while another retires. Any thread may read at the
+  same time: the list of files is replaced, never changed.
+- Files are removed one by one, so that no gap is left when the process dies, and a file that could not be removed is still
+  in the list. The descriptor of a removed file is closed when the last reader releases the MappedFile.
+- With `staging` a new file is made whole (blocks allocated, flushed) outside the directory and then renamed into it, so
+  that a crash never leaves a short file: a RocketMQ broker refuses to start on one.
+- The file size is that of the existing files; the setting counts only for an empty directory.
 """
 
 import os
@@ -28,7 +28,7 @@ FILE_NAME_DIGITS = 20
 
 
 def log_file_offset(name: str) -> int | None:
-    """The address that a file name stands for, or None when it is no such name."""
+    """The address that a file name stands for, or None for other names."""
     return int(name) if len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit() else None
 
 
@@ -36,12 +36,12 @@ class MappedFileQueue:
     """The files of one directory, opened.
 
     Args:
-        fs: the door to the disk.
-        directory: where the files lie; made with the first file.
-        file_size_bytes: size of a file when the directory has none to tell.
+        fs: the disk port.
+        directory: where the files lie; created with the first file.
+        file_size_bytes: size of a file when the directory has none.
         writable: False opens everything for reading and refuses to add or drop.
-        allocate: gives new files real blocks (commit log); otherwise they are made by ftruncate, sparse.
-        staging: a directory on the same disk in which new files are made ready.
+        allocate: gives new files real blocks (commit log); otherwise ftruncate makes them, sparse.
+        staging: a directory on the same disk in which new files are prepared.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class MappedFileQueue:
     def load(self) -> None:
         """Finds and opens the files; StoreCorruptedError when one is missing between two others or has a wrong size.
 
-        A shorter last file (an interrupted creation) is accepted, and completed when writable.
+        A shorter last file (an interrupted creation) is accepted, and completed if `writable`.
         """
         self.close()
         offsets = sorted(
@@ -82,13 +82,13 @@ class MappedFileQueue:
             if offset != expected:
                 path = self.path_of(expected)
                 raise StoreCorruptedError(
-                    f"{path} is missing between its neighbours: bring it back", file=path, offset=expected
+                    f"{path} is missing between its neighbours: bring it back from a copy", file=path, offset=expected
                 )
             is_last = index == len(offsets) - 1
             if sizes[offset] > self.file_size_bytes or (sizes[offset] < self.file_size_bytes and not is_last):
                 path = self.path_of(offset)
                 raise StoreCorruptedError(
-                    f"{path} has {sizes[offset]} bytes, its neighbours say {self.file_size_bytes}: bring it back whole",
+                    f"{path} has {sizes[offset]} bytes, its neighbours have {self.file_size_bytes}: bring it back from a copy",
                     file=path,
                     offset=offset,
                 )
@@ -97,7 +97,7 @@ class MappedFileQueue:
             for offset in offsets
         ]
         if files and self._writable and sizes[offsets[-1]] < self.file_size_bytes:
-            with suppress(DiskFullError):  # then the owner's writes to it will be refused, and reads go on
+            with suppress(DiskFullError):  # the owner's writes to it will be refused, reads go on
                 self._give_blocks(files[-1].fd)
         self._files = tuple(files)
 
@@ -112,7 +112,7 @@ class MappedFileQueue:
 
     @property
     def first_offset(self) -> int:
-        """The first address there is; 0 without files."""
+        """The first address; 0 without files."""
         return self._files[0].first_offset if self._files else 0
 
     @property
@@ -147,7 +147,7 @@ class MappedFileQueue:
         return b"".join(parts)
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """All of `data` at an address, across files; they must exist."""
+        """Writes all of `data` at an address, across files; they must exist."""
         view = memoryview(data)
         while view:
             file = self.find(offset)
@@ -158,9 +158,9 @@ class MappedFileQueue:
             view = view[size_bytes:]
 
     def add_next(self, first_offset: int = 0) -> MappedFile:
-        """Makes the next file, whole and on the disk before this returns, and opens it.
+        """Makes the next file and opens it; the file is whole and on the disk when this returns.
 
-        `first_offset` is its address when the queue is empty. DiskFullError leaves nothing behind.
+        `first_offset` is its address when there are no files. After DiskFullError nothing of it is left.
         """
         assert self._writable
         offset = self.last_offset if self._files else first_offset
@@ -187,15 +187,15 @@ class MappedFileQueue:
         return file
 
     def retire(self, before_offset: int, count_max: int | None = None) -> list[Path]:
-        """Removes the files that lie wholly before an address, oldest first, never the last one; returns their paths.
+        """Removes the files that lie wholly before an address, oldest first, but never the last one; returns their paths.
 
         Args:
             before_offset: a file that reaches beyond it stays.
-            count_max: remove no more than that many.
+            count_max: the most files to remove.
 
         Raises:
-            OSError: a file could not be removed; it and all behind it stay.
-            FlushFailedError: files are gone, but the directory could not be flushed.
+            OSError: a file could not be removed; it and all later files stay.
+            FlushFailedError: files were removed, but the directory could not be flushed.
         """
         assert self._writable
         old = [file for file in self._files[:-1] if file.last_offset <= before_offset]
@@ -207,7 +207,7 @@ class MappedFileQueue:
         return self._remove([file for file in reversed(self._files) if file.first_offset >= offset])
 
     def truncate(self, offset: int) -> None:
-        """Forgets everything from an address on: later files go, the rest of its file is zeroed, all on the disk."""
+        """Removes everything from an address on: later files go, the rest of its file is zeroed; durable on return."""
         self.drop_from(offset)
         file = self.find(offset)
         if file is not None:
@@ -228,7 +228,7 @@ class MappedFileQueue:
             offset += len(data)
 
     def close(self) -> None:
-        """Closes the files; without a flush."""
+        """Closes the files without a flush."""
         files, self._files = self._files, ()
         for file in files:
             file.close()
@@ -243,11 +243,11 @@ class MappedFileQueue:
         removed: list[Path] = []
         try:
             for file in files:
-                with suppress(FileNotFoundError):  # somebody was faster
+                with suppress(FileNotFoundError):  # it was already removed
                     self._fs.unlink(file.path)
                 with self._list_lock:
                     self._files = tuple(kept for kept in self._files if kept is not file)
-                # A reader may be inside it; another file that got its number would be read instead.
+                # A reader may still use the descriptor; after a close its number could stand for another file.
                 weakref.finalize(file, self._fs.close, file.fd)
                 removed.append(file.path)
         finally:

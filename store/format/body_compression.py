@@ -1,13 +1,13 @@
-"""Message bodies as their producers gave them: the compression that the sysFlag declares, undone within a bound.
+"""Message bodies as their producers gave them: undoes the compression that the sysFlag declares, up to a limit.
 
     sysFlag & 0x701    method       the body holds
-    0x001, 0x301       zlib         a stream of RFC 1950; what follows it is not looked at, as in RocketMQ
+    0x001, 0x301       zlib         a stream of RFC 1950; bytes behind it are ignored, as in RocketMQ
     0x101              LZ4          one frame, of `lz4_Frame_format`
     0x201              Zstandard    one frame, of RFC 8878
 
-Source: `CompressionType`, `ZlibCompressor`, `Lz4Compressor` and `ZstdCompressor` of Apache RocketMQ 5.3.3. A frame may inflate
-to a thousand times its size and more: the decoders stop where the caller's bound says, they do not inflate and count
-afterwards. Their libraries are loaded with the first body that needs them.
+Source: `CompressionType`, `ZlibCompressor`, `Lz4Compressor` and `ZstdCompressor` of Apache RocketMQ 5.3.3. A body may inflate
+to more than a thousand times its size, so the decoders stop at the caller's limit. Their libraries are loaded with the first
+body that needs them.
 """
 
 import sys
@@ -28,9 +28,9 @@ class BodyNotInflatedError(Exception):
     """A compressed body must be taken as it is stored.
 
     Args:
-        message: why, to be read after the name of the method.
-        is_damaged: whether the bytes are not what the flag says; otherwise they may be sound, and are of no known method
-            or inflate to more than was asked for.
+        message: why; a caller puts the name of the method before it.
+        is_damaged: True if the bytes are not what the flag says. False if the method is unknown, or the body inflates to
+            more than the limit; the bytes may be sound then.
     """
 
     def __init__(self, message: str, *, is_damaged: bool) -> None:
@@ -51,7 +51,7 @@ class _Decoder(Protocol):
 
 
 def compression_name(sys_flag: int) -> str:
-    """How a body is compressed: none, zlib, lz4, zstd or unknown."""
+    """How a body is compressed: `none`, `zlib`, `lz4`, `zstd` or `unknown`."""
     if not is_compressed(sys_flag):
         return "none"
     kind = compression_type(sys_flag)
@@ -64,14 +64,14 @@ def inflate(stored: bytes, sys_flag: int, size_bytes_max: int) -> bytes:
     Args:
         stored: the stored body.
         sys_flag: says whether and how it is compressed.
-        size_bytes_max: what may come of it, in bytes; no more than one further is ever made.
+        size_bytes_max: most bytes of the body; at most one byte more is inflated.
 
     Raises:
         BodyNotInflatedError: it is damaged, of an unknown method, or inflates to more.
     """
     if not is_compressed(sys_flag):
         return stored
-    # One byte too many tells a body that is too large from one that ends at the bound.
+    # One byte more shows whether the body ends at the limit or is too large.
     content, decoder = _decode(stored, sys_flag, size_bytes_max + 1)
     if len(content) > size_bytes_max:
         raise BodyNotInflatedError(f"it inflates to over {size_bytes_max} bytes", is_damaged=False)
@@ -83,7 +83,7 @@ def inflate(stored: bytes, sys_flag: int, size_bytes_max: int) -> bytes:
 
 
 def inflate_begin(stored: bytes, sys_flag: int, size_bytes: int) -> tuple[bytes, bool]:
-    """The first bytes of the body before compression, at most so many, and whether they are all.
+    """The first bytes of the body before compression, at most `size_bytes`, and whether they are the whole body.
 
     Raises:
         BodyNotInflatedError: it does not begin as the flag says, or is of an unknown method.
@@ -103,12 +103,12 @@ def _decode(stored: bytes, sys_flag: int, size_bytes_max: int) -> tuple[bytes, _
 
 
 def _decoder(sys_flag: int) -> tuple[_Decoder, type[Exception]]:
-    """A fresh decoder and what it raises for bytes that are none of its kind."""
+    """A new decoder, and the error type that it raises for bytes that it cannot decode."""
     name = compression_name(sys_flag)
     if name == "zlib":
         return zlib.decompressobj(), zlib.error
     if name == "lz4":
-        from lz4.frame import LZ4FrameDecompressor  # type: ignore[import-untyped]  # it has no types
+        from lz4.frame import LZ4FrameDecompressor
 
         return LZ4FrameDecompressor(), RuntimeError
     if name == "zstd":
@@ -118,4 +118,4 @@ def _decoder(sys_flag: int) -> tuple[_Decoder, type[Exception]]:
             from backports import zstd
 
         return zstd.ZstdDecompressor(), zstd.ZstdError
-    raise BodyNotInflatedError(f"method {(sys_flag >> 8) & 7} is none of RocketMQ's", is_damaged=False)
+    raise BodyNotInflatedError(f"RocketMQ has no compression method {(sys_flag >> 8) & 7}", is_damaged=False)

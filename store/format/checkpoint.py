@@ -22,7 +22,7 @@ _FIELDS = struct.Struct(">qqqqq")
 
 @dataclass(frozen=True, slots=True)
 class StoreCheckpoint:
-    """The five numbers; 0 where nothing was said yet. `rest` is what a newer RocketMQ may keep behind them."""
+    """The five numbers; 0 where none is known. `rest` holds the bytes behind them, which a newer RocketMQ may use."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -50,11 +50,11 @@ def decode_checkpoint(data: bytes | bytearray | memoryview) -> StoreCheckpoint:
     """The checkpoint in a file's bytes.
 
     Raises:
-        StoreCorruptedError: fewer than 40 bytes. A longer file is no error, its first page counts.
+        StoreCorruptedError: fewer than 40 bytes. A longer file is accepted; its first page counts.
     """
     if len(data) < _FIELDS.size:
         raise StoreCorruptedError(
-            f"The checkpoint has {len(data)} bytes, not {CHECKPOINT_SIZE_BYTES}; remove it to have it made anew.",
+            f"The checkpoint has {len(data)} bytes, not {CHECKPOINT_SIZE_BYTES}: remove it, then it is written anew.",
             file="checkpoint",
             offset=len(data),
         )

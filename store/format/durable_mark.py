@@ -3,7 +3,7 @@
     0   i64  commit-log offset
     8   u32  CRC-32 of these 8 bytes
 
-Big-endian. Written after each flush and itself not flushed: never ahead of the disk, maybe behind.
+Big-endian. Written after each flush, and not flushed itself: it may be behind the disk, never ahead.
 """
 
 import struct
@@ -19,7 +19,7 @@ def encode_durable_mark(commit_log_offset: int) -> bytes:
 
 
 def decode_durable_mark(data: bytes) -> int | None:
-    """The offset; None when the bytes are too few or torn."""
+    """The offset; None when bytes are missing or the CRC does not match."""
     if len(data) < DURABLE_MARK.size:
         return None
     offset, crc = DURABLE_MARK.unpack_from(data)

@@ -1,9 +1,9 @@
-"""Host: an IP address and a port, as RocketMQ keeps it in frames and ids.
+"""Host: an IP address and a port, as RocketMQ keeps it in records and ids.
 
     IPv4   4 bytes address | i32 port      8 bytes
     IPv6  16 bytes address | i32 port     20 bytes
 
-Which of the two a frame holds is said by its sysFlag (`sys_flag.py`), in an id by its length.
+In a record its sysFlag (`sys_flag.py`) tells which of the two it is, in an id the length.
 Source of the format: `MessageExt.socketAddress2ByteBuffer` of Apache RocketMQ 5.3.3.
 """
 
@@ -36,20 +36,22 @@ class Host:
 
     @classmethod
     def parse(cls, text: str) -> "Host":
-        """The host that `1.2.3.4:10911` or `[::1]:10911` spells; InvalidArgumentError for anything else."""
+        """The host in a text such as `1.2.3.4:10911` or `[::1]:10911`; InvalidArgumentError for anything else."""
         ip, colon, port = text.rpartition(":")
         bracketed = ip.startswith("[") and ip.endswith("]")
         if bracketed:
             ip = ip[1:-1]
         well_formed = colon and port.isascii() and port.isdigit() and int(port) <= 65535 and bracketed == (":" in ip)
         if not well_formed:
-            raise InvalidArgumentError(f"{text!r} is no IP:port (or [IPv6]:port).", field="host", value=text)
-        # Through the stored bytes, so that each address has one spelling.
+            raise InvalidArgumentError(
+                f"{text!r} is not a host: write IP:port or [IPv6]:port.", field="host", value=text
+            )
+        # Encoded and decoded, so that each address has one spelling.
         return decode_host(encode_host(cls(ip, int(port))))
 
 
 def encode_host(host: Host) -> bytes:
-    """8 bytes for IPv4, 20 for IPv6; InvalidArgumentError when `ip` is no address or `port` no i32."""
+    """8 bytes for IPv4, 20 for IPv6; InvalidArgumentError when `ip` is not an address or `port` not an i32."""
     return _encode_host(host.ip, host.port)
 
 
@@ -58,12 +60,14 @@ def _encode_host(ip: str, port: int) -> bytes:
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip) + _PORT.pack(port)
     except (OSError, ValueError, struct.error) as error:
-        raise InvalidArgumentError(f"{ip!r} port {port} is no host.", field="host", value=f"{ip}:{port}") from error
+        raise InvalidArgumentError(
+            f"{ip!r} port {port} is not a host: give an IP address and a port.", field="host", value=f"{ip}:{port}"
+        ) from error
 
 
 @lru_cache(maxsize=4096)
 def decode_host(data: bytes) -> Host:
-    """The host in 8 or 20 stored bytes; any other length is the caller's mistake."""
+    """The host in 8 or 20 stored bytes; other lengths are not allowed."""
     assert len(data) in (IPV4_HOST_SIZE_BYTES, IPV6_HOST_SIZE_BYTES), len(data)
     family = socket.AF_INET if len(data) == IPV4_HOST_SIZE_BYTES else socket.AF_INET6
     return Host(socket.inet_ntop(family, data[:-4]), _PORT.unpack(data[-4:])[0])

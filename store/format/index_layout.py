@@ -13,7 +13,7 @@
              4   i64  commit-log offset                          16  i32  number of the slot's entry before, 0 for none
 
 A key is `topic#key`; its slot is its hash modulo the number of slots. Big-endian. Source: `IndexFile`, `IndexHeader` of
-RocketMQ 5.3.3. How the numbers come about, with all edges, is the builders' matter (`store/builders/index_state.py`).
+RocketMQ 5.3.3. The rules for the numbers are in `store/derive/index_state.py`.
 """
 
 import struct
@@ -79,7 +79,7 @@ def index_key(topic: str, key: str) -> str:
 
 
 def key_hash(text: str) -> int:
-    """The hash of a `topic#key`: Java's, made positive (the one number without a positive twin becomes 0)."""
+    """The hash of a `topic#key`: Java's, made positive (-2^31, which has no positive counterpart, becomes 0)."""
     value = java_string_hash(text)
     return 0 if value == _INT_MIN else abs(value)
 

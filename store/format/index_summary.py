@@ -18,12 +18,12 @@ A file of 4,096-byte pages beside the store, `reput/index/summaries/NAME`, under
                   32       127 blocks of 32 bytes: eight little-endian u32 words
 
 The filter is the split-block Bloom filter of Apache Parquet (BloomFilter.md): of a key's 64 bits, the upper 32 choose the
-block, and the lower 32, multiplied by eight constants, one bit in each of its words. The 64 bits are SplitMix64 of the key
-hash (`index_layout.key_hash`). With BITS_PER_KEY = 10 it says "maybe" to 1.3 % of the hashes that are not there; as a full
-file holds 20,000,000 of the 2^31 hashes there are, that of another 0.9 % of all keys truly is there (2.2 % measured).
+block; the lower 32, multiplied by eight constants, choose one bit in each of its words. The 64 bits are SplitMix64 of the key
+hash (`index_layout.key_hash`). With BITS_PER_KEY = 10 it says "maybe" to 1.3 % of the hashes that the file lacks. A full
+file holds 20,000,000 of the 2^31 possible hashes, so 0.9 % of other keys have a hash that the file holds (2.2 % measured).
 
-A page is read and checked by itself, so that a look into the filter costs one read of 4 KiB and damage is found before
-it can hide a message. Apart from the filter's words everything is big-endian.
+Each page is read and checked alone, so a lookup in the filter costs one read of 4 KiB, and damage is detected before it can
+hide a message. Apart from the filter's words everything is big-endian.
 """
 
 import struct
@@ -35,18 +35,18 @@ from store.format.index_layout import IndexHeader, encode_index_header
 
 VERSION = 1
 MAGIC = b"RPIS"
-# What the disk and the page cache read at least.
+# The least that the disk and the page cache read.
 PAGE_SIZE = 4096
 BLOCK_SIZE = 32
 BLOCK_WORD_COUNT = 8
 PAGE_BLOCK_COUNT = 127
-# 1.25 bytes a key, 6 % of a full index file: half of it would say "maybe" to every tenth key.
+# 1.25 bytes a key, 6 % of a full index file. With half as many bits the filter would say "maybe" to every tenth key.
 BITS_PER_KEY = 10
 TIME_UNKNOWN_EARLY = -(1 << 63)
 TIME_UNKNOWN_LATE = (1 << 63) - 1
 # Parquet's eight odd constants.
 SALTS = (0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31)
-# Keys that are being searched for.
+# Keys of searches whose bits are cached.
 KEY_BITS_COUNT_MAX = 256
 
 _HEADER = struct.Struct(">4sIIqqqqII")
@@ -66,16 +66,16 @@ class TimeSpan(NamedTuple):
     end_millis: int
 
     def widened(self, begin_millis: int, end_millis: int) -> "TimeSpan":
-        """With another span's times."""
+        """The span that covers this one and another."""
         return TimeSpan(min(self.begin_millis, begin_millis), max(self.end_millis, end_millis))
 
 
-# Of no records: overlaps nothing, and grows into any other.
+# The span of no records: it overlaps nothing, and `widened` returns the other span.
 NO_TIMES = TimeSpan(TIME_UNKNOWN_LATE, TIME_UNKNOWN_EARLY)
 
 
 class SummaryHeader(NamedTuple):
-    """What a summary says besides its filter; times in milliseconds, offsets in bytes of the log."""
+    """The header of a summary; times in milliseconds, offsets in bytes of the log."""
 
     index_header_crc: int
     begin_time_millis: int
@@ -92,7 +92,7 @@ class SummaryHeader(NamedTuple):
 
     @property
     def time_span(self) -> TimeSpan:
-        """The times."""
+        """The store times of the file's records."""
         return TimeSpan(self.begin_time_millis, self.end_time_millis)
 
     def overlaps(self, begin_millis: int, end_millis: int) -> bool:
@@ -101,12 +101,12 @@ class SummaryHeader(NamedTuple):
 
 
 def index_header_crc(header: IndexHeader) -> int:
-    """What ties a summary to the index file that it was made of."""
+    """The CRC-32 that ties a summary to the index file from which it was made."""
     return zlib.crc32(encode_index_header(header))
 
 
 def block_count_of(key_count: int) -> int:
-    """Blocks of the filter of so many keys, at least one."""
+    """Blocks of a filter for `key_count` keys, at least one."""
     return max(1, -(-key_count * BITS_PER_KEY // (8 * BLOCK_SIZE)))
 
 
@@ -119,7 +119,7 @@ def spread(key_hash: int) -> int:
 
 
 class KeyBits(NamedTuple):
-    """A key's 64 bits, and its eight bits of a block: as a number, the block's bytes read as little-endian."""
+    """A key's 64 bits, and its eight bits in a block as one number (the block's bytes read as little-endian)."""
 
     bits: int
     mask: int
@@ -127,19 +127,19 @@ class KeyBits(NamedTuple):
 
 @lru_cache(KEY_BITS_COUNT_MAX)
 def key_bits(key_hash: int) -> KeyBits:
-    """The bits of a key hash; one search asks for them file by file."""
+    """The bits of a key hash; cached, because a search needs them for each file."""
     bits = spread(key_hash)
     return KeyBits(bits, sum(mask << 32 * word for word, mask in enumerate(word_masks(bits))))
 
 
 def word_masks(bits: int) -> tuple[int, ...]:
-    """The bit of a key's 64 bits in each word of its block."""
+    """The mask of each word of the block, from a key's 64 bits."""
     low = bits & _MASK32
     return tuple(1 << ((low * salt & _MASK32) >> 27) for salt in SALTS)
 
 
 def block_of(bits: int, block_count: int) -> int:
-    """The block of a key's 64 bits."""
+    """The number of the block of a key, from its 64 bits."""
     return (bits >> 32) * block_count >> 32
 
 
@@ -155,7 +155,7 @@ def block_place(block: int) -> tuple[int, int]:
 
 
 def page_is_sound(page: bytes, number: int) -> bool:
-    """Whether a page is whole, and the one that it should be."""
+    """Whether a page has its CRC and is page `number`."""
     return len(page) == PAGE_SIZE and _CRC.unpack_from(page)[0] == zlib.crc32(memoryview(page)[_CRC.size :], number)
 
 
@@ -176,7 +176,7 @@ def encode_summary(header: SummaryHeader, blocks: bytes | memoryview) -> bytes:
 
 
 def decode_summary_header(page: bytes) -> SummaryHeader | None:
-    """The header of page 0; None when it is damaged, of another version or no summary."""
+    """The header of page 0; None when it is damaged, of another version or not a summary."""
     if not page_is_sound(page, 0):
         return None
     magic, version, *fields = _HEADER.unpack_from(page, _CRC.size)

@@ -14,7 +14,7 @@ from operator import mul
 from store.format.properties import DELAY, TAGS
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-# `messageDelayLevel` of RocketMQ, in milliseconds; level 1 is the first. A broker may be set otherwise.
+# `messageDelayLevel` of RocketMQ, in milliseconds; level 1 is the first. A broker's setting may differ.
 DELAY_LEVELS_MILLIS = tuple(
     seconds * 1000
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -39,7 +39,7 @@ def java_string_hash(text: str) -> int:
     count = len(units)
     value: int
     if count <= 512:
-        # One multiplication a unit without the carry from the last: twice as fast as the textbook loop.
+        # One independent multiplication for each unit: twice as fast as the textbook loop.
         value = sum(map(mul, units, _powers(count))) & _MASK
     else:
         value = 0
@@ -48,18 +48,18 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-_tags_hash = lru_cache(maxsize=4096)(java_string_hash)  # the same few tags come again and again
+_tags_hash = lru_cache(maxsize=4096)(java_string_hash)  # the same few tags repeat
 
 
 def tags_code(topic: str, properties: Mapping[str, str], store_time_millis: int) -> int:
     """The tags code of a record, as its queue unit holds it.
 
-    It is the hash of TAGS, or 0 without tags. In `SCHEDULE_TOPIC_XXXX` a record with a DELAY level from 1 up carries
-    the time of its delivery instead, in milliseconds: its store time plus what the level says in RocketMQ's own list.
+    It is the hash of TAGS, or 0 without tags. In `SCHEDULE_TOPIC_XXXX` a record with a DELAY level of 1 or more has
+    the time of its delivery instead, in milliseconds: its store time plus the delay of the level in RocketMQ's own list.
     """
     if topic == SCHEDULE_TOPIC:
         delay = properties.get(DELAY)
-        # A level that is no number ends RocketMQ's walk of the log; here the record counts as undelayed.
+        # A level that is not a number ends RocketMQ's walk of the log; here the record counts as not delayed.
         level = int(delay) if delay and _JAVA_INT.fullmatch(delay) else 0
         if level > 0:
             return store_time_millis + DELAY_LEVELS_MILLIS[min(level, len(DELAY_LEVELS_MILLIS)) - 1]

@@ -2,8 +2,8 @@ r"""UTF-8 as Java's `new String(bytes, UTF_8)` and `getBytes(UTF_8)` treat it.
 
 Valid UTF-8 is the same everywhere. Two cases differ from Python's strict codec:
 
-- Bytes that are no UTF-8 become U+FFFD, one for each maximal bad part as in Python, except that three bytes that spell
-  a surrogate (ED A0..BF 80..BF), or the first two of them, become one U+FFFD, not one each. Index hashes depend on it.
+- Bytes that are not UTF-8 become U+FFFD, one for each maximal bad part as in Python. The exception: three bytes that encode a
+  surrogate (ED A0..BF 80..BF), or the first two of them, become one U+FFFD, not one each. Index hashes depend on it.
 - A lone surrogate in a string is written as `?`.
 """
 

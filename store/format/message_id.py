@@ -9,8 +9,8 @@ The unique key (property UNIQ_KEY) is made by the producer:
 
     4 or 16 B address | u16 pid | i32 class-loader hash | u32 ms since the month began | u16 counter    32 or 56 digits
 
-The month began by the clock on the producer's wall, and which month it was is not in the key: a reader takes the last
-one that does not put the key into the future. Sources: `MessageDecoder`, `MessageClientIDSetter`, RocketMQ 5.3.3.
+The month begins in the producer's local time. The key does not say which month it is: a reader takes the latest one for
+which the key is not in the future. Sources: `MessageDecoder`, `MessageClientIDSetter`, RocketMQ 5.3.3.
 """
 
 import re
@@ -32,7 +32,7 @@ _U32_MASK = 0xFFFFFFFF
 
 
 def encode_offset_msg_id(host: Host, commit_log_offset: int) -> str:
-    """The id of the record at `commit_log_offset` of the store that calls itself `host`."""
+    """The id of the record at `commit_log_offset` of the store with the address `host`."""
     return (encode_host(host) + I64.pack(commit_log_offset)).hex().upper()
 
 
@@ -44,20 +44,23 @@ def decode_offset_msg_id(text: str) -> tuple[Host, int]:
     """
     if not _ID.fullmatch(text):
         raise InvalidMessageIdError(
-            f"{text[:64]!r} is no offsetMsgId: it takes 32 (IPv4) or 56 (IPv6) hexadecimal digits.", messageId=text[:64]
+            f"{text[:64]!r} is not an offsetMsgId: it needs 32 (IPv4) or 56 (IPv6) hexadecimal digits.",
+            messageId=text[:64],
         )
     data = bytes.fromhex(text)
     offset: int = I64.unpack(data[-8:])[0]
     if offset < 0:
         raise InvalidMessageIdError(
-            f"{text!r} is no offsetMsgId: it names commit-log offset {offset}.", messageId=text, commitLogOffset=offset
+            f"{text!r} is not an offsetMsgId: its commit-log offset {offset} is negative.",
+            messageId=text,
+            commitLogOffset=offset,
         )
     return decode_host(data[:-8]), offset
 
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """What a unique key says: the producer's address and process, when (ms since 1970 UTC), its running number."""
+    """The content of a unique key: the producer's address and process, the time (ms since 1970 UTC), the counter."""
 
     ip: str
     pid: int
@@ -71,8 +74,8 @@ def decode_unique_key(text: str, *, now_millis: int | None = None, time_zone: tz
 
     Args:
         text: the key; either case of letters.
-        now_millis: the key is not younger than this; by default the present.
-        time_zone: the producer's; by default this machine's.
+        now_millis: the key was made at this time or before; by default now.
+        time_zone: the producer's time zone; by default this machine's.
     """
     if not _ID.fullmatch(text):
         return None
@@ -95,9 +98,9 @@ class UniqueKeyGenerator:
     Args:
         ip: IPv4 or IPv6 of this machine.
         pid: of this process; its low 16 bits are kept.
-        class_loader_hash: tells two generators of one process apart, a signed i32.
+        class_loader_hash: a signed i32 that differs between two generators of one process.
         clock_millis: time since 1970 UTC.
-        time_zone: whose months count; by default this machine's.
+        time_zone: in which a month begins; by default this machine's.
     """
 
     def __init__(
@@ -118,19 +121,19 @@ class UniqueKeyGenerator:
         self._begin_millis = self._end_millis = 0
 
     def create(self) -> str:
-        """The next key, 32 or 56 upper-case digits; unlike all others of this generator within 65,536 a millisecond."""
+        """The next key, 32 or 56 upper-case digits; unique in this generator up to 65,536 keys a millisecond."""
         text, counter = self.reserve(1)
         return f"{text}{counter:04X}"
 
     @property
     def size_digits(self) -> int:
-        """How long its keys are."""
+        """Number of digits of its keys."""
         return len(self._prefix) + 12
 
     def reserve(self, count: int) -> tuple[str, int]:
-        """The next `count` keys: the digits that all of them begin with, and the counter of the first.
+        """The next `count` keys: the digits with which all of them begin, and the counter of the first.
 
-        Four digits follow: the counter, counted on and cut to 16 bits.
+        Behind these digits each key has four digits of the counter, modulo 2^16.
         """
         now_millis = self._clock_millis()
         with self._lock:

@@ -2,7 +2,7 @@
 
     commitlog/00000000000000000000            first commit-log offset, 20 digits
     consumequeue/TOPIC/QUEUE/000...           first byte of the queue's files laid end to end, 20 digits
-    index/20261121102912255                   when it was made, local time yyyyMMddHHmmssSSS
+    index/20261121102912255                   time of its creation, local time yyyyMMddHHmmssSSS
     config/topics.json   checkpoint   abort   lock
     reput/{commitlog,consumequeue,index,gateway}/    this project's own state, which RocketMQ ignores
 
@@ -27,7 +27,7 @@ def log_file_name(first_offset: int) -> str:
 
 
 def parse_log_file_name(name: str) -> int | None:
-    """The first offset that a name says; None when it is no such name."""
+    """The first offset that a name says; None for other names."""
     return int(name) if _OFFSET_NAME.fullmatch(name) else None
 
 
@@ -45,7 +45,7 @@ def queue_dir(root: str, topic: str, queue_id: int) -> str:
     """Folder of one queue's files.
 
     Raises:
-        InvalidArgumentError: the topic is no name of a single folder (a damaged or hostile record could say `../..`),
+        InvalidArgumentError: the topic is not the name of one folder (a damaged or hostile record could say `../..`),
             or the queue id is negative.
     """
     if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
@@ -77,7 +77,7 @@ def checkpoint_file(root: str) -> str:
 
 
 def abort_file(root: str) -> str:
-    """The file that is there while a store is open."""
+    """The file that exists while a store is open."""
     return posixpath.join(root, "abort")
 
 

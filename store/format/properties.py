@@ -2,11 +2,11 @@ r"""The property string of a message.
 
     name \x01 value \x02 name \x01 value \x02 ...
 
-The writer ends each property with \x02; older writers leave the last one out and the reader does without it. The reader
-follows RocketMQ (`MessageDecoder.string2messageProperties`, 5.3.3) in its quirks:
+The writer ends each property with \x02; older writers omit the last one, and the reader accepts that. The reader
+follows RocketMQ (`MessageDecoder.string2messageProperties`, 5.3.3) in these details:
 
 - the name ends at the first \x01 of the entry, so a value may contain \x01;
-- an entry without \x01, without name or without value is dropped silently;
+- an entry without \x01, name or value is ignored;
 - of two properties with one name the later wins.
 """
 
@@ -20,7 +20,7 @@ PROPERTY_SEPARATOR = "\x02"
 KEY_SEPARATOR = " "
 PROPERTIES_SIZE_BYTES_MAX = 32767  # the length is a signed 16-bit number
 
-# Names are facts of `MessageConst`.
+# The names of `MessageConst`.
 KEYS = "KEYS"
 TAGS = "TAGS"
 UNIQ_KEY = "UNIQ_KEY"
@@ -43,21 +43,21 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The stored bytes, each property closed by its separator.
 
     Raises:
-        InvalidMessageError: field `properties`: a name or value holds a separator (it would read back as another), a
-            name or value is empty (it would be dropped), or the whole is over 32,767 bytes.
+        InvalidMessageError: field `properties`: a name or value holds a separator (a reader would split it there),
+            a name or value is empty (a reader would ignore it), or all together take over 32,767 bytes.
     """
     parts: list[str] = []
     for name, value in properties.items():
         pair = name + value
         if NAME_VALUE_SEPARATOR in pair or PROPERTY_SEPARATOR in pair:
             raise InvalidMessageError(
-                f"Property {name!r} contains U+0001 or U+0002, which separate properties; leave them out.",
+                f"Property {name!r} contains U+0001 or U+0002, which separate properties: leave them out.",
                 field="properties",
                 property=name,
             )
         if not name or not value:
             raise InvalidMessageError(
-                f"Property {name!r} has an empty name or value and would be lost; leave it out.",
+                f"Property {name!r} has an empty name or value and would be lost: leave it out.",
                 field="properties",
                 property=name,
             )
@@ -74,5 +74,5 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def split_keys(text: str) -> tuple[str, ...]:
-    """The keys in a KEYS value: cut at each space (no other white space), empty ones left out, repeats kept."""
+    """The keys in a KEYS value: split at each space (no other white space); without empty ones, with repeats."""
     return tuple([key for key in text.split(KEY_SEPARATOR) if key])

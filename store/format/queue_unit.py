@@ -5,7 +5,7 @@
     12  i64  tags code (`java_hash.tags_code`)
 
 Unit n of a queue lies at byte n * 20 of its files laid end to end. Big-endian. Source: `ConsumeQueue`, RocketMQ 5.3.3.
-A unit of size 0 was never written. Before the first unit of a queue that does not begin at 0 the file holds fillers:
+A unit of size 0 was never written. If a queue does not begin at 0, the file holds fillers before its first unit:
 offset 0, size 2^31-1, tags code 0.
 """
 
@@ -21,7 +21,7 @@ assert UNIT.size == UNIT_SIZE_BYTES
 
 
 class QueueUnit(NamedTuple):
-    """One unit; `record_size_bytes` 0 means that there is none, see also `is_filler`."""
+    """One unit; `record_size_bytes` 0 means that it was never written, see also `is_filler`."""
 
     commit_log_offset: int
     record_size_bytes: int
@@ -34,7 +34,7 @@ class QueueUnit(NamedTuple):
 
     @property
     def is_filler(self) -> bool:
-        """Whether it only fills the places before a queue's first message."""
+        """Whether it is a filler before the queue's first message."""
         return self == FILLER
 
     @property

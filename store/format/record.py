@@ -1,12 +1,12 @@
-"""Record: one stored message, and its frame in the log (drawn in `record_layout.py`).
+"""Record: one stored message, and its bytes in the log (drawn in `record_layout.py`).
 
 Rules of this file:
 
-- Every length is checked against the frame before it is used; no input makes it read outside.
-- A record that is decoded is right in all that can be proven: lengths add up, the body has its CRC, the frame its
-  `__CRC32#` if it carries one, and it stands where it says. RocketMQ itself checks the body only.
-- `encode_record(decode_record(frame)) == frame` for every frame whose topic is UTF-8: properties stay raw bytes.
-- An incomplete frame is told from a wrong one: at the end of a log the first is a torn write, the second damage.
+- Every length is checked against the size of the record before it is used; no input makes a read outside.
+- Decoding checks everything that can be checked: lengths add up, the body has its CRC, the record its `__CRC32#` if it has
+  one, and the record is at the offset that it states. RocketMQ itself checks the body only.
+- `encode_record(decode_record(frame)) == frame` for every record whose topic is UTF-8: properties stay raw bytes.
+- Errors differ for an incomplete and a wrong record: at the end of a log the first is a torn write, the second damage.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,6 @@ from store.errors import InvalidMessageError
 from store.format.host import Host, decode_host, encode_host
 from store.format.java_text import decode_java_utf8, encode_java_utf8
 from store.format.properties import KEYS, PROPERTIES_SIZE_BYTES_MAX, TAGS, UNIQ_KEY, parse_properties, split_keys
-from store.format.record_dispatch import decode_dispatch
 from store.format.record_frame import PreparedMessage, patch_record, prepare_record
 from store.format.record_header import (
     Buffer,
@@ -47,7 +46,7 @@ from store.format.record_layout import (
 
 __all__ = [
     "BLANK_MAGIC", "BLANK_SIZE_BYTES", "FRAME_SIZE_BYTES_MIN", "MAGIC_V1", "MAGIC_V2", "Buffer", "Host",
-    "IncompleteRecordError", "PreparedMessage", "Record", "RecordHeader", "decode_dispatch", "decode_header",
+    "IncompleteRecordError", "PreparedMessage", "Record", "RecordHeader", "decode_header",
     "decode_record", "encode_blank", "encode_record", "patch_record", "prepare_record",
 ]  # fmt: skip
 
@@ -57,7 +56,7 @@ class Record:
     """One message as stored. Times are milliseconds since 1970 UTC; sizes and commit-log offsets are bytes.
 
     `body` may be compressed (`sys_flag`), `properties_bytes` is the raw property string with its `__CRC32#`, and
-    `body_crc` is what the frame says (a CRC-32 with the top bit cleared, not checked for an empty body).
+    `body_crc` is the stored one (a CRC-32 with the top bit cleared, not checked for an empty body).
     """
 
     topic: str
@@ -108,20 +107,20 @@ class Record:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether `__CRC32#` closes the properties, so that decoding has compared the whole frame with it."""
+        """Whether `__CRC32#` ends the properties, so that decoding has checked the whole record with it."""
         return self.properties_bytes[-CRC_PROPERTY_SIZE_BYTES:].startswith(CRC_MARKER)
 
     @property
     def ends_in_zero(self) -> bool:
-        """Whether the last stored byte is NUL: no client writes that, a torn write in a zeroed file leaves it.
+        """Whether the last stored byte is NUL: no client writes that, but a torn write in a zeroed file leaves it.
 
-        The only hint at a torn tail in a frame without `__CRC32#`, where RocketMQ itself sees none.
+        In a record without `__CRC32#` it is the only sign of a torn tail. RocketMQ does not check it.
         """
         return self.properties_bytes.endswith(b"\x00")
 
 
 def encode_record(record: Record) -> bytes:
-    """The stored bytes, with magic, body CRC and properties as given; the size is counted, not taken.
+    """The stored bytes, with magic, body CRC and properties as given; the size is computed.
 
     Raises:
         InvalidMessageError: hosts contradict `sys_flag`, or topic, properties or a number do not fit their field.
@@ -183,24 +182,25 @@ def decode_record(
     check_body_crc: bool = True,
     check_properties_crc: bool = True,
 ) -> Record:
-    """The record whose frame starts at byte `at`; what follows the frame is not looked at.
+    """The record that starts at byte `at`; bytes behind it are ignored.
 
     Args:
         buf: any bytes of the log.
         at: index in `buf`.
-        commit_log_offset: where the frame stands in the log, to be compared with what it says; None: not compared.
-        check_body_crc: an empty body has none.
-        check_properties_crc: compare `__CRC32#` with the frame when the properties end with it.
+        commit_log_offset: the record's place in the log, compared with the stored one; None: not compared.
+        check_body_crc: compare the body with its CRC; an empty body has none.
+        check_properties_crc: compare `__CRC32#` with the record when the properties end with it.
 
     Raises:
-        IncompleteRecordError: `buf` ends before the frame.
-        RecordCorruptedError: the frame contradicts itself, or is a blank.
+        IncompleteRecordError: `buf` ends before the record.
+        RecordCorruptedError: the record contradicts itself, or is a blank.
     """
     header = decode_header(buf, at, commit_log_offset)
     where = commit_log_offset if commit_log_offset is not None else header.commit_log_offset
     if header.is_blank:
         raise corrupted(
-            commit_log_offset if commit_log_offset is not None else at, "a blank closes the file here, no record"
+            commit_log_offset if commit_log_offset is not None else at,
+            "a blank closes the file here; it is not a record",
         )
     if len(buf) - at < header.size_bytes:
         raise incomplete(where, len(buf) - at, header.size_bytes)
@@ -242,6 +242,6 @@ def _check_frame_crc(frame: memoryview, properties_at: int, where: int) -> None:
     if tail.startswith(CRC_MARKER):
         crc = masked_crc(frame[:-CRC_PROPERTY_SIZE_BYTES])
         if decode_crc_digits(tail[len(CRC_MARKER) : -1]) != crc or tail[-1] != 2:
-            raise corrupted(where, f"the frame's CRC is {crc}, its __CRC32# says {tail!r}")
+            raise corrupted(where, f"the record's CRC is {crc}, its __CRC32# says {tail!r}")
     elif resembles_crc_property(tail):
         raise corrupted(where, f"the property __CRC32# is damaged and reads {tail!r}")

@@ -1,9 +1,9 @@
-"""The append path of the record codec: a frame in two steps.
+"""The append path of the record codec: a record in two steps.
 
-`prepare_record` encodes all that is known before a message has its place; many callers may do it at the same time.
-`patch_record` puts in the three numbers that only the one writer of the log can give. Together they make the same bytes
-as `record.encode_record`; they exist because they never build a `Record` and read the body twice at most (for its CRC,
-and for the frame's when that is on).
+`prepare_record` encodes all that is known before a message has its place; many threads may call it at the same time.
+`patch_record` writes the three numbers that only the one writer of the log knows. Together they make the same bytes as
+`record.encode_record`, but faster: they build no `Record` and read the body at most twice (for its CRC, and for the record's
+CRC if that is on).
 """
 
 from functools import lru_cache
@@ -45,11 +45,11 @@ class PreparedMessage(NamedTuple):
         body: as it is to be stored.
         properties_bytes: the whole property string without `__CRC32#`.
         born_time_millis: since 1970 UTC.
-        born_host: who sent it.
-        store_host: the shard's name on the wire.
+        born_host: the sender's address.
+        store_host: the shard's address.
         flag: the user's, a signed i32.
-        sys_flag: the two host bits are set from the hosts, whatever they say here.
-        reconsume_times: deliveries that failed.
+        sys_flag: without the two host bits, which are set from the hosts.
+        reconsume_times: number of failed deliveries.
         prepared_transaction_offset: commit-log offset, 0 without transaction.
         properties_crc: whether `__CRC32#` closes the properties.
     """
@@ -69,10 +69,10 @@ class PreparedMessage(NamedTuple):
 
 
 def prepare_record(message: PreparedMessage) -> bytearray:
-    """The frame with zeros for queue offset, commit-log offset, store time and frame CRC.
+    """The record with zeros for queue offset, commit-log offset, store time and record CRC.
 
     Raises:
-        InvalidMessageError: topic or properties do not fit their length fields; `field` says which.
+        InvalidMessageError: topic or properties do not fit their length fields; `field` names it.
     """
     (
         topic, queue_id, body, properties, born_time_millis, born_host, store_host,
@@ -82,7 +82,7 @@ def prepare_record(message: PreparedMessage) -> bytearray:
     topic_field, magic = _encode_topic(topic)
     sys_flag = sys_flag & ~_HOST_V6_MASK | host_flags
     if properties_crc:
-        # A last property that is not closed would run into the CRC's name.
+        # Without its separator the last property would run into the CRC's name.
         gap = b"\x02" if properties and properties[-1] != 2 else b""
         properties = b"%b%b%b" % (properties, gap, _CRC_SLOT)
     properties_size = len(properties)
@@ -116,7 +116,7 @@ def prepare_record(message: PreparedMessage) -> bytearray:
 
 
 def encode_head(born_host: Host, store_host: Host) -> bytes:
-    """What frames with V1's magic begin with, up to the body, with zeros for all that differs from message to message."""
+    """The bytes of a V1 record up to the body, with zeros for everything that differs between messages."""
     born, store, host_flags = _encode_hosts(born_host, store_host)
     head: bytes = HEADS[(host_flags >> 4) & 3].pack(0, MAGIC_V1, 0, 0, 0, 0, 0, host_flags, 0, born, 0, store, 0, 0, 0)
     return head
@@ -124,14 +124,14 @@ def encode_head(born_host: Host, store_host: Host) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _encode_hosts(born_host: Host, store_host: Host) -> tuple[bytes, bytes, int]:
-    """Both hosts as stored, and the bits that say so in the system flag."""
+    """Both hosts as stored, and their bits in sysFlag."""
     born, store = encode_host(born_host), encode_host(store_host)
     return born, store, BORN_HOST_V6 * (len(born) > 8) | STORE_HOST_V6 * (len(store) > 8)
 
 
 @lru_cache(maxsize=4096)
 def _encode_topic(topic_name: str) -> tuple[bytes, int]:
-    """The topic with its length before it, and the magic that tells how long that length is."""
+    """The topic with its length before it, and the magic that goes with the size of that length."""
     topic = encode_java_utf8(topic_name)
     if not 0 < len(topic) <= _TOPIC_SIZE_BYTES_MAX:
         raise InvalidMessageError(
@@ -146,7 +146,7 @@ def _encode_topic(topic_name: str) -> tuple[bytes, int]:
 
 
 def patch_record(frame: bytearray, queue_offset: int, commit_log_offset: int, store_time_millis: int) -> None:
-    """Put a prepared frame in its place, and close it with its CRC when it has a slot for one. May be done again."""
+    """Writes a prepared record's place and store time, and its CRC if it has room for one. May be repeated."""
     OFFSETS.pack_into(frame, QUEUE_OFFSET_AT, queue_offset, commit_log_offset)
     I64.pack_into(frame, STORE_TIMES_AT[(frame[SYS_FLAG_LOW_BYTE_AT] >> 4) & 3], store_time_millis)
     if frame.endswith(b"\x02") and frame.startswith(CRC_MARKER, len(frame) - CRC_PROPERTY_SIZE_BYTES):

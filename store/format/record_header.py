@@ -1,7 +1,7 @@
-"""What a frame says before its body, where its parts lie, and how it is refused (drawn in `record_layout.py`).
+"""The header of a record, the places of its parts, and the errors for wrong records (drawn in `record_layout.py`).
 
-Every length is checked against the frame before it is used; no input makes a reader look outside. A frame that is cut
-off is told from a wrong one: at the end of a log the first is a torn write, the second damage.
+Every length is checked against the size of the record before it is used; no input makes a read outside. Errors differ for
+an incomplete and a wrong record: at the end of a log the first is a torn write, the second damage.
 """
 
 from typing import NamedTuple
@@ -24,14 +24,14 @@ Buffer = bytes | bytearray | memoryview
 
 
 class IncompleteRecordError(RecordCorruptedError):
-    """The bytes end before the frame does; so far nothing contradicts itself."""
+    """The bytes end before the record does; the bytes that are there are consistent."""
 
 
 class RecordHeader(NamedTuple):
-    """The part of a frame before its body; of a blank only `size_bytes` and `magic` mean anything.
+    """The part of a record before its body; of a blank only `size_bytes` and `magic` mean anything.
 
     Attributes:
-        size_bytes: of the whole frame, or of a blank: all that is left of its file.
+        size_bytes: of the whole record; of a blank: all bytes that are left in its file.
         magic: MAGIC_V1, MAGIC_V2 or BLANK_MAGIC.
     """
 
@@ -64,13 +64,13 @@ def encode_blank(size_bytes: int) -> bytes:
 
 
 def decode_header(buf: Buffer, at: int = 0, commit_log_offset: int | None = None) -> RecordHeader:
-    """The numbers before the body, or a blank; checks size and magic and that the body fits, nothing else.
+    """The numbers before the body, or a blank; checks only size, magic and that the body fits.
 
     Only the header's own bytes need to be in `buf`.
 
     Raises:
         IncompleteRecordError: `buf` ends inside the header.
-        RecordCorruptedError: no frame starts here, or it stands elsewhere than it says.
+        RecordCorruptedError: no record starts here, or the record states another offset.
     """
     where = commit_log_offset if commit_log_offset is not None else at
     available = len(buf) - at
@@ -82,7 +82,7 @@ def decode_header(buf: Buffer, at: int = 0, commit_log_offset: int | None = None
             raise corrupted(where, f"a blank claims {size} bytes")
         return RecordHeader(size, magic)
     if magic not in (MAGIC_V1, MAGIC_V2):
-        raise corrupted(where, f"magic {magic} is none of a record")
+        raise corrupted(where, f"{magic} is not the magic of a record")
     if size < FRAME_SIZE_BYTES_MIN:
         raise corrupted(where, f"a record claims {size} bytes")
     if available <= SYS_FLAG_LOW_BYTE_AT:
@@ -92,14 +92,14 @@ def decode_header(buf: Buffer, at: int = 0, commit_log_offset: int | None = None
         raise incomplete(where, available, size)
     header = RecordHeader._make(head.unpack_from(buf, at))
     if not 0 <= header.body_size_bytes <= size - head.size - 3:
-        raise corrupted(where, f"a body of {header.body_size_bytes} bytes is not in a record of {size}")
+        raise corrupted(where, f"a body of {header.body_size_bytes} bytes does not fit into a record of {size} bytes")
     if commit_log_offset is not None and header.commit_log_offset != commit_log_offset:
-        raise corrupted(where, f"the record says that it stands at {header.commit_log_offset}")
+        raise corrupted(where, f"the record states commit-log offset {header.commit_log_offset}")
     return header
 
 
 def locate_topic(frame: memoryview, magic: int, topic_length_at: int) -> tuple[int, int, str]:
-    """Where topic and properties start in a frame of the right length, or why they cannot."""
+    """Where topic and properties start, and an empty text; or two zeros and what is wrong."""
     size = len(frame)
     if magic == MAGIC_V1:
         topic_at, topic_length = topic_length_at + 1, frame[topic_length_at]
@@ -111,22 +111,22 @@ def locate_topic(frame: memoryview, magic: int, topic_length_at: int) -> tuple[i
         topic_at, topic_length = topic_length_at + 2, I16.unpack_from(frame, topic_length_at)[0]
     properties_at = topic_at + topic_length + 2
     if topic_length < 0 or properties_at > size:
-        return 0, 0, f"a topic of {topic_length} bytes is not in a record of {size}"
+        return 0, 0, f"a topic of {topic_length} bytes does not fit into a record of {size} bytes"
     properties_length = I16.unpack_from(frame, properties_at - 2)[0]
     if properties_length < 0 or properties_at + properties_length != size:
-        return 0, 0, f"properties of {properties_length} bytes do not end a record of {size}"
+        return 0, 0, f"properties of {properties_length} bytes do not end at the end of a record of {size} bytes"
     return topic_at, properties_at, ""
 
 
 def corrupted(commit_log_offset: int, why: str) -> RecordCorruptedError:
-    """The error for a frame that contradicts itself."""
+    """The error for a wrong record."""
     return RecordCorruptedError(
         f"The record at commit-log offset {commit_log_offset} is damaged: {why}.", commitLogOffset=commit_log_offset
     )
 
 
 def incomplete(commit_log_offset: int, available: int, size: int) -> IncompleteRecordError:
-    """The error for a frame of `size` bytes of which `available` are there."""
+    """The error for a record of `size` bytes of which `available` are there."""
     return IncompleteRecordError(
         f"The record at commit-log offset {commit_log_offset} is cut off: {available} of {size} bytes are there.",
         commitLogOffset=commit_log_offset,

@@ -1,12 +1,12 @@
-r"""Where each field of a stored frame lies; shared by the record codec and the append path.
+r"""Where each field of a stored record lies; shared by the record codec and the append path.
 
-    0   i32  size of the whole frame, bytes
+    0   i32  size of the whole record, bytes
     4   i32  magic: V1, V2 (topic length takes 2 bytes), or blank
     8   i32  CRC-32 of the body, top bit cleared
     12  i32  queue id
     16  i32  flag (the user's)
     20  i64  queue offset
-    28  i64  commit-log offset of this frame ("physical offset")
+    28  i64  commit-log offset of this record ("physical offset")
     36  i32  sysFlag
     40  i64  born time, ms since 1970 UTC
     48  8 B  born host (20 B with sysFlag 0x10)
@@ -20,13 +20,13 @@ r"""Where each field of a stored frame lies; shared by the record codec and the 
 
 All numbers big-endian. Source: `CommitLog.checkMessageAndReturnSize` of Apache RocketMQ 5.3.3.
 
-A blank closes a log file: `i32 all bytes that are left | i32 blank magic`, and the rest of the file is anything.
+A blank closes a log file: `i32 all bytes that are left | i32 blank magic`, and the rest of the file may hold any bytes.
 
 With RocketMQ's `enabledAppendPropCRC` the properties end with 20 bytes that guard the frame:
 
     `__CRC32#` \x01 d0 d1 ... d9 \x02
 
-d0..d9 are the decimal digits of CRC-32 (top bit cleared) over all bytes of the frame before these 20, the least
+d0..d9 are the decimal digits of CRC-32 (top bit cleared) over all bytes of the record before these 20, the least
 significant first, filled up with zeros.
 """
 
@@ -54,9 +54,10 @@ SYS_FLAG_LOW_BYTE_AT = 39
 HEADS = tuple(struct.Struct(f">iiiiiqqiq{born}sq{store}siqi") for store in (8, 20) for born in (8, 20))
 STORE_TIMES_AT = tuple(48 + born for _ in (8, 20) for born in (8, 20))
 FRAME_SIZE_BYTES_MIN = HEADS[0].size + 1 + 2
+HEADER_BYTES_MAX = 128  # enough to decode any head
 
 assert HEADS[0].size == 88
-assert HEADS[3].size == 88 + 24
+assert HEADS[3].size == 88 + 24 < HEADER_BYTES_MAX
 
 CRC_MARKER = b"__CRC32#\x01"
 CRC_PROPERTY_SIZE_BYTES = 20
@@ -79,10 +80,10 @@ def decode_crc_digits(digits: bytes) -> int | None:
 
 
 def resembles_crc_property(tail: bytes) -> bool:
-    """Whether 20 bytes that do not begin with `__CRC32#` must once have: a record that lost its guard to a few flipped bits.
+    """Whether 20 bytes that do not begin with `__CRC32#` resemble that property: a few of its bits may have flipped.
 
-    More than half of the name in its place, and behind it 8 of the separator, ten digits and end. No name of RocketMQ's comes
-    close, though many a value has ten digits.
+    More than half of the name is in its place, and at least 8 of the 12 characters behind it: separator, ten digits and end. No
+    other property name of RocketMQ is that similar, although values with ten digits are common.
     """
     name_size = len(CRC_MARKER) - 1
     if sum(map(eq, tail[:name_size], CRC_MARKER)) <= name_size // 2:

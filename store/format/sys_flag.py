@@ -1,4 +1,4 @@
-"""The bits of a frame's sysFlag.
+"""The bits of a record's sysFlag.
 
     bit 0      0x001  body is compressed
     bit 1      0x002  several tags
@@ -26,7 +26,7 @@ _COMPRESSION_TYPE_SHIFT = 8
 
 
 class TransactionType(IntEnum):
-    """What bits 2 and 3 say; the values are the masked bits."""
+    """The state in bits 2 and 3; the values are the masked bits."""
 
     NONE = 0x0
     PREPARED = 0x4
@@ -35,7 +35,7 @@ class TransactionType(IntEnum):
 
 
 class CompressionType(IntEnum):
-    """How a compressed body was deflated; the values are bits 8 to 10 shifted down."""
+    """How a body is compressed; the values are bits 8 to 10 shifted down."""
 
     ZLIB_UNMARKED = 0
     LZ4 = 1
@@ -44,7 +44,7 @@ class CompressionType(IntEnum):
 
 
 def transaction_type(sys_flag: int) -> TransactionType:
-    """The part that the record plays in a transaction."""
+    """The transaction state of a record."""
     return TransactionType(sys_flag & TRANSACTION_MASK)
 
 
@@ -54,7 +54,7 @@ def is_compressed(sys_flag: int) -> bool:
 
 
 def compression_type(sys_flag: int) -> CompressionType | None:
-    """How the body is compressed; None when it is not, or by a method that has no name here (4 to 7)."""
+    """How the body is compressed; None when it is not, or by an unknown method (4 to 7)."""
     number = (sys_flag & COMPRESSION_TYPE_MASK) >> _COMPRESSION_TYPE_SHIFT
     if not is_compressed(sys_flag) or number > CompressionType.ZLIB:
         return None
@@ -62,5 +62,5 @@ def compression_type(sys_flag: int) -> CompressionType | None:
 
 
 def host_flags(*, born_v6: bool, store_v6: bool) -> int:
-    """The two bits that announce IPv6 hosts."""
+    """The two bits for IPv6 hosts."""
     return (BORN_HOST_V6 if born_v6 else 0) | (STORE_HOST_V6 if store_v6 else 0)

@@ -3,8 +3,9 @@
     {"dataVersion": {"counter": n, "stateVersion": n, "timestamp": ms},
      "topicConfigTable": {NAME: {"topicName": NAME, "readQueueNums": 8, "writeQueueNums": 8, "perm": 6, ...}}}
 
-Fields that this module does not know survive a decode and encode. RocketMQ's fastjson writes tabs and no space after a
-colon, and reads plain JSON. Sources: `TopicValidator`, `TopicConfig`, `TopicConfigSerializeWrapper`, RocketMQ 5.3.3.
+Fields that this module does not know are kept when a table is decoded and encoded. RocketMQ's fastjson writes tabs and no
+space after a colon, and reads plain JSON. Sources: `TopicValidator`, `TopicConfig` and `TopicConfigSerializeWrapper` of
+RocketMQ 5.3.3.
 """
 
 import json
@@ -38,16 +39,16 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def validate_topic(name: str) -> None:
-    """Refuse a name that RocketMQ would refuse: letters, digits, `%|_-`; 1 to 127 (retry and dead-letter: 255).
+    """Refuses a name that RocketMQ would refuse: letters, digits, `%|_-`; 1 to 127 (retry and dead-letter: 255).
 
     Raises:
         InvalidMessageError: field `topic`.
     """
     if not name.strip():
-        raise InvalidMessageError("The topic is blank; name one.", field="topic")
+        raise InvalidMessageError("The topic is blank: name one.", field="topic")
     if not _NAME.fullmatch(name):
         raise InvalidMessageError(
-            f"Topic {name[:64]!r} has characters other than letters, digits and % | _ -.",
+            f"Topic {name[:64]!r} has characters other than letters, digits and % | _ -: use only these.",
             field="topic",
             topic=name[:64],
         )
@@ -55,7 +56,7 @@ def validate_topic(name: str) -> None:
     length_max = RETRY_OR_DLQ_TOPIC_LENGTH_MAX if is_internal else TOPIC_LENGTH_MAX
     if len(name) > length_max:
         raise InvalidMessageError(
-            f"Topic {name[:64]!r}... has {len(name)} characters, at most {length_max} are allowed.",
+            f"Topic {name[:64]!r}... has {len(name)} characters, at most {length_max} are allowed: shorten it.",
             field="topic",
             length=len(name),
             lengthMax=length_max,
@@ -95,11 +96,11 @@ def decode_topic_table(data: bytes | str) -> dict[str, TopicConfig]:
     """The topics of a `topics.json`, in its order.
 
     Raises:
-        StoreCorruptedError: no JSON, or not of that form; the file's name is for the caller to add.
+        StoreCorruptedError: not JSON, or not of that form; the caller adds the path of the file.
     """
     table = _load(data).get("topicConfigTable", {})
     if not isinstance(table, dict):
-        raise _malformed("topicConfigTable is no object")
+        raise _malformed("topicConfigTable is not an object")
     return {name: _decode_config(name, value) for name, value in table.items()}
 
 
@@ -108,11 +109,11 @@ def encode_topic_table(topics: Mapping[str, TopicConfig], previous: bytes | str 
 
     Args:
         topics: by name.
-        previous: the file as it was; its unknown fields stay and its dataVersion is counted on. None: a first one.
-        time_millis: when, for dataVersion.
+        previous: the file as it was; its unknown fields stay and its dataVersion is increased. None: there is no file yet.
+        time_millis: now, for dataVersion.
 
     Raises:
-        StoreCorruptedError: `previous` is no topic table.
+        StoreCorruptedError: `previous` is not a topic table.
     """
     document = _load(previous) if previous is not None else {}
     version = document.get("dataVersion")
@@ -122,7 +123,7 @@ def encode_topic_table(topics: Mapping[str, TopicConfig], previous: bytes | str 
     version["timestamp"] = time_millis
     document["dataVersion"] = version
     document["topicConfigTable"] = {name: _encode_config(config) for name, config in topics.items()}
-    # Half of a surrogate pair has no UTF-8; as JSON's escape it stays what it was.
+    # Half of a surrogate pair has no UTF-8; it is written as JSON's escape.
     return json.dumps(document, indent="\t", separators=(",", ":"), ensure_ascii=False).encode(
         errors="backslashreplace"
     )
@@ -134,13 +135,13 @@ def _load(data: bytes | str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _malformed(str(error)) from error
     if not isinstance(document, dict):
-        raise _malformed("it is no object")
+        raise _malformed("it is not an object")
     return document
 
 
 def _decode_config(name: str, value: object) -> TopicConfig:
     if not isinstance(value, dict):
-        raise _malformed(f"topic {name!r} is no object")
+        raise _malformed(f"topic {name!r} is not an object")
     known: dict[str, Any] = {
         "topic": name,
         "read_queue_count": _QUEUE_COUNT_DEFAULT,

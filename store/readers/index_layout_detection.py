@@ -1,7 +1,7 @@
-"""How the index files of an existing store are divided.
+"""Finds out how the index files of an existing store are divided into slots and entries.
 
-A file's size alone does not say it (slots * 4 + entries * 20 + 40 has many solutions), but its bytes do: the last
-entry ends at the last byte that is not zero, its number stands in the header, and its slot's head is that number.
+The size of a file is not enough (slots * 4 + entries * 20 + 40 has many solutions), but its bytes are: the last byte that
+is not zero belongs to the last entry, the header has the number of that entry, and the head of its slot is that number.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 
 from store.files.file_system import FileSystem
+from store.files.open_files import OpenFiles
 from store.format.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
@@ -18,19 +19,18 @@ from store.format.index_layout import (
     slot_of,
 )
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
-from store.readers.open_files import OpenFiles
 
 CHUNK_BYTES = 1 << 20
 CHECKED_ENTRY_COUNT = 64
 
 
 def detect_index_layout(fs: FileSystem, root: Path, preferred: IndexLayout) -> IndexLayout | None:
-    """The layout that the files of a root have; None when there is no file with entries, or none makes sense.
+    """The layout of the files of a root; None if no file has entries, or if no layout fits.
 
     Args:
-        fs: the door to the disk.
+        fs: the file system.
         root: the store root.
-        preferred: taken when it fits, before anything else is tried.
+        preferred: tried first.
     """
     files = OpenFiles(fs)
     for path in list_index_files(fs, root):
@@ -48,7 +48,7 @@ def detect_index_layout(fs: FileSystem, root: Path, preferred: IndexLayout) -> I
 
 def _candidates(files: OpenFiles, path: Path, size: int, header: IndexHeader) -> Iterator[IndexLayout]:
     last = _last_byte(files, path, size)
-    # The last entry holds that byte, at a multiple of 4.
+    # The last entry holds that byte; it starts at a multiple of 4.
     for position in range(last - last % 4, last - ENTRY_SIZE, -4):
         slot_bytes = position - HEADER_SIZE - (header.entry_count - 1) * ENTRY_SIZE
         entry_bytes = size - HEADER_SIZE - slot_bytes
@@ -57,7 +57,7 @@ def _candidates(files: OpenFiles, path: Path, size: int, header: IndexHeader) ->
 
 
 def _last_byte(files: OpenFiles, path: Path, size: int) -> int:
-    """Position of the last byte that is not zero; -1 when all are."""
+    """Position of the last byte that is not zero; -1 if all are zero."""
     file = files.get(path)
     end = size
     while end > 0:

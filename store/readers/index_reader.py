@@ -2,13 +2,12 @@
 
 Rules:
 - A candidate only has the key's hash; the caller compares topic and key with the log.
-- An entry is left out for its time only when its second *proves* that it lies outside. The first entry of a file counts
-  from another begin, and a difference of 0 or the largest one may be clamped: they prove nothing. Time never ends a
-  walk.
-- A walk takes at most as many steps as the file has entries: a chain that runs in a circle, points forward or at
-  nothing is left and counted as damaged.
-- A file is passed over when its summary, where it has one, proves that it holds nothing wanted. Whoever compares topic, key
-  and time with the log gets the same with summaries and without.
+- An entry is left out because of its time only if its seconds *prove* that its record is outside the window. The first
+  entry of a file counts from another begin, and seconds of 0 or of the largest value may be clamped: these prove nothing.
+  Time never ends the walk along a chain.
+- The entries of a chain must point to older ones. A chain that breaks this rule is abandoned, and counted as damaged.
+- A file is passed over if its summary proves that it holds nothing wanted. A caller that compares topic, key and time with
+  the log gets the same result with summaries and without.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +16,8 @@ from enum import Enum
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
-from store.files.file_system import FileSystem, RealFileSystem
+from store.files.file_system import FileSystem
+from store.files.open_files import OpenFiles
 from store.format.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
@@ -29,15 +29,12 @@ from store.format.index_layout import (
     decode_index_header,
     entry_position,
     file_size_bytes,
-    index_key,
-    key_hash,
     slot_of,
     slot_position,
 )
 from store.format.index_summary import PAGE_SIZE
 from store.format.paths import index_dir, is_index_file_name
 from store.readers.index_summary_reader import IndexSummaryReader
-from store.readers.open_files import OpenFiles
 
 TIME_MILLIS_MAX = (1 << 63) - 1
 
@@ -71,14 +68,14 @@ class FileVisit:
 
     Attributes:
         name: the file's.
-        passed: why it was passed over; NOT when its chain was walked.
+        passed: why it was passed over; NOT if its chain was walked.
         entry_count: entries that it holds.
         chain_entry_count: entries of the slot's chain that were read.
-        same_hash_count: those of them with the key's hash.
-        outside_count: those of these whose second proves them outside the window.
+        same_hash_count: of these, entries with the key's hash.
+        outside_count: of these, entries whose seconds prove that their record is outside the window.
         candidate_count: candidates that came from it.
-        is_damaged: the chain had to be left.
-        read_bytes: read of the file and its summary.
+        is_damaged: the chain is damaged and was abandoned.
+        read_bytes: bytes read of the file and its summary.
     """
 
     name: str
@@ -94,15 +91,15 @@ class FileVisit:
 
 @dataclass(slots=True)
 class Walk:
-    """What a search met besides candidates; counted while it runs.
+    """Counts what a search reads besides candidates.
 
     Attributes:
-        damaged_chain_count: chains that had to be left.
+        damaged_chain_count: damaged chains that were abandoned.
         chain_entry_count: entries read.
-        same_hash_count: those of them with the key's hash.
-        outside_count: those of these whose second proves them outside the window.
-        read_bytes: read of index files and summaries.
-        visits: takes what was done with each file, newest first; None when nobody asks.
+        same_hash_count: of these, entries with the key's hash.
+        outside_count: of these, entries whose seconds prove that their record is outside the window.
+        read_bytes: bytes read of index files and summaries.
+        visits: what was done with each file, newest first; None to collect nothing.
     """
 
     damaged_chain_count: int = 0
@@ -120,11 +117,11 @@ class IndexFileView:
         files: opens it.
         path: the file.
         layout: how it is divided.
-        header_of: the header at this moment; None reads it from the file.
-        head_of: the newest entry of a slot at this moment; None reads it from the file.
+        header_of: gives the current header; None reads it from the file.
+        head_of: gives the current head of a slot; None reads it from the file.
 
     Attributes:
-        summary: of a file that is not written any more; None where there is none (yet).
+        summary: of a sealed file; None if there is none (yet).
     """
 
     def __init__(
@@ -144,7 +141,11 @@ class IndexFileView:
         self._head_of = head_of
 
     def header(self) -> IndexHeader:
-        """The header; StoreCorruptedError when the file is too short to have one."""
+        """The header.
+
+        Raises:
+            StoreCorruptedError: the file is too short to have one.
+        """
         if self._header_of is not None:
             return self._header_of()
         data = self._files.get(self.path).read(0, HEADER_SIZE)
@@ -162,19 +163,19 @@ class IndexFileView:
         return self.summary.header.key_count if self.summary is not None else max(self.header().entry_count - 1, 0)
 
     def head(self, slot: int) -> int:
-        """The newest entry of a slot, as written there."""
+        """The number of a slot's newest entry, as in the file."""
         if self._head_of is not None:
             return self._head_of(slot)
         data = self._files.get(self.path).read(slot_position(slot), SLOT_SIZE)
         return int.from_bytes(data, "big", signed=True) if len(data) == SLOT_SIZE else 0
 
     def entry(self, number: int) -> IndexEntry | None:
-        """An entry; None when the file ends before it."""
+        """An entry; None if the file ends before it."""
         data = self._files.get(self.path).read(entry_position(number, self.layout.slot_count), ENTRY_SIZE)
         return decode_index_entry(data) if len(data) == ENTRY_SIZE else None
 
     def why_passed(self, hash_: int, limit: int, begin_millis: int, end_millis: int, walk: Walk) -> Passed:
-        """Why the file holds nothing wanted: below an offset, of that hash, in that window; NOT when it may."""
+        """Why the file has no candidate below an offset, with this hash, in this window; NOT if it may have one."""
         summary = self.summary
         if summary is None:
             header = self.header()
@@ -193,14 +194,14 @@ class IndexFileView:
         return HEADER_SIZE if self._header_of is None else 0
 
     def chain(self, hash_: int, walk: Walk) -> Iterator[tuple[int, IndexEntry, int]]:
-        """Entries with that hash, newest first: number, entry, and the begin that its seconds count from (ms)."""
+        """Entries with this hash, newest first: number, entry, and the time (ms) from which its seconds count."""
         head = self.head(slot_of(hash_, self.layout.slot_count))
-        header = self.header()  # after the head, so that it covers it
+        header = self.header()  # read after the head, so that its count includes the head
         walk.read_bytes += self._header_read_bytes + (SLOT_SIZE if self._head_of is None else 0)
         below = max(header.entry_count, 1)
-        number = head if head < below else 0  # a head above the count was left by a crash: RocketMQ takes it for none
+        number = head if head < below else 0  # a crash left a head above the count: like RocketMQ, treat it as empty
         while number > 0:
-            if number >= below:  # entries only point to older ones: anything else is a circle or nonsense
+            if number >= below:  # an entry points to an older one; this one does not
                 walk.damaged_chain_count += 1
                 return
             entry = self.entry(number)
@@ -218,7 +219,7 @@ class IndexFileView:
 
 
 def proven_outside(number: int, entry: IndexEntry, file_begin_millis: int, begin_millis: int, end_millis: int) -> bool:
-    """Whether an entry's second shows that its record was stored outside [begin_millis, end_millis]."""
+    """Whether an entry's seconds prove that its record was stored outside [begin_millis, end_millis]."""
     seconds = entry.time_diff_seconds
     if number <= 1 or not 0 < seconds < TIME_DIFF_SECONDS_MAX:
         return False
@@ -244,8 +245,8 @@ def search_views(
         below_offset: only smaller offsets; None for no limit.
         begin_millis: only entries that may be stored at or after this.
         end_millis: only entries that may be stored at or before this.
-        count: how many are wanted.
-        walk: takes the count of damaged chains.
+        count: the most candidates.
+        walk: counts what the search reads.
     """
     found: list[int] = []
     limit = below_offset if below_offset is not None else TIME_MILLIS_MAX
@@ -255,7 +256,7 @@ def search_views(
         passed = view.why_passed(hash_, limit, begin_millis, end_millis, walk)
         for number, entry, file_begin_millis in view.chain(hash_, walk) if passed is Passed.NOT else ():
             offset = entry.commit_log_offset
-            # A key twice in one record, or a record indexed twice, gives equal neighbours; a damaged entry may go up.
+            # A key twice in one record, or a record indexed twice, gives equal offsets; a damaged entry may be higher.
             if offset >= limit or offset < 0:
                 continue
             if proven_outside(number, entry, file_begin_millis, begin_millis, end_millis):
@@ -290,45 +291,3 @@ def list_index_files(fs: FileSystem, root: Path) -> list[Path]:
     """The index files of a root, oldest first."""
     directory = Path(index_dir(str(root)))
     return [directory / name for name in fs.listdir(directory) if is_index_file_name(name)]
-
-
-class IndexReader:
-    """All index files of a store root, read-only; sees what their owner has flushed so far.
-
-    Args:
-        root: the store root.
-        layout: how the files are divided.
-        fs: the door to the disk.
-    """
-
-    def __init__(self, root: Path, layout: IndexLayout, fs: FileSystem | None = None) -> None:
-        self._root = root
-        self._layout = layout
-        self._fs = fs or RealFileSystem()
-        self._files = OpenFiles(self._fs)
-
-    def views(self) -> list[IndexFileView]:
-        """The files, oldest first."""
-        return [IndexFileView(self._files, path, self._layout) for path in list_index_files(self._fs, self._root)]
-
-    def search(
-        self,
-        topic: str,
-        key: str,
-        *,
-        below_offset: int | None = None,
-        begin_millis: int = 0,
-        end_millis: int = TIME_MILLIS_MAX,
-        count: int = 64,
-        walk: Walk | None = None,
-    ) -> list[int]:
-        """Candidates for a key; see `search_views`."""
-        return search_views(
-            self.views(),
-            key_hash(index_key(topic, key)),
-            below_offset=below_offset,
-            begin_millis=begin_millis,
-            end_millis=end_millis,
-            count=count,
-            walk=walk if walk is not None else Walk(),
-        )

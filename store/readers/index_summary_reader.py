@@ -1,9 +1,10 @@
-"""Looking into the summary of a sealed index file (`store/format/index_summary.py`), a page at a time."""
+"""Reads the summary of a sealed index file (`store/format/index_summary.py`), one page at a time."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from store.errors import RecordNotFoundError
+from store.files.open_files import OpenFiles
 from store.format.index_summary import (
     BLOCK_SIZE,
     PAGE_SIZE,
@@ -15,17 +16,16 @@ from store.format.index_summary import (
     key_bits,
     page_is_sound,
 )
-from store.readers.open_files import OpenFiles
 
 
 class IndexSummaryReader:
-    """A summary whose header is sound.
+    """A summary with a valid header.
 
     Args:
         files: opens it.
         path: the summary file.
-        header: what it says.
-        on_damaged: told once a page turns out not to be sound; the summary then says "maybe" to that page's keys.
+        header: of the summary.
+        on_damaged: called when a page is damaged; the answer for the keys of that page is then "maybe".
     """
 
     def __init__(self, files: OpenFiles, path: Path, header: SummaryHeader, on_damaged: Callable[[], None]) -> None:
@@ -35,12 +35,12 @@ class IndexSummaryReader:
         self._on_damaged = on_damaged
 
     def may_hold(self, key_hash: int) -> bool:
-        """Whether the index file may have an entry with that hash; True whenever that cannot be ruled out."""
+        """Whether the index file may have an entry with this hash; False only if it has none."""
         key = key_bits(key_hash)
         number, place = block_place(block_of(key.bits, self.header.block_count))
         try:
             page = self._files.get(self.path).read(number * PAGE_SIZE, PAGE_SIZE)
-        except FileNotFoundError:  # somebody removed it: its file is searched, and it is made again
+        except FileNotFoundError:  # it was removed: the file is searched, and the summary is made again
             page = b""
         if not page_is_sound(page, number):
             self._on_damaged()
@@ -48,9 +48,10 @@ class IndexSummaryReader:
         return block_holds(page[place : place + BLOCK_SIZE], key)
 
     def pages(self, first: int, count_max: int) -> bytes:
-        """Sound pages of the filter from the one numbered `first` (from 1 on); none behind the last.
+        """Pages of the filter, from number `first` on (the first is 1), at most `count_max`; empty behind the last.
 
-        RecordNotFoundError when one of them is not sound: the summary is made again.
+        Raises:
+            RecordNotFoundError: one of them is damaged; the summary is made again.
         """
         page_count = self.header.size_bytes // PAGE_SIZE
         count = min(count_max, page_count - first)
@@ -60,14 +61,16 @@ class IndexSummaryReader:
         for number in range(count):
             if not page_is_sound(data[number * PAGE_SIZE : (number + 1) * PAGE_SIZE], first + number):
                 self._on_damaged()
-                raise RecordNotFoundError(f"{self.path} is damaged: it is being made again", file=self.path)
+                raise RecordNotFoundError(
+                    f"{self.path} is damaged: it is being made again, try again soon", file=self.path
+                )
         return data
 
 
 def read_summary_header(files: OpenFiles, path: Path, index_header_crc: int) -> SummaryHeader | None:
-    """The header of a summary that is whole as far as its size says, and belongs to the index file with that header.
+    """The header of a summary that has its full size and belongs to the index file whose header has this CRC.
 
-    None when there is none, or it is damaged, of another version, or of another file.
+    None if there is no summary, or if it is damaged, of another version, or of another file.
     """
     try:
         header = decode_summary_header(files.get(path).read(0, PAGE_SIZE))

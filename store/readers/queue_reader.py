@@ -1,9 +1,9 @@
 """Read-only access to consume queues: one queue as an array of 20-byte units, and all queues of a root.
 
-Theory of operation: a queue's files, laid end to end, hold unit n at byte n * 20; names are the first byte. Units are
-written in order, so the end of a queue is the first empty unit (size 0) of its last file. Units at the front may
-point to records that the log no longer has, or be fillers; the queue's min offset is the first unit that does
-neither. Nothing here keeps units in memory.
+The files of a queue, laid end to end, hold unit n at byte n * 20; the name of a file is its first byte. Units are written
+in order, so the end of a queue is the first empty unit (size 0) of its last file. Units at the front may point to records
+that the log no longer has, or be fillers; the queue's min offset is the first unit behind these. Units are not kept in
+memory.
 """
 
 import zlib
@@ -13,19 +13,19 @@ from itertools import pairwise
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
-from store.files.file_system import FileSystem, RealFileSystem
-from store.format.paths import consume_queue_dir, log_file_name, parse_log_file_name, queue_dir
+from store.files.file_system import FileSystem
+from store.files.open_files import OpenFiles
+from store.format.paths import consume_queue_dir, log_file_name, parse_log_file_name
 from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit, decode_queue_units
-from store.readers.open_files import OpenFiles
 
 READ_UNIT_COUNT = 4096
 LOAD_UNIT_COUNT = 204  # the units of a page of memory
-# What a checkpoint remembers of a queue's end: enough to see another queue of the same length, cheap to read.
+# A checkpoint holds a CRC over the last units: enough to detect another queue of the same length, cheap to read.
 TAIL_UNIT_COUNT = 16
 
 
 def first_true(begin: int, end: int, predicate: Callable[[int], bool]) -> int:
-    """The first number of [begin, end) for which a predicate that never turns false again holds; `end` if none."""
+    """The first number of [begin, end) for which the predicate is true; it must stay true behind it. `end` if none."""
     while begin < end:
         middle = (begin + end) // 2
         if predicate(middle):
@@ -36,15 +36,15 @@ def first_true(begin: int, end: int, predicate: Callable[[int], bool]) -> int:
 
 
 def detect_queue_file_size(fs: FileSystem, root: Path, preferred: int | None = None) -> int | None:
-    """The size that most queue files of a root have, in bytes; None when no file tells.
+    """The size that most queue files of a root have, in bytes; None if no file tells it.
 
-    A file cut short by damage is outvoted by the others; it is repaired by the owner. A file of one unit or less has no
-    vote: nobody makes such files, a crash does.
+    So a file that damage cut short does not decide; the builder repairs it. A file of one unit or less does not count:
+    only a crash leaves such files.
 
     Args:
-        fs: the door to the disk.
+        fs: the file system.
         root: the store root.
-        preferred: wins a tie, and against any vote when a file has just this size.
+        preferred: taken if any file has this size.
     """
     sizes: Counter[int] = Counter()
     lengths: set[int] = set()
@@ -60,7 +60,7 @@ def detect_queue_file_size(fs: FileSystem, root: Path, preferred: int | None = N
                         return size
                     sizes[size] += 1
                     lengths.add(size)
-            # Two neighbouring names say it too, whatever became of the files' lengths.
+            # The names of two neighbouring files tell the size, too; their lengths may be wrong.
             sizes.update(b - a for a, b in pairwise(firsts) if (b - a) % UNIT_SIZE_BYTES == 0)
     return max(sizes, key=lambda size: (sizes[size], size in lengths, size)) if sizes else None
 
@@ -70,7 +70,7 @@ def _listdir(fs: FileSystem, directory: Path) -> list[str]:
 
 
 def file_offsets(fs: FileSystem, directory: Path) -> list[int]:
-    """First bytes of the queue files in a folder, rising; other names are passed over."""
+    """First bytes of the queue files in a folder, rising; other names are left out."""
     offsets = (parse_log_file_name(name) for name in _listdir(fs, directory))
     return sorted(offset for offset in offsets if offset is not None)
 
@@ -119,7 +119,7 @@ class QueueUnits:
             offsets: first bytes of the files, rising, where they are known already.
         """
         if offsets is None:
-            # A name that no file of this size can have is somebody else's.
+            # Ignore names that no file of this size can have.
             offsets = [n for n in file_offsets(self.files.fs, self.directory) if n % self.file_size_bytes == 0]
         self._first_real = self._min_of = None
         self.begin = self.end = offsets[0] // UNIT_SIZE_BYTES if offsets else 0
@@ -130,7 +130,7 @@ class QueueUnits:
                 break
 
     def read_bytes(self, begin: int, end: int) -> bytes:
-        """The bytes of units [begin, end); zeros where a file is missing or short."""
+        """The bytes of the units [begin, end); zeros where a file is missing or too short."""
         position, stop = begin * UNIT_SIZE_BYTES, end * UNIT_SIZE_BYTES
         parts = []
         while position < stop:
@@ -149,14 +149,14 @@ class QueueUnits:
         return self.directory / log_file_name(first_byte)
 
     def unit(self, queue_offset: int) -> QueueUnit:
-        """One unit as it lies there, empty or filler included."""
+        """One unit as in the file; it may be empty or a filler."""
         return decode_queue_unit(self.read_bytes(queue_offset, queue_offset + 1))
 
     def units(self, queue_offset: int, count: int, log_first_offset: int = 0) -> list[tuple[int, QueueUnit]]:
         """Up to `count` units with their positions, from a position on; fillers are left out.
 
         Raises:
-            StoreCorruptedError: a place before the queue's end is empty.
+            StoreCorruptedError: a position before the queue's end is empty.
         """
         found: list[tuple[int, QueueUnit]] = []
         position = max(queue_offset, self.min_offset(log_first_offset))
@@ -166,7 +166,7 @@ class QueueUnits:
             for number, unit in enumerate(decode_queue_units(self.read_bytes(position, stop)), position):
                 if unit.is_empty:
                     if number < self.begin:
-                        continue  # expired since: its file is gone
+                        continue  # expired meanwhile: its file is gone
                     byte = number * UNIT_SIZE_BYTES
                     path = self.path_of(byte - byte % self.file_size_bytes)
                     raise StoreCorruptedError(
@@ -188,27 +188,27 @@ class QueueUnits:
         first = self._skip_fillers()
 
         def is_kept(number: int) -> bool:
-            # A negative offset is damage, not a retired record: it must hide nobody.
+            # A negative offset is damage, not an expired record; such a unit must not hide the others.
             return not 0 <= self._log_offset_from(number) < log_first_offset
 
         found = first_true(first, self.end, is_kept)
         while found - 2 >= first and is_kept(found - 2):
-            # The unit between points astray and misled the search: a queue's records lie in log order.
+            # The unit between them is damaged and misled the search: the records of a queue are in log order.
             found = first_true(first, found - 1, is_kept)
-        found = self.real_from(found)  # what fills a gap is kept with the record behind it, but is no message
+        found = self.real_from(found)  # the fillers of a gap belong to the record behind it, but are not messages
         self._min_of = (log_first_offset, found)
         return found
 
     def end_before(self, log_end_offset: int) -> int:
-        """The first unit, from the front, whose record does not begin before that offset, or that is empty."""
+        """The first unit whose record begins at this offset (bytes) or behind it, or that is empty."""
         return self._first_real_unit(lambda unit: unit.commit_log_offset >= log_end_offset)
 
     def end_within(self, log_end_offset: int) -> int:
-        """The first unit, from the front, whose record does not end at or before that offset, or that is empty."""
+        """The first unit whose record ends behind this offset (bytes), or that is empty."""
         return self._first_real_unit(lambda unit: unit.next_offset > log_end_offset)
 
     def tail_crc(self, end: int) -> int:
-        """CRC-32 over the last TAIL_UNIT_COUNT units before `end`, or as many as their file has: it stays the last."""
+        """CRC-32 over the last TAIL_UNIT_COUNT units before `end`, only those in the last file: older ones may expire."""
         per_file = self.file_size_bytes // UNIT_SIZE_BYTES
         begin = max((end - 1) // per_file * per_file, end - TAIL_UNIT_COUNT)
         return zlib.crc32(self.read_bytes(begin, end)) if end > 0 else 0
@@ -218,18 +218,18 @@ class QueueUnits:
         return self.next_log_offset_before(self.end)
 
     def next_log_offset_before(self, end: int) -> int:
-        """The first byte of the log behind the record of unit `end - 1`; 0 when that is no record."""
+        """The first byte of the log behind the record of unit `end - 1`; 0 if that is not the unit of a record."""
         if end <= self.begin:
             return 0
         unit = self.unit(end - 1)
         return 0 if unit.is_filler else unit.next_offset
 
     def forget_front(self) -> None:
-        """Drops what is remembered of the front, after the files there changed."""
+        """Drops what is cached about the front; call it when files there changed."""
         self._first_real = self._min_of = None
 
     def _first_real_unit(self, predicate: Callable[[QueueUnit], bool]) -> int:
-        """The first unit that is empty or for which the predicate holds; places that are filled go with the next."""
+        """The first unit that is empty or for which the predicate is true; fillers count as the unit behind them."""
 
         def holds(number: int) -> bool:
             unit = self.unit(number)
@@ -243,7 +243,7 @@ class QueueUnits:
         return first_true(self._skip_fillers(), self.end, holds)
 
     def _written_count(self, first_byte: int) -> int:
-        """Units of a file before its first empty one: a few small reads, since a store has thousands of files."""
+        """Units of a file before its first empty one, found by a few small reads: a store has thousands of files."""
         try:
             file = self.files.get(self.path_of(first_byte))
         except FileNotFoundError:
@@ -270,7 +270,7 @@ class QueueUnits:
         return self._first_real
 
     def real_from(self, number: int) -> int:
-        """The first unit from `number` on that is no filler; `end` when there is none."""
+        """The first unit from `number` on that is not a filler; `end` if there is none."""
         while number < self.end:
             stop = min(number + READ_UNIT_COUNT, self.end)
             for at, unit in enumerate(decode_queue_units(self.read_bytes(number, stop)), number):
@@ -285,34 +285,3 @@ class QueueUnits:
             number = self.real_from(number)
             unit = self.unit(number) if number < self.end else QueueUnit(1 << 62, 0, 0)
         return unit.commit_log_offset
-
-
-class QueueReader:
-    """All consume queues of a store root, read-only; sees what its owner has written so far.
-
-    Args:
-        root: the store root.
-        fs: the door to the disk.
-    """
-
-    def __init__(self, root: Path, fs: FileSystem | None = None) -> None:
-        self._root = root
-        self._fs = fs or RealFileSystem()
-        self._files = OpenFiles(self._fs)
-
-    def topics(self) -> list[str]:
-        """Topics that have a queue, sorted."""
-        return sorted({topic for topic, _ in list_queue_ids(self._fs, self._root)})
-
-    def queues(self, topic: str) -> list[int]:
-        """Queue ids of a topic, rising."""
-        return [queue_id for name, queue_id in list_queue_ids(self._fs, self._root) if name == topic]
-
-    def queue(self, topic: str, queue_id: int) -> QueueUnits:
-        """One queue as it is now; empty when it has no files."""
-        directory = Path(queue_dir(str(self._root), topic, queue_id))
-        offsets = file_offsets(self._fs, directory)
-        size = self._fs.stat_size(directory / log_file_name(offsets[0])) if offsets else UNIT_SIZE_BYTES
-        units = QueueUnits(self._files, directory, max(size - size % UNIT_SIZE_BYTES, UNIT_SIZE_BYTES))
-        units.load()
-        return units

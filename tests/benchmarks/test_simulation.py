@@ -15,7 +15,7 @@ from benchmarks.simulation.scenarios import (
     under_load,
 )
 from benchmarks.simulation.virtual_time import VirtualFanOut, VirtualTime
-from gateway.deadline import Deadline
+from gateway.ports.deadline import Deadline
 from store.errors import StoreError
 
 # Each call takes 10 ms, of which 1 ms is the gateway's CPU; the front takes 2 ms.

@@ -12,7 +12,7 @@ import pytest
 import cli.main
 from cli.exits import CliError
 from cli.options import OutputFormat
-from cli.query import read_offset_and_format
+from cli.queries.query import read_offset_and_format
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 0.3

@@ -7,7 +7,7 @@ import pytest
 from cli.exits import CliError
 from cli.main import VERBS, _build_app, main
 from cli.make_key import make_key
-from cli.security import FLAGS, with_flags
+from cli.security_flags import FLAGS, with_flags
 from gateway.auth.access import READ, WRITE
 from gateway.auth.access_file import parse_clients
 from gateway.auth.api_keys import hash_key

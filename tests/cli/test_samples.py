@@ -29,7 +29,7 @@ def test_the_samples_hold_every_kind_of_message() -> None:
     ("line", "reason"),
     [
         ("{", "line 2"),
-        ("[]", "no JSON object"),
+        ("[]", "not a JSON object"),
         ('{"body": "x"}', "no field 'topic'"),
         ('{"topic": "T", "body": "x", "keyz": []}', "unknown field 'keyz'"),
         ('{"topic": "T", "body": "xx", "body_format": "hex"}', "hexadecimal"),

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import ClassVar
 
-from commitlog_svc.age_clock import AgeClock
-from commitlog_svc.disk_space import LOOK_SECONDS, DiskLimits, DiskSpace
-from commitlog_svc.retention import Retention, RetentionLimits
+from commitlog_svc.retention.age_clock import AgeClock
+from commitlog_svc.retention.disk_space import LOOK_SECONDS, DiskLimits, DiskSpace
+from commitlog_svc.retention.retention import Retention, RetentionLimits
 from store.files.file_system import PathLike
 from store.files.mapped_file_queue import MappedFileQueue
 from tests.support.faulty_file_system import FaultyFileSystem

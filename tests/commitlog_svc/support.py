@@ -1,14 +1,15 @@
 """A commit log on a directory, and messages for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from commitlog_svc.appender import AppendReceipt
+from commitlog_svc.append.records import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.settings import CommitLogSettings
 from reput.message.v1.message_pb2 import NewMessage
+from store.errors import StoreError
 from store.files.file_system import FileSystem
 from store.format.host import Host
 
@@ -20,10 +21,16 @@ def new_message(body: bytes = b"hello", topic: str = "orders", **fields: Any) ->
     return NewMessage(topic=topic, body=body, **fields)
 
 
-def make_log(root: Path, fs: FileSystem | None = None, **settings: Any) -> CommitLog:
+def make_log(
+    root: Path,
+    fs: FileSystem | None = None,
+    *,
+    on_fenced: Callable[[StoreError], None] = lambda error: None,
+    **settings: Any,
+) -> CommitLog:
     """A log that is not recovered yet; small files, so that it rolls."""
     settings = {"file_size_bytes": 16384} | settings
-    return CommitLog(root, CommitLogSettings(store=root, **settings), fs)
+    return CommitLog(root, CommitLogSettings(store=root, **settings), fs, on_fenced=on_fenced)
 
 
 @contextmanager
@@ -39,7 +46,7 @@ def open_log(root: Path, fs: FileSystem | None = None, **settings: Any) -> Itera
 
 def append(log: CommitLog, *messages: NewMessage, sync: bool | None = True) -> list[AppendReceipt]:
     """Appends messages, by default waiting for the disk."""
-    return log.append_messages(messages, sync=sync, born_host=BORN_HOST)
+    return log.opened.appends.append_messages(messages, sync=sync, born_host=BORN_HOST)
 
 
 def read_tree(root: Path) -> dict[str, bytes]:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from commitlog_svc.servicer import CommitLogServicer
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from store.errors import (
     DiskFullError,
     FlushFailedError,
@@ -14,12 +16,14 @@ from store.errors import (
     OffsetOutOfRangeError,
     RecordCorruptedError,
     RecordNotFoundError,
+    StoreError,
     StoreRecoveringError,
 )
 from store.files.file_system import RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
-from store.format.record import BLANK_MAGIC, Record, decode_header
-from store.readers.log_walk import walk_log
+from store.format.record import BLANK_MAGIC, decode_header
+from store.walk.checks import FullCheck
+from store.walk.cursor import RecordCursor
 from tests.commitlog_svc.support import BORN_HOST, append, make_log, new_message, open_log
 
 
@@ -50,7 +54,7 @@ def test_what_was_appended_is_read_back(tmp_path: Path) -> None:
         )
         message.born_time.FromMilliseconds(1_700_000_000_123)
         first, second = append(log, message, new_message(b"x", queue_id=3))
-        record = log.get(first.commit_log_offset)
+        record = log.opened.reads.get(first.commit_log_offset)
 
     assert (b"body", "orders", 3, 0, -7) == (
         record.body, record.topic, record.queue_id, record.queue_offset, record.flag,
@@ -78,13 +82,13 @@ def test_queues_are_taken_in_turn_or_by_sharding_key(tmp_path: Path) -> None:
 def test_a_file_is_closed_with_a_blank_when_a_record_does_not_fit(tmp_path: Path) -> None:
     with open_log(tmp_path / "s", file_size_bytes=4096) as log:
         receipts = append(log, *[new_message(bytes([65 + i]) * 900, queue_id=0) for i in range(10)])
-        bodies = [log.get(receipt.commit_log_offset).body[:1] for receipt in receipts]
+        bodies = [log.opened.reads.get(receipt.commit_log_offset).body[:1] for receipt in receipts]
         blank_offset = receipts[2].commit_log_offset + receipts[2].store_size_bytes
         if receipts[3].commit_log_offset != 4096:
             blank_offset = receipts[3].commit_log_offset + receipts[3].store_size_bytes
         data = (tmp_path / "s" / "commitlog" / ("0" * 20)).read_bytes()
         with pytest.raises(RecordNotFoundError):
-            log.get(blank_offset)
+            log.opened.reads.get(blank_offset)
 
     assert [bytes([65 + i]) for i in range(10)] == bodies
     assert list(range(10)) == [receipt.queue_offset for receipt in receipts]
@@ -99,7 +103,7 @@ def test_a_record_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
             append(log, new_message(), new_message(b"x" * 4090))
 
         assert ("body", "1") == (refused.value.metadata["field"], refused.value.metadata["index"])
-        assert 0 == log.end_offset
+        assert 0 == log.status.end_offset
 
 
 def test_an_offset_outside_or_inside_a_record_is_told_from_damage(tmp_path: Path) -> None:
@@ -107,12 +111,12 @@ def test_an_offset_outside_or_inside_a_record_is_told_from_damage(tmp_path: Path
         inner = append(log, new_message(b"inner"))[0]
         frame = (tmp_path / "s" / "commitlog" / ("0" * 20)).read_bytes()[: inner.store_size_bytes]
         outer = append(log, new_message(b"before" + frame + b"behind"))[0]
-        for offset in (-1, log.end_offset, 1 << 62):
+        for offset in (-1, log.status.end_offset, 1 << 62):
             with pytest.raises(OffsetOutOfRangeError):
-                log.get(offset)
-        for offset in range(outer.commit_log_offset + 1, log.end_offset):
+                log.opened.reads.get(offset)
+        for offset in range(outer.commit_log_offset + 1, log.status.end_offset):
             with pytest.raises(RecordNotFoundError):
-                log.get(offset)
+                log.opened.reads.get(offset)
         path = tmp_path / "s" / "commitlog" / ("0" * 20)
         for at in range(inner.store_size_bytes):
             damaged = bytearray(frame)
@@ -120,11 +124,11 @@ def test_an_offset_outside_or_inside_a_record_is_told_from_damage(tmp_path: Path
             with path.open("r+b") as file:
                 file.write(damaged)
             with pytest.raises(RecordCorruptedError):
-                log.get(inner.commit_log_offset)
+                log.opened.reads.get(inner.commit_log_offset)
         with path.open("r+b") as file:
             file.write(frame)
 
-        assert b"inner" == log.get(0).body
+        assert b"inner" == log.opened.reads.get(0).body
 
 
 def test_many_writers_get_every_place_once(tmp_path: Path) -> None:
@@ -143,7 +147,7 @@ def test_many_writers_get_every_place_once(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        batches = log.follow(-1, 1000)
+        batches = log.following.follow(-1, 1000)
         followed: list[tuple[int, int, int]] = []
         while len(followed) < 800:
             followed += [(r.commit_log_offset, r.queue_id, r.queue_offset) for r in next(batches).requests]
@@ -154,7 +158,7 @@ def test_many_writers_get_every_place_once(tmp_path: Path) -> None:
 
 def test_reput_never_passes_what_is_flushed(tmp_path: Path) -> None:
     with open_log(tmp_path / "s", flush_interval_millis=60_000) as log:
-        batches = log.follow(-1, 0)
+        batches = log.following.follow(-1, 0)
         append(log, new_message(), sync=False)
 
         heartbeat = next(batches)
@@ -170,23 +174,22 @@ def test_reput_starts_at_records_only(tmp_path: Path) -> None:
     with open_log(tmp_path / "s") as log:
         append(log, new_message())
         with pytest.raises(OffsetOutOfRangeError):
-            log.follow(log.end_offset + 1, 0)
+            log.following.follow(log.status.end_offset + 1, 0)
         with pytest.raises(RecordNotFoundError):
-            log.follow(5, 0)
+            log.following.follow(5, 0)
 
 
 def test_async_appends_are_flushed_within_the_interval(tmp_path: Path) -> None:
     with open_log(tmp_path / "s", flush_interval_millis=5) as log:
         append(log, new_message(), sync=False)
 
-        assert log.end_offset == log._commits.wait_beyond(0, 5)
+        assert log.status.end_offset == log._commits.wait_beyond(0, 5)
 
 
 def test_the_first_failed_flush_fences_the_log_for_good(tmp_path: Path) -> None:
     fs = FaultyFileSystem()
-    log = make_log(tmp_path / "s", fs)
-    fenced = []
-    log._on_fenced = fenced.append
+    fenced: list[StoreError] = []
+    log = make_log(tmp_path / "s", fs, on_fenced=fenced.append)
     log.recover()
     append(log, new_message(b"kept"))
     fs.fails_to_flush = True
@@ -198,8 +201,8 @@ def test_the_first_failed_flush_fences_the_log_for_good(tmp_path: Path) -> None:
     for _ in range(3):
         with pytest.raises(FlushFailedError):
             append(log, new_message(b"refused"))
-    assert b"kept" == log.get(0).body
-    assert "fenced" == log.state
+    assert b"kept" == log.opened.reads.get(0).body
+    assert "fenced" == log.status.state
     assert 1 == len(fenced)
     log.close()
     assert flush_count == fs.flush_count
@@ -215,14 +218,14 @@ def test_a_full_disk_refuses_the_batch_whole_and_goes_on_when_there_is_room(tmp_
         with pytest.raises(DiskFullError):
             append(log, *[new_message(b"b" * 1000, queue_id=0) for _ in range(4)])
         assert before == (tmp_path / "s" / "commitlog" / ("0" * 20)).read_bytes()
-        assert "disk-full" == log.state
-        assert b"a" * 1000 == log.get(0).body
+        assert "disk-full" == log.status.state
+        assert b"a" * 1000 == log.opened.reads.get(0).body
         fs.is_full = False
 
         receipts = append(log, *[new_message(b"b" * 1000, queue_id=0) for _ in range(4)])
 
         assert [1, 2, 3, 4] == [receipt.queue_offset for receipt in receipts]
-        assert "serving" == log.state
+        assert "serving" == log.status.state
     assert [] == [name for name in os.listdir(tmp_path / "s" / "reput" / "commitlog") if name.isdigit()]
 
 
@@ -241,7 +244,7 @@ def test_a_failed_write_that_cannot_be_trusted_fences(tmp_path: Path) -> None:
         fs.broken = True
         with pytest.raises(FlushFailedError):
             append(log, new_message())
-        assert "fenced" == log.state
+        assert "fenced" == log.status.state
 
 
 def test_nothing_is_served_before_recovery(tmp_path: Path) -> None:
@@ -250,10 +253,10 @@ def test_nothing_is_served_before_recovery(tmp_path: Path) -> None:
     with pytest.raises(StoreRecoveringError):
         append(log, new_message())
     with pytest.raises(StoreRecoveringError):
-        log.get(0)
+        log.opened.reads.get(0)
     with pytest.raises(StoreRecoveringError):
-        log.require_ready()
-    assert "recovering" == log.state
+        CommitLogServicer(log, "broker-a", "127.0.0.1:10911").ListTopics(pb.ListTopicsRequest(), None)
+    assert "recovering" == log.status.state
     log.close()
     assert not (tmp_path / "s").exists()
 
@@ -274,10 +277,10 @@ def test_the_walk_sees_every_record_and_blank(tmp_path: Path) -> None:
         receipts = append(log, *[new_message(b"z" * size) for size in range(1, 1500, 50)])
     files = MappedFileQueue(RealFileSystem(), tmp_path / "s" / "commitlog", 1, writable=False)
     files.load()
-    seen: list[Record] = []
+    cursor = RecordCursor(files, 0, FullCheck(files))
 
-    end = walk_log(files, 0, seen.append)
+    seen = list(cursor)
 
     assert [receipt.commit_log_offset for receipt in receipts] == [record.commit_log_offset for record in seen]
-    assert end.why is None
+    assert cursor.why is None
     files.close()

@@ -5,36 +5,26 @@ Every call of every run is failed in tests/torture/test_failing_calls.py; here e
 
 import errno
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from commitlog_svc.commit_log import CommitLog
-from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreCorruptedError
+from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreCorruptedError, StoreError
 from store.files.file_system import RealFileSystem
 from tests.commitlog_svc.support import append, make_log, new_message, open_log
 from tests.support.faulty_file_system import FaultyFileSystem
-
-PATIENCE_SECONDS = 30
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+from tests.support.waiting import wait_until
 
 
 def bodies(log: CommitLog) -> list[bytes]:
     """Every body of the log, by brute force over the offsets that Reput shows."""
     found: list[bytes] = []
-    if log.first_offset == log.flushed_offset:
+    if log.status.first_offset == log.status.flushed_offset:
         return found
-    for batch in log.follow(-1, 0):
-        found += [log.get(request.commit_log_offset).body for request in batch.requests]
-        if batch.next_offset >= log.flushed_offset:
+    for batch in log.following.follow(-1, 0):
+        found += [log.opened.reads.get(request.commit_log_offset).body for request in batch.requests]
+        if batch.next_offset >= log.status.flushed_offset:
             return found
     return found
 
@@ -62,9 +52,9 @@ def append_until_refused(log: CommitLog, kind: type[Exception]) -> int:
 def test_rmq_2706_any_refused_flush_on_the_way_of_an_append_fences(
     tmp_path: Path, kind: str, path: str, first_body_count: int
 ) -> None:
-    fs, fenced = FaultyFileSystem(), []
-    log = make_log(tmp_path / "s", fs)
-    log._on_fenced = fenced.append
+    fs = FaultyFileSystem()
+    fenced: list[StoreError] = []
+    log = make_log(tmp_path / "s", fs, on_fenced=fenced.append)
     log.recover()
     fault = fs.fail(kind, errno.EIO, path=path)
     with pytest.raises(FlushFailedError):
@@ -73,8 +63,8 @@ def test_rmq_2706_any_refused_flush_on_the_way_of_an_append_fences(
     flush_count = fs.count("fdatasync")
     with pytest.raises(FlushFailedError):
         append(log, new_message(), sync=False)
-    assert (log.state, len(fenced)) == ("fenced", 1)
-    assert "check the disk" in log.problem or "refused" in log.problem
+    assert (log.status.state, len(fenced)) == ("fenced", 1)
+    assert "check the disk" in log.status.problem or "refused" in log.status.problem
     log.close()
     assert fs.count("fdatasync") == flush_count, "flushed after a refused flush"
     assert (tmp_path / "s" / "abort").exists()
@@ -96,7 +86,7 @@ def test_a_disk_that_fails_before_the_record_is_written_fences_with_its_words(
         fs.fail(kind, number, path=path)
         with pytest.raises(FlushFailedError, match=os.strerror(number)):
             append(log, new_message())
-        assert log.state == "fenced"
+        assert log.status.state == "fenced"
 
 
 def test_a_full_disk_at_a_new_segment_refuses_goes_on_reading_and_resumes_alone(tmp_path: Path) -> None:
@@ -105,11 +95,11 @@ def test_a_full_disk_at_a_new_segment_refuses_goes_on_reading_and_resumes_alone(
         append(log, new_message(b"first"))
         full = fs.fail("fallocate", errno.ENOSPC, lasting=True)
         count = append_until_refused(log, DiskFullError)
-        assert log.state == "disk-full"
-        assert "free some" in log.problem
+        assert log.status.state == "disk-full"
+        assert "free some" in log.status.problem
         assert len(bodies(log)) == count + 1
         full.clear()
-        wait_until(lambda: log.state == "serving")
+        wait_until(lambda: log.status.state == "serving")
         append(log, new_message(b"last"))
         assert bodies(log)[-1] == b"last"
         assert len(bodies(log)) == count + 2
@@ -126,10 +116,10 @@ def test_a_write_that_ran_out_of_room_half_way_leaves_nothing(tmp_path: Path, sh
         with pytest.raises(DiskFullError):
             append(log, *[new_message(b"refused" + bytes(300)) for _ in range(5)])
         file = tmp_path / "s" / "commitlog" / ("0" * 20)
-        assert not file.read_bytes()[log.end_offset :].strip(b"\0")
+        assert not file.read_bytes()[log.status.end_offset :].strip(b"\0")
         append(log, new_message(b"after"))
         assert bodies(log) == [b"before", b"after"]
-        assert [log.get(log.first_offset).queue_offset] == [0]
+        assert [log.opened.reads.get(log.status.first_offset).queue_offset] == [0]
     with open_log(tmp_path / "s") as log:
         assert bodies(log) == [b"before", b"after"]
 
@@ -145,14 +135,14 @@ def test_a_full_disk_that_cannot_even_overwrite_refuses_until_it_can_and_is_not_
         for _ in range(3):
             with pytest.raises(DiskFullError):
                 append(log, new_message(b"refused" * 90))
-        assert log.state == "disk-full"
+        assert log.status.state == "disk-full"
         assert bodies(log) == [b"before"]
         for fault in full:
             fault.clear()
         append(log, new_message(b"after"))
-        assert (log.state, bodies(log)) == ("serving", [b"before", b"after"])
+        assert (log.status.state, bodies(log)) == ("serving", [b"before", b"after"])
         file = tmp_path / "s" / "commitlog" / ("0" * 20)
-        assert not file.read_bytes()[log.end_offset :].strip(b"\0"), "left behind the end"
+        assert not file.read_bytes()[log.status.end_offset :].strip(b"\0"), "left behind the end"
 
 
 def test_no_file_handle_left_is_a_busy_answer_and_passes(tmp_path: Path) -> None:
@@ -175,9 +165,9 @@ def test_a_start_on_a_disk_without_room_for_the_abort_marker_serves_reads_and_ap
         assert bodies(log) == [b"first"]
         with pytest.raises(DiskFullError):
             append(log, new_message())
-        assert log.state == "disk-full"
+        assert log.status.state == "disk-full"
         full.clear()
-        wait_until(lambda: log.state == "serving")
+        wait_until(lambda: log.status.state == "serving")
         assert (tmp_path / "s" / "abort").exists()
         append(log, new_message(b"second"))
         assert bodies(log) == [b"first", b"second"]
@@ -189,8 +179,8 @@ def test_bytes_that_the_disk_cannot_read_are_named_and_never_an_answer(tmp_path:
         receipt = append(log, new_message(b"first"))[0]
         fs.fail("pread", errno.EIO, path="s/commitlog/0000")
         with pytest.raises(StoreCorruptedError, match="0000"):
-            log.get(receipt.commit_log_offset)
-        assert log.get(receipt.commit_log_offset).body == b"first"
+            log.opened.reads.get(receipt.commit_log_offset)
+        assert log.opened.reads.get(receipt.commit_log_offset).body == b"first"
 
 
 def test_a_real_read_error_names_file_and_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +219,7 @@ def test_a_durable_mark_that_cannot_be_written_is_no_reason_to_stop(tmp_path: Pa
         fs.fail("pwrite", errno.EIO, path="commitlog/durable", lasting=True)
         append(log, new_message(b"first"))
         append(log, new_message(b"second"))
-        assert log.state == "serving"
+        assert log.status.state == "serving"
         fs.clear()
     with open_log(tmp_path / "s") as log:
         assert bodies(log) == [b"first", b"second"]

@@ -49,8 +49,8 @@ def test_rmq_10017_bytes_of_a_reused_file_are_no_records(tmp_path: Path) -> None
     _first_file(crashed).write_bytes(data)
 
     with open_log(crashed) as log:
-        assert (kept_end, 4) == (log.recovered.end_offset, log.recovered.record_count)
-        assert kept_end == log.recovered.cut_offset
+        assert (kept_end, 4) == (log.opened.found.end_offset, log.opened.found.record_count)
+        assert kept_end == log.opened.found.cut_offset
         receipt = append(log, new_message(b"new", queue_id=0))[0]
         assert (kept_end, 4) == (receipt.commit_log_offset, receipt.queue_offset)
         end = receipt.commit_log_offset + receipt.store_size_bytes
@@ -75,10 +75,10 @@ def test_rmq_10038_a_blank_before_old_bytes_closes_its_file(tmp_path: Path) -> N
     _first_file(crashed).write_bytes(data)
 
     with open_log(crashed) as log:
-        assert len(receipts) == log.recovered.record_count
-        assert log.recovered.cut_offset is None
+        assert len(receipts) == log.opened.found.record_count
+        assert log.opened.found.cut_offset is None
         assert len(receipts) == append(log, new_message(queue_id=0))[0].queue_offset
-        requests = list(next(log.follow(-1, 0)).requests)
+        requests = list(next(log.following.follow(-1, 0)).requests)
         assert [receipt.commit_log_offset for receipt in first] == [r.commit_log_offset for r in requests][: len(first)]
 
 
@@ -116,7 +116,7 @@ def test_rmq_501_appends_after_a_damaged_tail_take_its_place_and_its_queue_offse
     with open_log(crashed) as log:
         receipt = append(log, new_message(b"after", queue_id=0))[0]
         assert (lost[0].commit_log_offset, damaged) == (receipt.commit_log_offset, receipt.queue_offset)
-        requests = list(next(log.follow(-1, 0)).requests)
+        requests = list(next(log.following.follow(-1, 0)).requests)
         assert list(range(damaged + 1)) == [request.queue_offset for request in requests]
         assert [receipt.commit_log_offset for receipt in kept] == [r.commit_log_offset for r in requests][:-1]
 
@@ -134,17 +134,17 @@ def test_rmq_3786_properties_that_do_not_fit_their_length_are_refused_and_burn_n
     """The length is a signed 16-bit number: 32,768 would wrap and make the whole log unreadable from there on (#6570)."""
     with open_log(tmp_path, file_size_bytes=1 << 20) as log:
         append(log, new_message(queue_id=0))
-        end_offset = log.end_offset
+        end_offset = log.status.end_offset
         large = new_message(queue_id=0, properties=_largest_value(size_bytes))
         for batch in ([large], [new_message(queue_id=0), large], [large, new_message(queue_id=0)]):
             if size_bytes <= PROPERTIES_BYTES_MAX:
                 receipt = append(log, large)[0]
-                assert size_bytes == len(log.get(receipt.commit_log_offset).properties_bytes)
+                assert size_bytes == len(log.opened.reads.get(receipt.commit_log_offset).properties_bytes)
                 return
             with pytest.raises(InvalidMessageError) as refused:
                 append(log, *batch)
             assert "properties" == refused.value.metadata["field"]
-            assert end_offset == log.end_offset
+            assert end_offset == log.status.end_offset
         assert 1 == append(log, new_message(queue_id=0))[0].queue_offset
 
 
@@ -154,11 +154,11 @@ def test_rmq_6570_a_body_above_the_limit_is_refused_and_burns_no_queue_offset(tm
         body = b"x" * (1000 + over)
         for batch in ([new_message(body, queue_id=0)], [new_message(queue_id=0), new_message(body, queue_id=0)]):
             if over <= 0:
-                assert body == log.get(append(log, *batch)[-1].commit_log_offset).body
+                assert body == log.opened.reads.get(append(log, *batch)[-1].commit_log_offset).body
                 continue
             with pytest.raises(StoreError):
                 append(log, *batch)
-            assert 0 == log.end_offset
+            assert 0 == log.status.end_offset
         assert (3 if over <= 0 else 0) == append(log, new_message(queue_id=0))[0].queue_offset
 
 
@@ -189,9 +189,7 @@ def test_rmq_9455_a_clock_that_jumped_never_keeps_the_log_from_starting(tmp_path
 
     def append_some(log: CommitLog) -> None:
         for _ in range(3):
-            times.append(
-                log.append_messages([new_message(queue_id=0)], sync=True, born_host=BORN_HOST)[0].store_time_millis
-            )
+            times.append(append(log, new_message(queue_id=0))[0].store_time_millis)
 
     log = open_at_clock()
     append_some(log)
@@ -201,11 +199,11 @@ def test_rmq_9455_a_clock_that_jumped_never_keeps_the_log_from_starting(tmp_path
     clock.now += jump
     log = open_at_clock()
     try:
-        assert 6 == len(next(log.follow(-1, 0)).requests)
+        assert 6 == len(next(log.following.follow(-1, 0)).requests)
         append_some(log)
         clock.now -= 2 * jump
         append_some(log)
-        requests = next(log.follow(-1, 0)).requests
+        requests = next(log.following.follow(-1, 0)).requests
         assert list(range(12)) == [request.queue_offset for request in requests]
         assert times == [request.store_time_millis for request in requests] == sorted(times)
     finally:
@@ -261,7 +259,7 @@ def test_rmq_678_the_checkpoint_never_says_flushed_before_it_is(tmp_path: Path) 
     try:
         for number in range(300):
             clock.now += random_.randrange(3)
-            receipt = log.append_messages(
+            receipt = log.opened.appends.append_messages(
                 [new_message(b"%d" % number * 10)], sync=random_.random() < 0.1, born_host=BORN_HOST
             )[0]
             disk.appended.append((receipt.store_time_millis, receipt.commit_log_offset + receipt.store_size_bytes))
@@ -288,7 +286,7 @@ class AppendsWhileFlushing(RealFileSystem):
         log, self.log = self.log, None
         if log is not None:
             self.clock.now += 60_000
-            log.append_messages([new_message(b"meanwhile")], sync=False, born_host=BORN_HOST)
+            log.opened.appends.append_messages([new_message(b"meanwhile")], sync=False, born_host=BORN_HOST)
         super().fdatasync(fd)
 
 
@@ -299,11 +297,13 @@ def test_rmq_678_an_append_during_a_flush_does_not_move_the_time_of_what_was_flu
     log = CommitLog(tmp_path, settings, disk, disk.clock)
     log.recover()
     try:
-        log.append_messages([new_message()], sync=True, born_host=BORN_HOST)  # makes the topic and the file
+        log.opened.appends.append_messages(
+            [new_message()], sync=True, born_host=BORN_HOST
+        )  # makes the topic and the file
         disk.log = log
-        flushed = log.append_messages([new_message()], sync=True, born_host=BORN_HOST)[0]
+        flushed = log.opened.appends.append_messages([new_message()], sync=True, born_host=BORN_HOST)[0]
         assert disk.log is None
-        assert log.flushed_offset == flushed.commit_log_offset + flushed.store_size_bytes
+        assert log.status.flushed_offset == flushed.commit_log_offset + flushed.store_size_bytes
         assert flushed.store_time_millis == log._safe_points.flushed_store_time_millis
     finally:
         log.close()

@@ -107,12 +107,12 @@ def test_rmq_1637_6747_no_topic_name_makes_a_file_anywhere(tmp_path: Path) -> No
                 if own not in path.parents
             }
 
-        before, end_offset = trace(), log.end_offset
+        before, end_offset = trace(), log.status.end_offset
         for name in names:
             with pytest.raises(InvalidMessageError) as refused:
                 append(log, new_message(topic=name))
             assert "topic" == refused.value.metadata["field"], name
-        assert end_offset == log.end_offset
+        assert end_offset == log.status.end_offset
         assert before == trace()
 
 
@@ -125,7 +125,7 @@ def test_rmq_1637_names_that_rocketmq_allows_stay_allowed() -> None:
 KNOWN_RPCS = {
     "reput.commitlog.v1.CommitLogService": {
         "AppendMessages", "AppendMessageStream", "GetMessage", "BatchGetMessages", "Reput", "ReportProgress", "GetStatus",
-        "ListTopics",
+        "ListTopics", "AppendInternal", "RemoveFollower",
     },
     "reput.consumequeue.v1.ConsumeQueueService": {"ListQueues", "GetQueueUnits", "SearchOffset", "GetStatus"},
     "reput.index.v1.IndexService": {"SearchKey", "GetFilterPages", "GetStatus"},

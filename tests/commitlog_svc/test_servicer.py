@@ -14,16 +14,21 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput.gateway.v1 import gateway_service_pb2
 from reput.message.v1 import message_pb2
+from services.methods import METHODS
 from services.status import error_info, from_rpc_error, status_of
 from store.errors import (
     BrokerNotFoundError,
+    FollowerNotFoundError,
     InvalidArgumentError,
     InvalidMessageError,
     OffsetOutOfRangeError,
     RecordNotFoundError,
     StoreReadOnlyError,
 )
+from store.format.sys_flag import TransactionType
+from tests.commitlog_svc.internal import internal_record
 from tests.commitlog_svc.support import new_message
 
 REPOSITORY = Path(__file__).parents[2]
@@ -105,7 +110,14 @@ def test_messages_survive_a_restart_and_every_rpc_answers(tmp_path: Path) -> Non
         assert [result.commit_log_offset for result in unary] == [r.commit_log_offset for r in followed[:10]]
         assert ["k4"] == list(followed[4].keys)
         stub.ReportProgress(pb.ReportProgressRequest(builder="index", next_offset=status.log_end_offset))
-        assert {"index": status.log_end_offset} == stub.GetStatus(pb.GetStatusRequest()).builder_next_offsets
+        stub.ReportProgress(pb.ReportProgressRequest(builder="schedule", next_offset=0))
+        status = stub.GetStatus(pb.GetStatusRequest())
+        assert {"index": status.confirm_offset} == status.builder_next_offsets
+        assert ["consumequeue", "index", "schedule"] == [follower.name for follower in status.followers]
+        stub.RemoveFollower(pb.RemoveFollowerRequest(name="schedule"))
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.RemoveFollower(pb.RemoveFollowerRequest(name="schedule"))
+        assert FollowerNotFoundError is type(from_rpc_error(refused.value))
     assert not (store / "abort").exists()
 
 
@@ -194,3 +206,50 @@ def test_a_request_for_another_shard_or_for_a_check_alone_writes_nothing(tmp_pat
         ones[3].body = b"x"
         named = pb.AppendMessagesRequest(messages=ones, broker_name="shard-7")
         assert {result.broker_name for result in stub.AppendMessages(named, timeout=10).results} == {"shard-7"}
+
+
+def test_a_service_appends_records_of_several_topics_as_one(tmp_path: Path) -> None:
+    with running(tmp_path / "s", tmp_path, REPUT_BROKER_NAME="shard-7") as channel:
+        stub = pb_grpc.CommitLogServiceStub(channel)
+        moved = internal_record(b"m", "%RETRY%g", reconsume_times=1, properties={"UNIQ_KEY": "U", "ORIGIN": "0"})
+        state = internal_record(b"s", "STATE", sys_flag=TransactionType.PREPARED, born_host="10.1.2.3:4")
+        results = stub.AppendInternal(
+            pb.AppendInternalRequest(records=[moved, state], flush=message_pb2.FLUSH_MODE_SYNC), timeout=10
+        ).results
+        found = [
+            stub.GetMessage(pb.GetMessageRequest(commit_log_offset=result.commit_log_offset)).message
+            for result in results
+        ]
+        end_offset = stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_flushed_offset
+
+        assert ["U", ""] == [result.unique_key for result in results]
+        assert [message.offset_msg_id for message in found] == [result.offset_msg_id for result in results]
+        assert [("%RETRY%g", b"m", 1, 0), ("STATE", b"s", 0, 4)] == [
+            (message.topic, message.body, message.reconsume_times, message.sys_flag) for message in found
+        ]
+        assert ("10.1.2.3:4", "0") == (found[1].born_host, found[0].properties["ORIGIN"])
+        assert end_offset == found[1].commit_log_offset + found[1].store_size_bytes
+
+        bad = internal_record(topic="")
+        cases = [
+            (pb.AppendInternalRequest(), InvalidArgumentError, ""),
+            (pb.AppendInternalRequest(records=[moved, bad]), InvalidMessageError, "1"),
+            (pb.AppendInternalRequest(records=[moved], broker_name="shard-8"), BrokerNotFoundError, ""),
+            (pb.AppendInternalRequest(records=[moved], flush=9), InvalidArgumentError, ""),
+        ]
+        for request, expected, index in cases:
+            with pytest.raises(grpc.RpcError) as refused:
+                stub.AppendInternal(request, timeout=10)
+            error = from_rpc_error(refused.value)
+            assert (expected, index) == (type(error), error.metadata.get("index", ""))
+        assert end_offset == stub.GetStatus(pb.GetStatusRequest(), timeout=10).log_end_offset
+
+
+def test_no_client_of_the_gateway_can_append_as_a_service() -> None:
+    methods = {method.name for method in gateway_service_pb2.DESCRIPTOR.services_by_name["GatewayService"].methods}
+
+    assert "AppendMessages" in methods
+    assert "AppendInternal" not in methods
+    assert METHODS["/reput.commitlog.v1.CommitLogService/AppendInternal"].roles.isdisjoint(
+        {"gateway", "consumequeue", "index"}
+    )

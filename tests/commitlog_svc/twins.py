@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from commitlog_svc.append_path import KERNELS
+from commitlog_svc.append.append_path import KERNELS
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.servicer import CommitLogServicer
 from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1.message_pb2 import NewMessage
+from store.compiled import loading
 from store.errors import StoreError
-from store.kernels import loading
 from tests.commitlog_svc.support import BORN_HOST
 
 TIME_MILLIS = 1_700_000_000_123
@@ -49,21 +49,21 @@ class Twins:
             CommitLogServicer(log, "broker-ä", log._settings.store_host) for log in (self.fast, self.plain)
         ]
         self.fast_count = 0
-        take = self.fast.append_request
+        take = self.fast.opened.appends.append_request
 
         def count(data: bytes, **names: Any) -> Any:
             answer = take(data, **names)
             self.fast_count += answer is not None
             return answer
 
-        self.fast.append_request = count  # type: ignore[method-assign]
-        self.plain.append_request = lambda data, **names: None  # type: ignore[method-assign]
+        self.fast.opened.appends.append_request = count  # type: ignore[method-assign]
+        self.plain.opened.appends.append_request = lambda data, **names: None  # type: ignore[method-assign]
 
     def append(self, data: bytes, born_host: Any = BORN_HOST) -> Any:
         """The outcome of a request, the same for both: an answer, or an error."""
         fast, plain = (self._outcome(servicer, data, born_host) for servicer in self._servicers)
         assert plain == fast
-        assert self.plain.end_offset == self.fast.end_offset
+        assert self.plain.status.end_offset == self.fast.status.end_offset
         if isinstance(plain, bytes):
             return pb.AppendMessagesResponse.FromString(plain)
         return plain
@@ -77,12 +77,10 @@ class Twins:
     def compare_logs(self) -> None:
         """Both have the same bytes and go on at the same places."""
         fast, plain = (
-            log._files.read(log.first_offset, log.end_offset - log.first_offset) for log in (self.fast, self.plain)
+            log._files.read(log.status.first_offset, log.status.end_offset) for log in (self.fast, self.plain)
         )
         assert plain == fast
-        assert self.fast._appender is not None
-        assert self.plain._appender is not None
-        assert self.plain._appender.snapshot() == self.fast._appender.snapshot()
+        assert self.plain.opened.appender.snapshot() == self.fast.opened.appender.snapshot()
 
     def _open(self, root: Path, settings: dict[str, Any]) -> CommitLog:
         log = CommitLog(root, CommitLogSettings(store=root, **settings), clock_millis=lambda: self.now_millis)

@@ -1,94 +1,23 @@
-"""A real browser before real services: Debian's chromium, driven by Playwright.
-
-Screenshots go to the directory that REPUT_TEST_SCREENSHOTS names, else into pytest's temporary one.
-"""
-
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+"""A console over the records of the broker fixture."""
 
 import pytest
 
-from tests.support.fixture_stores import unpack_store
-from tests.support.stack import Stack, new_message, running_stack
+from tests.console.asking import Browser, console_over
+from tests.gateway import conftest as gateway_fixtures
+from tests.gateway.test_servicer import ProtoShard
 
-CHROMIUM = shutil.which("chromium")
-SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844)}
-HOSTILE_BODIES = {
-    "script": b"<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">",
-    "huge": b'{"rows": [' + b",".join(b'{"number": %d}' % number for number in range(45_000)) + b"]}",
-    "binary": bytes(range(256)) * 8,
-    "rtl": "\u202eabc\u2066 שלום عليكم".encode(),
-    "control": bytes(range(1, 32)) + b"\x7f end",
-    "protobuf": new_message("Orders", b"\xff\x00", queue_id=3).SerializeToString(),
-    "chinese": "订单已创建".encode(),
-}
-HOSTILE_KEY = "<b>'\"&\u202ex"
-HIT_COUNT = 10_000
-
-
-@pytest.fixture(scope="session")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Services on a copy of the broker's store, with hostile messages and a key that 10,000 messages have."""
-    from reput.gateway.v1 import gateway_service_pb2 as pb
-
-    root = unpack_store("broker", tmp_path_factory.mktemp("console") / "store")
-    with running_stack(root) as running:
-        messages = [
-            new_message("Hostile", body, queue_id=0, keys=[name], tags=HOSTILE_KEY, properties={"<i>": HOSTILE_KEY})
-            for name, body in HOSTILE_BODIES.items()
-        ]
-        messages += [new_message("Hostile", b"key", queue_id=0, keys=[HOSTILE_KEY])]
-        running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30)
-        for begin in range(0, HIT_COUNT, 1_000):
-            batch = [new_message("Many", b"hit %d" % (begin + number), keys=["hit"]) for number in range(1_000)]
-            running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=batch), timeout=30)
-        running.wait_until_built()
-        yield running
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[object]:
-    """The browser."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="the console's browser tests need playwright")
-    if CHROMIUM is None:
-        pytest.skip("the console's browser tests need chromium (Debian: apt-get install chromium)")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+# The console asks a gateway, so its tests share the fixtures of the gateway's.
+records, fan_out = gateway_fixtures.records, gateway_fixtures.fan_out
+tokens, deadline = gateway_fixtures.tokens, gateway_fixtures.deadline
 
 
 @pytest.fixture
-def open_page(chromium) -> Iterator[Callable[..., object]]:
-    """Opens a page that fails the test when its script does; by name of a size, and further settings of the browser."""
-    contexts, errors = [], []
-
-    def open_in(size: str = "light", **settings: object) -> object:
-        width, height = SIZES[size]
-        context = chromium.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if size == "dark" else "light",
-            **{"locale": "en", **settings},
-        )
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
-        page.on("dialog", lambda dialog: errors.append(f"dialog {dialog.message}"))
-        return page
-
-    yield open_in
-    for context in contexts:
-        context.close()
-    assert errors == []
+def shard(records) -> ProtoShard:
+    return ProtoShard(records)
 
 
-@pytest.fixture(scope="session")
-def screenshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where pictures go."""
-    named = os.environ.get("REPUT_TEST_SCREENSHOTS")
-    path = Path(named) if named else tmp_path_factory.mktemp("screenshots")
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+@pytest.fixture
+def browser(shard, fan_out):
+    app = console_over([shard], fan_out)
+    yield Browser(app)
+    app.close()

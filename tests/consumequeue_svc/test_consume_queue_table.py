@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import DiskFullError, QueueNotFoundError, TopicNotFoundError
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import file_bytes, make_request

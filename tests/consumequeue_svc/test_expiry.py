@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
-from store.builders.following_builder import EXPIRED_FILE_COUNT_MAX
+from services.following.following_builder import EXPIRED_FILE_COUNT_MAX
 from store.errors import OffsetOutOfRangeError
 from tests.consumequeue_svc.test_servicer import Context
 from tests.support.builders import Clock, follow, open_queues, queue_bytes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumequeue_svc.consume_queue import BURNT_POSITION_COUNT_MAX
+from store.derive.queue_placement import BURNT_POSITION_COUNT_MAX
 from store.format.record import FRAME_SIZE_BYTES_MIN
 from tests.support.builders import follow, open_queues, queue_bytes
 from tests.support.dispatches import make_request

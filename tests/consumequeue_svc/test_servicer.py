@@ -6,9 +6,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
-from services.builder_process import BuilderState
-from store.builders.progress import BuilderProgress
-from store.dispatch_columns import DispatchColumns
+from services.following.follower_process import FollowerState
+from services.following.follower_progress import FollowerProgress
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import (
     InvalidArgumentError,
     InvalidPageTokenError,
@@ -29,7 +29,7 @@ class Context:
 
 @pytest.fixture
 def servicer(tmp_path):
-    progress = BuilderProgress()
+    progress = FollowerProgress()
     table = ConsumeQueueTable(tmp_path, RealFileSystem(), 100)
     table.apply(
         DispatchColumns.of([make_request(n, topic=f"t{n % 3}", queue_id=n % 2, queue_offset=n // 6) for n in range(60)])
@@ -104,11 +104,11 @@ def test_bad_arguments_are_refused(servicer):
 
 
 def test_before_the_queues_are_open_everything_but_status_asks_to_come_again():
-    servicer = ConsumeQueueServicer(BuilderProgress(), lambda units, _: [])
+    servicer = ConsumeQueueServicer(FollowerProgress(), lambda units, _: [])
 
     with pytest.raises(StoreRecoveringError):
         servicer.ListQueues(pb.ListQueuesRequest(), Context())
-    servicer.state = lambda: BuilderState("retrying", 3, "no space left")
+    servicer.state = lambda: FollowerState("retrying", 3, "no space left")
     status = servicer.GetStatus(pb.GetStatusRequest(), Context())
     assert status.catching_up
     assert (status.state, status.failure_count, status.last_error) == ("retrying", 3, "no space left")

@@ -7,11 +7,11 @@ import pytest
 
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.time_search import Boundary, search_offset
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
-from store.readers.queue_reader import QueueReader
 from tests.support.dispatches import make_request, requests_of
 from tests.support.fixture_stores import read_rows
+from tests.support.readers import QueueReader
 
 
 def brute_force(positions, times, minimum, maximum, time, boundary):

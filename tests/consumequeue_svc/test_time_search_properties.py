@@ -12,8 +12,8 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
-from store.builders.progress import BuilderProgress
-from store.dispatch_columns import DispatchColumns
+from services.following.follower_progress import FollowerProgress
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError
 from store.files.file_system import RealFileSystem
 from store.format.queue_unit import UNIT_SIZE_BYTES
@@ -110,7 +110,7 @@ def test_the_rpc_says_so_also_when_the_logs_front_moves_under_it(queue, data):
                 raise OffsetOutOfRangeError("dropped", firstOffset=log_first_offset, lastOffset=log_end_offset)
             return [messages[unit.commit_log_offset // RECORD_SIZE_BYTES][1] for unit in found]
 
-        progress = BuilderProgress()
+        progress = FollowerProgress()
         progress.see_log(heard * RECORD_SIZE_BYTES, log_end_offset)
         progress.advance(log_end_offset, messages[-1][1])
         servicer = ConsumeQueueServicer(progress, read_times)

@@ -14,8 +14,8 @@ from commitlog_svc.settings import CommitLogSettings
 from consumequeue_svc.settings import ConsumeQueueSettings
 from gateway.settings import GatewaySettings
 from index_svc.settings import IndexSettings
-from services.server import GRACE_SECONDS, LAST_ANSWERS_SECONDS, LIVENESS_NAME
-from services.settings import load_settings
+from services.serving.server import GRACE_SECONDS, LAST_ANSWERS_SECONDS, LIVENESS_NAME
+from services.settings.service_settings import load_settings
 from store.errors import InvalidSettingError
 from tests.deploy.manifests import (
     COMPONENTS,

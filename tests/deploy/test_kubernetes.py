@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from services.identity_names import parse_identities
+from services.settings.identity_names import parse_identities
 from tests.deploy import manifests
 from tests.deploy.manifest_rules import breaches, load_environment
 from tests.deploy.manifests import COMPONENTS, Document, of_kind

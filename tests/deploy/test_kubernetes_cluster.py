@@ -246,7 +246,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
     here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", "--set", "priorityClass.name=by-helm")
     cluster.helm("install", *here)
     _await_roll_out(cluster, namespace)
-    assert _images(cluster, namespace) == {"reput:0.1.0"}
+    assert _images(cluster, namespace) == {"reput:0.2.0"}
     before = {_name(pod): pod["metadata"]["uid"] for name in STORES for pod in _pods(cluster, namespace, name)}
 
     cluster.helm("upgrade", *here, "--set", "image.tag=0.1.1")
@@ -260,7 +260,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
 
     cluster.helm("rollback", "reput", "1", "-n", namespace, "--wait", "--timeout=90s")
     _await_roll_out(cluster, namespace)
-    assert _images(cluster, namespace) == {"reput:0.1.0"}
+    assert _images(cluster, namespace) == {"reput:0.2.0"}
     after = {_name(pod): pod["metadata"]["uid"] for name in STORES for pod in _pods(cluster, namespace, name)}
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values())

@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
-from services.server import LIVENESS_NAME
+from services.serving.server import LIVENESS_NAME
 from tests.deploy import manifests
 from tests.deploy.manifests import COMPONENTS, STORES
 from tests.deploy.test_kubernetes import INSTALLATION, _secrets
@@ -27,6 +27,7 @@ from tests.support.dns_server import DnsServer
 from tests.support.ports import free_port
 from tests.support.service import Service
 from tests.support.stack import new_message
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.life
 
@@ -81,10 +82,11 @@ class Pods:
             return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
     def await_health(self, component: str, state: str, service: str = "") -> None:
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while (found := self.health(component, service)) != state:
-            assert time.monotonic() < deadline, f"{component} {service} is {found}, not {state}"
-            time.sleep(0.05)
+        wait_until(
+            lambda: self.health(component, service) == state,
+            lambda: f"{component} {service} is {self.health(component, service)}, not {state}",
+            START_SECONDS_MAX,
+        )
 
     def channel(self, component: str, *, client: str | None = None, name: str | None = None) -> grpc.Channel:
         """A channel with TLS, with the certificate of a component or none, that asks for a name."""

@@ -85,14 +85,12 @@ def test_a_terminal_gets_a_bar() -> None:
 
 SLOW_RECOVERY = """
 import sys, time
-import commitlog_svc.recovery as recovery
-real = recovery.walk_log
-def slow(files, begin, see, *rest, **named):
-    def see_slowly(record):
-        time.sleep(0.002)
-        see(record)
-    return real(files, begin, see_slowly, *rest, **named)
-recovery.walk_log = slow
+from store.walk.checks import FullCheck
+real = FullCheck.take
+def slow(*arguments):
+    time.sleep(0.002)
+    return real(*arguments)
+FullCheck.take = slow
 """
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from pipeline.jobs import archive as archive_job
+from pipeline.archive import archive as archive_job
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.e2e.test_retention import EXPIRING, MESSAGE_COUNT, QUEUE_COUNT, SMALL_FILES, append_all, wait_until_expired

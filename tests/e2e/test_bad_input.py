@@ -3,7 +3,6 @@
 import hashlib
 import json
 import pathlib
-import time
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -14,6 +13,7 @@ from grpc_status import rpc_status
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.stack import Stack, new_message, running_stack
+from tests.support.waiting import wait_until
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
 INVALID, NOT_FOUND = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
@@ -39,10 +39,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def _wait_for_checkpoint(running: Stack) -> None:
     """Return once the index's own writing of its first message is over: slots and header go with the checkpoint."""
     checkpoint = running.store / "reput" / "index" / "checkpoint.json"
-    deadline = time.monotonic() + 20
-    while not checkpoint.exists() or json.loads(checkpoint.read_text())["next_offset"] < _log_end(running):
-        assert time.monotonic() < deadline, "the index did not write its checkpoint"
-        time.sleep(0.05)
+    wait_until(
+        lambda: checkpoint.exists() and json.loads(checkpoint.read_text())["next_offset"] >= _log_end(running),
+        "the index writes its checkpoint",
+    )
 
 
 def _trace(store: pathlib.Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.append_calls import SOCKET_SUFFIX
+from services.local.wire import APPENDS
 from tests.support.halting import halt, resume
 from tests.support.service import Service
 from tests.support.stack import new_message
@@ -29,7 +29,7 @@ class Shard:
         self._socket = root / "c.sock"
         self._way = way
         if way == "grpc":
-            (root / f"c.sock{SOCKET_SUFFIX}").write_text("in the way of the socket")
+            pathlib.Path(APPENDS.path(f"unix:{root}/c.sock")).write_text("in the way of the socket")
         self.commitlog = self._start()
         target = f"unix:{self._socket}"
         self._gateway = Service("gateway", self._store, {"REPUT_COMMITLOG_TARGET": target})
@@ -57,7 +57,7 @@ class Shard:
         return bodies
 
     def has_socket(self) -> bool:
-        return pathlib.Path(f"{self._socket}{SOCKET_SUFFIX}").is_socket()
+        return pathlib.Path(APPENDS.path(f"unix:{self._socket}")).is_socket()
 
     def close(self) -> None:
         self._gateway.kill()

@@ -2,21 +2,13 @@
 
 import json
 import pathlib
-import time
-from collections.abc import Callable
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.stack import Stack, new_message, running_stack
+from tests.support.waiting import wait_until
 
 SECONDS_MAX = 60
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 def state_of(stack: Stack, service: str) -> str:
@@ -37,7 +29,7 @@ def test_a_queue_folder_that_cannot_be_made_stops_queues_alone_until_it_can(tmp_
         stack.wait_until_built()
         (store / "consumequeue" / "blocked").write_bytes(b"")
         append(stack, "blocked", 5)
-        until(lambda: "retrying" in state_of(stack, "consumequeue"), "it failed")
+        wait_until(lambda: "retrying" in state_of(stack, "consumequeue"), "it failed")
 
         by_key = stack.gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="blocked", key="k"), timeout=10)
         by_offset = stack.gateway.QueryMessageByOffset(
@@ -47,7 +39,7 @@ def test_a_queue_folder_that_cannot_be_made_stops_queues_alone_until_it_can(tmp_
 
         (store / "consumequeue" / "blocked").unlink()
         stack.wait_until_built()
-        until(lambda: "retrying" not in state_of(stack, "consumequeue"), "it resumed")
+        wait_until(lambda: "retrying" not in state_of(stack, "consumequeue"), "it resumed")
         topics = stack.gateway.ListTopics(pb.ListTopicsRequest(), timeout=10)
 
     assert len(by_key.messages) == 5

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from store.dispatch import DispatchRequest
+from store.derive.dispatch import DispatchRequest
 from store.files.file_system import RealFileSystem
 from store.format.checkpoint import decode_checkpoint
 from store.readers.index_reader import IndexLayout, list_index_files
@@ -119,7 +119,7 @@ def rebuilt_indexes(crashed_store: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 def _ranges(shard: LocalShard) -> dict[tuple[str, int], tuple[int, int]]:
-    first = shard.log.first_offset
+    first = shard.log.status.first_offset
     return {key: (queue.units.min_offset(first), queue.units.end) for key, queue in shard.table.items()}
 
 
@@ -166,9 +166,9 @@ def test_a_crashed_broker_store_recovers_to_what_is_right(
     was_cut = case in CUT_CASES or case == "garbage_tail"
 
     with open_shard(root, index_layout=LAYOUT) as shard:
-        assert end == shard.log.end_offset == shard.log.flushed_offset
-        assert (end if was_cut else None) == shard.log.recovered.cut_offset
-        assert sum(request.next_offset <= end for request in whole) == shard.log.recovered.record_count
+        assert end == shard.log.status.end_offset == shard.log.status.flushed_offset
+        assert (end if was_cut else None) == shard.log.opened.found.cut_offset
+        assert sum(request.next_offset <= end for request in whole) == shard.log.opened.found.record_count
         assert not shard.queues.progress.catching_up
         assert not shard.index.progress.catching_up
         ranges = _ranges(shard)
@@ -219,7 +219,7 @@ def test_the_checkpoint_that_is_written_anew_says_what_rocketmqs_said(copy_of_cr
     root = copy_of_crashed_store
     (root / "checkpoint").unlink()
     with open_shard(root, index_layout=LAYOUT) as shard:
-        last = shard.log.last_store_time_millis
+        last = shard.log.status.last_store_time_millis
 
     # The newest record's time stands in RocketMQ's own second field; its first is 0 until something is appended.
     assert last == RECOVERIES["no_checkpoint"]["while_running"]["checkpoint"][1]

@@ -5,11 +5,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
+from typing import Any
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.stack import Stack, new_message, running_stack
+from tests.support.waiting import wait_for
 
 SETTINGS = {"REPUT_INDEX_HASH_SLOT_COUNT": "50", "REPUT_INDEX_ENTRY_COUNT_MAX": "41"}  # 40 keys a file
 COUNT = 300
@@ -36,14 +37,13 @@ def lookup_of(stack: Stack, **fields: object) -> pb.ShardExplanation.Lookup:
 
 def wait_until_summarized(stack: Stack, sealed_count: int) -> pb.ShardExplanation.Lookup:
     """The explanation of a key that is nowhere, once a file without summary is only the newest."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def find() -> Any:
         lookup = lookup_of(stack, key="nowhere")
         walked = [visit for visit in lookup.visits if visit.passed_over == pb.PASSED_OVER_UNSPECIFIED]
-        if len(lookup.visits) == sealed_count + 1 and len(walked) <= 1 + sealed_count // 3:
-            return lookup
-        assert time.monotonic() < deadline, lookup
-        time.sleep(0.02)
+        return lookup if len(lookup.visits) == sealed_count + 1 and len(walked) <= 1 + sealed_count // 3 else None
+
+    return wait_for(find, "the summaries of sealed files")
 
 
 def test_a_key_is_explained_file_by_file_before_and_after_a_restart(tmp_path: pathlib.Path) -> None:

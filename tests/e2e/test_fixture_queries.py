@@ -34,7 +34,7 @@ def rows_of(mode: str) -> list[dict[str, Any]]:
     return rows
 
 
-# On sockets the services use the short ways between them (services/lookup_calls.py), on ports gRPC alone.
+# On sockets the services use the short ways between them (services/local/wire.py), on ports gRPC alone.
 ADDRESSES = {
     "sockets": {},
     "ports": {f"REPUT_{name}_ADDRESS": "127.0.0.1:0" for name in ("COMMITLOG", "CONSUMEQUEUE", "INDEX")},

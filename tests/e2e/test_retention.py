@@ -3,7 +3,7 @@
 import itertools
 import json
 import pathlib
-import time
+from typing import Any
 
 import grpc
 
@@ -13,6 +13,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.service import Service
 from tests.support.stack import Stack, new_message, running_stack
+from tests.support.waiting import wait_for, wait_until
 
 MESSAGE_COUNT = 120
 QUEUE_COUNT = 2
@@ -46,25 +47,23 @@ def append_all(stack: Stack) -> list[message_pb2.AppendResult]:
 
 def wait_until_expired(stack: Stack) -> commitlog_pb.GetStatusResponse:
     """Until nothing but the file written to, and one made ahead, is left."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while True:
+
+    def find() -> Any:
         status = log_status(stack)
-        if status.log_end_offset - status.log_first_offset <= status.file_size_bytes:
-            return status
-        assert time.monotonic() < deadline, status
-        time.sleep(POLL_SECONDS)
+        return status if status.log_end_offset - status.log_first_offset <= status.file_size_bytes else None
+
+    return wait_for(find, lambda: log_status(stack), WAIT_SECONDS_MAX)
 
 
 def wait_until_min_offset(stack: Stack, queue_id: int, queue_offset: int) -> pb.QueryMessageByOffsetResponse:
     """The queue's owner hears of the log's new beginning with the next batch, and cuts behind it."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while True:
-        request = pb.QueryMessageByOffsetRequest(topic="Expiring", queue_id=queue_id, queue_offset=0, max_messages=32)
+    request = pb.QueryMessageByOffsetRequest(topic="Expiring", queue_id=queue_id, queue_offset=0, max_messages=32)
+
+    def find() -> pb.QueryMessageByOffsetResponse | None:
         answer = stack.gateway.QueryMessageByOffset(request, timeout=10)
-        if answer.min_offset == queue_offset:
-            return answer
-        assert time.monotonic() < deadline, answer
-        time.sleep(POLL_SECONDS)
+        return answer if answer.min_offset == queue_offset else None
+
+    return wait_for(find, f"queue {queue_id} begins at {queue_offset}", WAIT_SECONDS_MAX)
 
 
 def by_key(stack: Stack, key: str) -> pb.QueryMessageByKeyResponse:
@@ -180,10 +179,7 @@ def test_builders_that_do_not_run_hold_the_log(tmp_path: pathlib.Path) -> None:
         for i in range(MESSAGE_COUNT):
             message = new_message("Expiring", b"%04d" % i * 200)
             service.stub.AppendMessages(commitlog_pb.AppendMessagesRequest(messages=[message]), timeout=10)
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while "retention.held" not in service.log():
-            assert time.monotonic() < deadline
-            time.sleep(POLL_SECONDS)
+        wait_until(lambda: "retention.held" in service.log(), "retention is held", WAIT_SECONDS_MAX)
 
         status = service.stub.GetStatus(commitlog_pb.GetStatusRequest(), timeout=10)
         assert (0, 0) == (status.log_first_offset, len(status.retention_events))

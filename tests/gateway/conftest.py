@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.deadline import Deadline
-from gateway.fan_out import FanOut
-from gateway.page_token import PageTokens
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.queries.page_token import PageTokens
 from store.format.record import Record, decode_record
 from tests.support.fixture_stores import walk_frames
 

@@ -7,8 +7,8 @@ stored. So it over-delivers as far as the port allows, and what a query keeps is
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gateway.deadline import Deadline
-from gateway.ports import (
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import (
     Boundary,
     BuildProgress,
     Candidates,
@@ -20,7 +20,7 @@ from gateway.ports import (
     Shard,
     Unit,
 )
-from gateway.time_window import TimeWindow
+from gateway.ports.time_window import TimeWindow
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
 from store.format.index_layout import key_hash
 from store.format.record import Record
@@ -39,7 +39,7 @@ def found_record(record: Record, *, omit_body: bool = False) -> FoundRecord:
         head_size_bytes=record.store_size_bytes - len(record.body),
         body_size_bytes=record.store_size_bytes if omit_body else len(record.body),
         body_omitted=omit_body,
-        payload=record,
+        message=record,
     )
 
 

@@ -7,8 +7,8 @@ import pytest
 from gateway.__main__ import SERVICE_NAME, serve
 from gateway.servicer import GatewayServicer
 from gateway.settings import GatewaySettings
-from services.server import ServiceServer
-from services.settings import load_settings
+from services.serving.server import ServiceServer
+from services.settings.service_settings import load_settings
 
 
 def test_the_threads_of_searches_end_with_the_server(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.limits import PAGE_SIZE_MAX
-from gateway.page_token import PageTokens
+from gateway.ports.key_facts import FileVisit, KeyExplanation, PassedOver
+from gateway.ports.shards import Shards
+from gateway.queries.limits import PAGE_SIZE_MAX
+from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
-from gateway.sharding.key_facts import FileVisit, KeyExplanation, PassedOver
-from gateway.shards import Shards
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
@@ -236,7 +236,7 @@ def test_what_is_no_query_is_refused(servicer):
 
 
 def test_a_timer_on_the_querys_method_does_not_ask_other_shards(servicer):
-    """Metrics put their own functions onto the servicer (services/timed_queries.py)."""
+    """Metrics put their own functions onto the servicer (gateway/timed_queries.py)."""
     calls = []
     original = servicer.QueryMessageByKey
     servicer.QueryMessageByKey = lambda request, context: calls.append(request) or original(request, context)
@@ -253,7 +253,6 @@ def test_times_are_those_of_the_clock(records, fan_out, monkeypatch):
             now[0] += 0.25
             return super().search(*arguments, **named)
 
-    monkeypatch.setattr("gateway.queries.explain_ports.RecordedShards.__init__.__defaults__", (lambda: now[0],))
     monkeypatch.setattr("gateway.explain_answer.explain_query.__defaults__", (lambda: now[0],))
     slow = servicer_of(fan_out, s_0=Slow(records))
     explained = explain(slow, by_key=pb.QueryMessageByKeyRequest(topic=TOPIC, key=KEY, page_size=1))

@@ -10,19 +10,19 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from gateway.appends.forwarder import AppendForwarder
-from gateway.fan_out import FanOut
-from gateway.limits import BODY_CHUNK_BYTES
-from gateway.page_token import PageTokens
-from gateway.remote import found_record
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shards import Shards
+from gateway.queries.limits import BODY_CHUNK_BYTES
+from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer, add_to_server
-from gateway.shards import Shards
+from gateway.shards.remote import found_record
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.convert import stored_message
-from services.server import ServiceServer
-from services.settings import ServiceSettings
+from services.serving.server import ServiceServer
+from services.settings.service_settings import ServiceSettings
 from services.status import from_rpc_error, status_of
 from store.errors import (
     DiskFullError,
@@ -44,13 +44,13 @@ class ProtoShard(MemoryShard):
     """A memory shard whose records are what the real clients give."""
 
     def get(self, commit_log_offset, deadline):
-        return found_record(stored_message(super().get(commit_log_offset, deadline).payload, "own-name"))
+        return found_record(stored_message(super().get(commit_log_offset, deadline).message, "own-name"))
 
     def get_many(self, commit_log_offsets, body_bytes_max, deadline):
         return [
             outcome
             if isinstance(outcome, StoreError)
-            else found_record(stored_message(outcome.payload, "own-name", omit_body=outcome.body_omitted))
+            else found_record(stored_message(outcome.message, "own-name", omit_body=outcome.body_omitted))
             for outcome in super().get_many(commit_log_offsets, body_bytes_max, deadline)
         ]
 

@@ -3,9 +3,9 @@
 import pytest
 
 from gateway.settings import GatewaySettings
-from gateway.sharding.targets import ShardTargets, parse_file
-from services.setting_names import SETTINGS
-from services.settings import load_settings
+from gateway.shards.targets import ShardTargets, parse_file
+from services.settings.service_settings import load_settings
+from services.settings.setting_names import SETTINGS
 from store.errors import InvalidSettingError
 
 

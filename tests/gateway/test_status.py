@@ -2,16 +2,16 @@
 
 import grpc
 
-from gateway.deadline import Deadline
-from gateway.remote import open_shard
-from gateway.sharding.targets import ShardTargets
+from gateway.ports.deadline import Deadline
+from gateway.shards.remote import open_shard
+from gateway.shards.targets import ShardTargets
 from gateway.status_answer import service_status_of
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as queue_grpc
-from services.server import ServiceServer
-from services.settings import ServiceSettings
+from services.serving.server import ServiceServer
+from services.settings.service_settings import ServiceSettings
 
 
 class Recovering(pb_grpc.CommitLogServiceServicer):

@@ -9,12 +9,12 @@ import pytest
 from index_svc import index_file, recovery
 from index_svc.index_file import PAGE_SLOT_COUNT, IndexFile
 from index_svc.index_file_set import IndexFileSet
-from store.builders.last_record import LastRecord
+from store.derive.last_record import LastRecord
 from store.files.file_system import RealFileSystem
 from store.files.json_state import write_json_state
+from store.files.open_files import OpenFiles
 from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, entry_position
 from store.readers.index_reader import IndexLayout
-from store.readers.open_files import OpenFiles
 
 LAYOUT = IndexLayout(3 * PAGE_SLOT_COUNT + 100, 20_000)
 FS = RealFileSystem()

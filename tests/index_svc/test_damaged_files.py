@@ -9,8 +9,8 @@ import pytest
 
 from index_svc.index_file_set import IndexFileSet
 from index_svc.key_search import search_key
-from store.builders.index_keys import index_keys
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
+from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.files.file_system import RealFileSystem
 from store.format.index_layout import IndexHeader, decode_index_header, encode_index_header

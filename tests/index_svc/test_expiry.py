@@ -7,7 +7,7 @@ import pytest
 from index_svc.key_search import search_key
 from index_svc.servicer import IndexServicer
 from reput.index.v1 import index_service_pb2 as pb
-from store.builders.following_builder import EXPIRED_FILE_COUNT_MAX
+from services.following.following_builder import EXPIRED_FILE_COUNT_MAX
 from store.errors import StoreRecoveringError
 from store.files.file_system import RealFileSystem
 from store.readers.index_reader import list_index_files

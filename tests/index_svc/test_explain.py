@@ -9,8 +9,8 @@ from index_svc.index_summaries import IndexSummaries
 from index_svc.servicer import IndexServicer
 from reput.index.v1 import index_service_pb2 as pb
 from services.convert import millis_to_timestamp
-from store.builders.progress import BuilderProgress
-from store.dispatch_columns import DispatchColumns
+from services.following.follower_progress import FollowerProgress
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import RecordNotFoundError, StoreRecoveringError
 from store.files.file_system import RealFileSystem
 from store.format.index_layout import (
@@ -43,7 +43,7 @@ T0 = 1_700_000_000_000
 def opened(tmp_path):
     summaries = IndexSummaries(tmp_path, RealFileSystem())
     files = IndexFileSet(tmp_path, RealFileSystem(), LAYOUT, lambda: T0, summaries=summaries)
-    progress = BuilderProgress()
+    progress = FollowerProgress()
     progress.see_log(0, 0)
     servicer = IndexServicer(progress)
     servicer.open(files)
@@ -82,7 +82,7 @@ def test_the_numbers_are_those_of_a_walk_over_the_bytes(tmp_path_factory, keys, 
     root = tmp_path_factory.mktemp("explain")
     summaries = IndexSummaries(root, RealFileSystem())
     files = IndexFileSet(root, RealFileSystem(), LAYOUT, lambda: T0, summaries=summaries)
-    progress = BuilderProgress()
+    progress = FollowerProgress()
     servicer = IndexServicer(progress)
     servicer.open(files)
     requests = [make_request(n, time_millis=T0 + n * 1000, keys=[key]) for n, key in enumerate(keys)]

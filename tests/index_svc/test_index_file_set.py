@@ -4,7 +4,7 @@ import pytest
 
 from index_svc.index_file_set import IndexFileSet
 from index_svc.key_search import search_key
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import DiskFullError, InvalidArgumentError, InvalidPageTokenError
 from store.files.file_system import RealFileSystem
 from store.format.index_layout import IndexHeader, decode_index_header

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from index_svc.index_file_set import IndexFileSet
 from index_svc.index_summaries import IndexSummaries
 from index_svc.key_search import search_key
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import FlushFailedError, ServiceUnavailableError, StoreCorruptedError
 from store.files.file_system import OverlayFileSystem, RealFileSystem
 from store.format import index_summary

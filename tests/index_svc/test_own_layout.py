@@ -6,7 +6,7 @@ import pytest
 
 from index_svc.index_file_set import IndexFileSet
 from index_svc.recovery import checkpoint_state, own_layout
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
 from store.files.file_system import RealFileSystem
 from store.files.json_state import write_json_state
 from store.readers.index_layout_detection import detect_index_layout

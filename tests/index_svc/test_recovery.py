@@ -6,7 +6,7 @@ import pytest
 
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
-from store.builders.index_keys import index_keys
+from store.derive.index_keys import index_keys
 from store.files.file_system import OverlayFileSystem, RealFileSystem
 from store.readers.index_reader import IndexLayout, list_index_files
 from tests.support.dispatches import feed, file_bytes, requests_of

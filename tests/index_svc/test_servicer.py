@@ -5,9 +5,9 @@ import pytest
 from index_svc.index_file_set import IndexFileSet
 from index_svc.servicer import IndexServicer
 from reput.index.v1 import index_service_pb2 as pb
-from services.builder_process import BuilderState
-from store.builders.progress import BuilderProgress
-from store.dispatch_columns import DispatchColumns
+from services.following.follower_process import FollowerState
+from services.following.follower_progress import FollowerProgress
+from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreRecoveringError
 from store.files.file_system import RealFileSystem
 from store.readers.index_reader import IndexLayout
@@ -15,7 +15,7 @@ from tests.support.dispatches import make_request
 
 
 def test_candidates_come_with_how_far_the_index_is(tmp_path):
-    progress, files = BuilderProgress(), IndexFileSet(tmp_path, RealFileSystem(), IndexLayout(7, 9), lambda: 0)
+    progress, files = FollowerProgress(), IndexFileSet(tmp_path, RealFileSystem(), IndexLayout(7, 9), lambda: 0)
     files.apply(DispatchColumns.of([make_request(n, keys=["k"]) for n in range(20)]))
     progress.see_log(0, 2500)
     progress.advance(2000, 1_700_000_000_123)
@@ -33,7 +33,7 @@ def test_candidates_come_with_how_far_the_index_is(tmp_path):
 
 
 def test_a_status_for_which_one_may_wait_says_how_far_the_index_is_without_counting():
-    progress = BuilderProgress()
+    progress = FollowerProgress()
     progress.advance(100)
     servicer = IndexServicer(progress, 1)
 
@@ -45,10 +45,10 @@ def test_a_status_for_which_one_may_wait_says_how_far_the_index_is_without_count
 
 
 def test_before_the_index_is_open_searches_are_asked_to_come_again():
-    servicer = IndexServicer(BuilderProgress())
+    servicer = IndexServicer(FollowerProgress())
 
     with pytest.raises(StoreRecoveringError):
         servicer.SearchKey(pb.SearchKeyRequest(topic="t", key="k"), None)
-    servicer.state = lambda: BuilderState("retrying", 3, "no space left")
+    servicer.state = lambda: FollowerState("retrying", 3, "no space left")
     status = servicer.GetStatus(pb.GetStatusRequest(), None)
     assert (status.state, status.failure_count, status.last_error) == ("retrying", 3, "no space left")

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from pipeline.sources.commitlog import CommitLogDataSource, CommitLogReader
+from pipeline.scan.commitlog import CommitLogDataSource, CommitLogReader
 from store.format.java_hash import tags_code
 from store.format.properties import KEYS, TAGS, UNIQ_KEY, split_keys
 from store.format.record import decode_record

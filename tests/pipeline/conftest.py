@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 import pipeline
 from pipeline.spark_session import close_session
+from store.compiled import loading
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     close_session(session)
+
+
+@pytest.fixture
+def kernels_off() -> Iterator[None]:
+    """Runs the test with plain code alone."""
+    before = loading.switch(loading.OFF)
+    yield
+    loading.switch(before)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from store.format.record import encode_blank
-from tests.store.kernels.logs import frames_of, message
+from tests.store.walk.logs import frames_of, message
 
 FILE_BYTES = 4096
 

@@ -13,11 +13,11 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from cli.main import PIPELINE_VERBS, _build_app
-from pipeline import options, schema
-from pipeline.jobs.analytics import TABLE_NAMES
-from pipeline.jobs.rebuild_object_out import MANIFEST_NAME
-from pipeline.sources.rocketmq_options import READ_OPTIONS
-from pipeline.sources.rocketmq_sink_options import SINK_OPTIONS
+from pipeline.analytics.analytics import TABLE_NAMES
+from pipeline.rebuild.object_out import MANIFEST_NAME
+from pipeline.rocketmq.options import READ_OPTIONS
+from pipeline.rocketmq.sink_options import SINK_OPTIONS
+from pipeline.scan import options, schema
 from tests.support.object_store import CREDENTIALS, running_object_store
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,17 +11,18 @@ from pipeline.ship import is_unpacked, project_root, write_zip, zip_of
 from tests.pipeline.logs import write_files
 
 READ = """
-import sys
+import pathlib, sys
 sys.path[:0] = [sys.argv[1]]
 import pipeline
-from pipeline.sources.commitlog import CommitLogDataSource
+from pipeline.scan.commitlog import CommitLogDataSource
 import store, reput.message.v1.message_pb2
-from store.kernels import compiling, loading
+from store.compiled import compiling, loading
 source = CommitLogDataSource({"path": sys.argv[2], "boundarycache": "off"})
 reader = source.reader(source.schema())
 print(sum(batch.num_rows for split in reader.partitions() for batch in reader.read(split)))
-print(pipeline.__path__[0], store.__file__, compiling.cache_directory(), sep="\\n")
-print(loading.ready("scan_kernel") is not None)
+folder = pathlib.Path(store.__file__).parent / "walk"
+print(pipeline.__path__[0], store.__file__, compiling.cache_directory(folder), sep="\\n")
+print(loading.ready("store.walk.scan_kernel") is not None)
 """
 
 
@@ -40,7 +41,7 @@ def test_the_same_sources_make_the_same_bytes(zip_path: Path, tmp_path: Path) ->
 
 def test_it_holds_modules_and_generated_code_and_no_caches(zip_path: Path) -> None:
     names = zipfile.ZipFile(zip_path).namelist()
-    assert {"pipeline/__init__.py", "store/kernels/scan_kernel.py", "reput/message/v1/message_pb2.py"} <= set(names)
+    assert {"pipeline/__init__.py", "store/walk/scan_kernel.py", "reput/message/v1/message_pb2.py"} <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.startswith(("tests/", "protos/"))]
 
 

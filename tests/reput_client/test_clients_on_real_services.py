@@ -17,8 +17,8 @@ from reput_client import (
     QueryClient,
     SearchStop,
     TopicNotFoundError,
-    queries,
 )
+from reput_client.querying import queries
 from tests.support.stack import Stack, running_stack
 
 COUNT = 150

@@ -2,9 +2,10 @@
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2
 
 from reput_client import errors
-from reput_client.status import error_of_status
+from reput_client.status import DETAILS_KEY, error_of_call, error_of_status
 from services import status as services_status
 from store import errors as store_errors
 
@@ -46,3 +47,41 @@ def test_every_class_is_a_reput_client_error() -> None:
     classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
     assert len(classes) > 25
     assert all(issubclass(each, errors.ReputClientError) for each in classes)
+
+
+class Failed(grpc.RpcError):
+    """A failed call with these details."""
+
+    def __init__(self, details: bytes) -> None:
+        super().__init__()
+        self._details = details
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.NOT_FOUND
+
+    def details(self) -> str:
+        return "said by the status"
+
+    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+        return ((DETAILS_KEY, self._details),)
+
+
+@pytest.mark.parametrize(
+    "details",
+    [b"\xff no protobuf", services_status.to_status(store_errors.DiskFullError("other")).SerializeToString()],
+    ids=["damaged", "of another code"],
+)
+def test_details_that_are_damaged_or_contradict_the_status_are_ignored(details: bytes) -> None:
+    error = error_of_call(Failed(details))
+
+    assert type(error) is errors.NotFoundError
+    assert (error.code, error.reason, error.message) == (grpc.StatusCode.NOT_FOUND, "", "said by the status")
+
+
+def test_a_reason_that_this_library_does_not_know_is_kept() -> None:
+    status = services_status.to_status(store_errors.DiskFullError("x"))
+    info = error_details_pb2.ErrorInfo(reason="OF_A_NEWER_SERVICE", domain="reput")
+    status.details[0].Pack(info)
+
+    error = error_of_status(status)
+    assert (type(error), error.reason) == (errors.ResourceBusyError, "OF_A_NEWER_SERVICE")

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / ".tools" / "rocketmq"
@@ -181,11 +182,7 @@ class RealRocketMQ:
         broker_conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         main = "org.apache.rocketmq.broker.BrokerStartup"
         self._launch("broker", self.broker_port, main, "-c", str(broker_conf), heap=self.broker_heap)
-        deadline = time.monotonic() + REGISTER_SECONDS_MAX
-        while not self.is_registered():
-            if time.monotonic() > deadline:
-                raise RuntimeError("the broker did not register with the name server")
-            time.sleep(0.05)
+        wait_until(self.is_registered, "the broker registers with the name server", REGISTER_SECONDS_MAX)
 
     def mqadmin(self, *args: str) -> str:
         """What the real mqadmin prints for a command."""

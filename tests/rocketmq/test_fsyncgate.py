@@ -15,7 +15,7 @@ import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from store.readers.log_reader import LogReader
+from store.walk.log_reader import LogReader
 from tests.rocketmq import real_broker
 from tests.support.service import Service
 from tests.torture.tools import enter_own_namespace, why_missing

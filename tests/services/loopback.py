@@ -9,8 +9,8 @@ import grpc
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
-from services.server import ServiceServer
-from services.settings import ServiceSettings
+from services.serving.server import ServiceServer
+from services.settings.service_settings import ServiceSettings
 
 SERVICE_NAME = "reput.commitlog.v1.CommitLogService"
 
@@ -38,6 +38,12 @@ class ScriptedCommitLog(pb_grpc.CommitLogServiceServicer):
 
     def ReportProgress(self, request, context):
         return self.behaviours["report_progress"](request, context)
+
+    def RemoveFollower(self, request, context):
+        return self.behaviours["remove_follower"](request, context)
+
+    def GetStatus(self, request, context):
+        return self.behaviours["get_status"](request, context)
 
 
 @contextlib.contextmanager

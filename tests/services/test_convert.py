@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 from google.protobuf import json_format, timestamp_pb2
 
+from reput.commitlog.v1 import commitlog_service_pb2
 from reput.gateway.v1 import gateway_service_pb2
 from services import convert
-from store.dispatch import DispatchRequest
+from store.derive.dispatch import DispatchRequest
 from store.errors import InvalidArgumentError
 from store.format.host import Host
 from store.format.record import Record
@@ -126,3 +127,12 @@ def test_an_absent_time_is_none_and_1970_is_not():
 
     request.begin_time.SetInParent()
     assert convert.optional_time_millis(request, "begin_time") == 0
+
+
+def test_an_older_server_that_knows_no_confirm_offset_shows_what_is_flushed():
+    status = commitlog_service_pb2.GetStatusResponse(log_flushed_offset=900)
+    assert convert.confirm_offset(status) == 900
+
+    status.confirm_offset = 0
+
+    assert convert.confirm_offset(status) == 0

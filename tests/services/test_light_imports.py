@@ -16,7 +16,7 @@ NOT_NEEDED = {
     "prometheus_client",
     "opentelemetry",
     "grpc_reflection.v1alpha",
-    "services.commented_reflection",
+    "services.serving.commented_reflection",
 }
 
 
@@ -39,7 +39,9 @@ def test_a_service_starts_without_what_only_some_need(name):
 
 
 def test_what_starts_the_services_speaks_no_grpc_and_checks_no_settings():
-    loaded = loaded_by("import deploy.local; deploy.local.LocalStack.__init__; import services.setting_sources")
+    loaded = loaded_by(
+        "import deploy.local; deploy.local.LocalStack.__init__; import services.settings.setting_sources"
+    )
 
     assert not {"grpc", "pydantic", "numpy", "structlog"} & loaded
 
@@ -47,8 +49,8 @@ def test_what_starts_the_services_speaks_no_grpc_and_checks_no_settings():
 def test_a_verb_loads_no_other_verb():
     loaded = loaded_by("import cli.main; cli.main.main(['queryMsgById', '-i', '00', '-f', 'no-such-charset'])")
 
-    assert "cli.query" in loaded
-    assert not {"cli.fsck", "cli.demo", "cli.send", "deploy.local"} & loaded
+    assert "cli.queries.query" in loaded
+    assert not {"cli.fsck.fsck", "cli.demo", "cli.send", "deploy.local"} & loaded
 
 
 def test_rich_can_be_loaded_behind_it():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from services.clients.commitlog import CommitLogClient
+from services.calling.commitlog import CommitLogClient
 from services.convert import dispatch_to_proto
 from services.reput_columns import (
     ALL_COLUMNS,
@@ -15,9 +15,9 @@ from services.reput_columns import (
     columns_from_requests,
     columns_to_proto,
 )
-from store.builders.index_state import IndexFileState
-from store.builders.queue_runs import place_runs
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch_columns import DispatchColumns
+from store.derive.index_state import IndexFileState
+from store.derive.queue_runs import place_runs
 from store.errors import ServiceUnavailableError
 from tests.services.loopback import commit_log_server
 from tests.support.dispatches import make_request

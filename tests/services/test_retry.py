@@ -5,7 +5,7 @@ import time
 import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from services.clients.commitlog import CommitLogClient
+from services.calling.commitlog import CommitLogClient
 from services.retry import ATTEMPT_COUNT_MAX, call_idempotent
 from store.errors import DeadlineExceededError, RecordNotFoundError, ServiceUnavailableError, StoreRecoveringError
 from tests.services.loopback import commit_log_server

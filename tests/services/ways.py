@@ -2,14 +2,12 @@
 
 import pytest
 
-from services import append_pump, unary_call
+from services.serving import grpc_private
 
 
 @pytest.fixture(params=["early thread", "late thread"], autouse=True)
 def way(request, monkeypatch):
     """Every test of a module that imports this runs twice."""
-    assert unary_call.is_possible, "this grpcio is different inside: see services/unary_call.py"
-    assert append_pump.is_possible, "this grpcio is different inside: see services/append_pump.py"
-    monkeypatch.setattr(unary_call, "is_possible", request.param == "late thread")
-    monkeypatch.setattr(append_pump, "is_possible", request.param == "late thread")
+    assert grpc_private.is_usable, "this grpcio is different inside: see services/serving/grpc_private.py"
+    monkeypatch.setattr(grpc_private, "is_usable", request.param == "late thread")
     return request.param

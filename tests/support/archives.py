@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.jobs import archive as archive_job
+from pipeline.archive import archive as archive_job
 from store.files.file_system import RealFileSystem
 from store.format.host import Host
 from store.format.record import Record, decode_record

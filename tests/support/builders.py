@@ -7,10 +7,10 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
-from store.builders.checkpoint_thread import Checkpointer
-from store.builders.following_builder import FollowingBuilder
-from store.builders.index_keys import index_keys
-from store.dispatch import DispatchRequest
+from services.following.checkpoint_thread import Checkpointer
+from services.following.following_builder import FollowingBuilder
+from store.derive.dispatch import DispatchRequest
+from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.readers.index_reader import IndexLayout, list_index_files

@@ -10,8 +10,9 @@ import os
 import pathlib
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
+
+from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE_IMAGE = "localhost/python:3.11-slim-bookworm"
@@ -126,9 +127,4 @@ def wait_for(is_true: object, what: str, seconds: float = 60.0) -> float:
         AssertionError: it never did.
     """
     assert callable(is_true)
-    began = time.monotonic()
-    while not is_true():
-        if time.monotonic() - began > seconds:
-            raise AssertionError(f"{what}: not within {seconds} s")
-        time.sleep(0.05)
-    return time.monotonic() - began
+    return wait_until(is_true, what, seconds, poll_seconds=0.05)

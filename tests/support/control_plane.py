@@ -15,10 +15,10 @@ import os
 import pathlib
 import secrets
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tests.support import waiting
 from tests.support.ports import free_port
 from tools.control_plane_build import TARGET
 
@@ -130,10 +130,7 @@ class ControlPlane:
 
     def wait_until(self, reached: Callable[[], object], seconds: float = START_SECONDS_MAX) -> None:
         """Return once `reached()` is true; AssertionError after so many seconds."""
-        deadline = time.monotonic() + seconds
-        while not reached():
-            assert time.monotonic() < deadline, f"not reached in {seconds} s"
-            time.sleep(POLL_SECONDS)
+        waiting.wait_until(reached, "the cluster's state", seconds, POLL_SECONDS)
 
     def _output(self, done: subprocess.CompletedProcess[str]) -> str:
         if done.returncode != 0:

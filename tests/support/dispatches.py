@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from store.dispatch import DispatchRequest
-from store.readers.log_reader import LogReader
+from store.derive.dispatch import DispatchRequest
+from store.walk.log_reader import LogReader
 
 RECORD_SIZE_BYTES = 100
 

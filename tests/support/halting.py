@@ -3,7 +3,8 @@
 import os
 import pathlib
 import signal
-import time
+
+from tests.support.waiting import wait_until
 
 HALT_SECONDS_MAX = 30
 
@@ -11,13 +12,12 @@ HALT_SECONDS_MAX = 30
 def halt(pid: int) -> None:
     """Stop a process, and return once each of its threads stands still: the signal itself comes back at once."""
     os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + HALT_SECONDS_MAX
-    while any(
-        (task / "stat").read_text().rpartition(")")[2].split()[0] != "T"
-        for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    tasks = pathlib.Path(f"/proc/{pid}/task")
+
+    def stands_still() -> bool:
+        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir())
+
+    wait_until(stands_still, f"process {pid} stands still", HALT_SECONDS_MAX, poll_seconds=0.001)
 
 
 def resume(pid: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from store.kernels import loading
+from store.compiled import loading
 
 
 @pytest.fixture(params=[loading.OFF, loading.EAGER])

@@ -16,6 +16,7 @@ import grpc
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
+from tests.support.waiting import wait_until
 
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 30
@@ -42,12 +43,12 @@ class Stack:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**inherited, **(settings or {})}
             )
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not port_file.exists():
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"reput serve did not come up:\n{self.log_path.read_text()[-4000:]}")
-            time.sleep(0.02)
+        try:
+            wait_until(lambda: port_file.exists() or self.process.poll() is not None, port_file, START_SECONDS_MAX)
+            assert self.process.poll() is None, f"ended with {self.process.returncode}"
+        except AssertionError as error:
+            self.kill()
+            raise RuntimeError(f"reput serve did not come up: {error}\n{self.log_path.read_text()[-4000:]}") from error
         self.addresses: dict[str, str] = json.loads(port_file.read_text())
         self.channel = grpc.insecure_channel(self.addresses["gateway"])
         self.gateway = gateway_grpc.GatewayServiceStub(self.channel)

@@ -3,17 +3,17 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gateway.completeness import Completeness
-from gateway.deadline import Deadline
-from gateway.fan_out import FanOut
-from gateway.page import PageEntry
-from gateway.page_token import PageTokens
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
+from gateway.queries.completeness import Completeness
+from gateway.queries.page import PageEntry
+from gateway.queries.page_token import PageTokens
 from store.errors import StoreError
 from store.format.host import Host
 from store.format.message_id import encode_offset_msg_id
@@ -116,4 +116,4 @@ def _ask_key(
 
 
 def _records(entries: Iterable[PageEntry]) -> tuple[Record, ...]:
-    return tuple(entry.record.payload for entry in entries)  # type: ignore[misc]
+    return tuple(entry.record.message for entry in entries)  # type: ignore[misc]

@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import commitlog_svc.commit_log as commit_log_module
-import commitlog_svc.retention as retention_module
-from commitlog_svc.age_clock import AgeClock
+import commitlog_svc.retention.retention as retention_module
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.housekeeping import Chore
+from commitlog_svc.retention.age_clock import AgeClock
 from commitlog_svc.settings import CommitLogSettings
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from reput.message.v1.message_pb2 import NewMessage
-from store.builders.index_keys import index_keys
+from store.derive.index_keys import index_keys
 from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreError
 from store.files.abort import has_abort_marker
 from store.files.file_system import RealFileSystem
@@ -173,7 +173,7 @@ class Builders:
             builder.begin()
             return builder
 
-        first, end = log.first_offset, log.flushed_offset
+        first, end = log.status.first_offset, log.status.flushed_offset
         openers: dict[str, Callable[[], Any]] = {"consumequeue": open_queues, "index": open_index}
         for name, opener in openers.items():
             self._guard(name, lambda opener=opener, name=name: self._live.update({name: opener()}))
@@ -191,7 +191,7 @@ class Builders:
 
     def _catch_up(self, builder: Any) -> None:
         for _ in range(APPLY_COUNT_MAX):
-            first, end = self._log.first_offset, self._log.flushed_offset
+            first, end = self._log.status.first_offset, self._log.status.flushed_offset
             offset = builder.start_offset()
             if offset >= 0 and not first <= offset <= end:
                 builder.find_place(first, end)
@@ -204,19 +204,19 @@ class Builders:
 
     def _apply_all(self, builder: Any, offset: int) -> bool:
         """Whether it took all that is flushed; otherwise it wants to start elsewhere."""
-        for batch in self._log.follow(offset, 0):
+        for batch in self._log.following.follow(offset, 0):
             taken = builder.apply(batch.requests, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
             if not taken:
                 return False
-            if batch.next_offset >= self._log.flushed_offset:
+            if batch.next_offset >= self._log.status.flushed_offset:
                 return True
         return False
 
     def _first_indexed(self, offset: int) -> int | None:
-        first, end = self._log.first_offset, self._log.flushed_offset
+        first, end = self._log.status.first_offset, self._log.status.flushed_offset
         if 0 <= offset < first or end <= max(offset, first):
             return None
-        for batch in self._log.follow(offset, 0):
+        for batch in self._log.following.follow(offset, 0):
             for request in batch.requests:
                 if request.commit_log_offset > offset and index_keys(request):
                     return request.commit_log_offset
@@ -227,7 +227,7 @@ class Builders:
     def _reporter(self, name: str) -> Callable[[int, int | None], None]:
         def report(next_offset: int, store_time_millis: int | None) -> None:
             if next_offset >= 0:
-                self._log.progress.report(name, next_offset, store_time_millis or 0, self._log.flushed_offset)
+                self._log.followers.report(name, next_offset, store_time_millis or 0, self._log.status.flushed_offset)
 
         return report
 
@@ -266,7 +266,7 @@ def _live(root: Path, life: Life, say: Callable[[str], None]) -> None:
     except (StoreError, OSError) as error:
         say(f"recover_failed {type(error).__name__} {error}".replace("\n", " "))
         return
-    say(f"recovered {log.end_offset}")
+    say(f"recovered {log.status.end_offset}")
     builders = Builders(log, root, say, is_clean_store=is_clean_store)
     for begin in range(life.first, life.first + life.count, life.batch):
         _append(log, life, begin, say)
@@ -274,7 +274,7 @@ def _live(root: Path, life: Life, say: Callable[[str], None]) -> None:
             assert HandCranked.current is not None
             HandCranked.current.turn()
             builders.turn()
-    say(f"state {log.state}")
+    say(f"state {log.status.state}")
     if not life.is_clean_end:
         return
     builders.turn()
@@ -289,7 +289,7 @@ def _live(root: Path, life: Life, say: Callable[[str], None]) -> None:
 def _append(log: CommitLog, life: Life, begin: int, say: Callable[[str], None]) -> None:
     numbers = range(begin, min(begin + life.batch, life.first + life.count))
     try:
-        receipts = log.append_messages(
+        receipts = log.opened.appends.append_messages(
             [make_message(number, life.body_bytes) for number in numbers], sync=True, born_host=BORN_HOST
         )
     except StoreError as error:

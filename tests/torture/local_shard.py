@@ -15,8 +15,8 @@ from consumequeue_svc import time_search
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import saved_file_size_bytes
-from gateway.deadline import Deadline
-from gateway.ports import (
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import (
     Boundary,
     BuildProgress,
     Candidates,
@@ -28,12 +28,12 @@ from gateway.ports import (
     Shard,
     Unit,
 )
-from gateway.time_window import TimeWindow
+from gateway.ports.time_window import TimeWindow
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from index_svc.key_search import search_key
 from index_svc.recovery import saved_layout
-from store.builders.index_keys import index_keys
+from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, RealFileSystem
@@ -97,7 +97,7 @@ class LocalShard:
 
     def open_builders(self, *, is_clean_store: bool) -> None:
         """Makes both builders from what the disk holds, as a start of their services does."""
-        root, first, end = self.root, self.log.first_offset, self.log.flushed_offset
+        root, first, end = self.root, self.log.status.first_offset, self.log.status.flushed_offset
         queues_checkpoint = Path(own_state_dir(str(root), "consumequeue")) / "checkpoint.json"
         saved_size = saved_file_size_bytes(self.fs, queues_checkpoint)
         size = detect_queue_file_size(self.fs, root, saved_size) or self._queue_file_size_bytes
@@ -131,7 +131,7 @@ class LocalShard:
     def _first_indexed(self, offset: int, first_offset: int, end_offset: int) -> int | None:
         if 0 <= offset < first_offset or end_offset <= max(offset, first_offset):
             return None
-        for batch in self.log.follow(offset, 0):
+        for batch in self.log.following.follow(offset, 0):
             for request in batch.requests:
                 if request.commit_log_offset > offset and index_keys(request):
                     return request.commit_log_offset
@@ -147,10 +147,10 @@ class LocalShard:
 
     def _feed(self, builder: ConsumeQueueBuilder | IndexBuilder, batch_bytes: int) -> bool:
         """Follows the log to its flushed end; False when it must be followed anew."""
-        end = self.log.flushed_offset
+        end = self.log.status.flushed_offset
         try:
-            batches = self.log.follow(builder.start_offset(), batch_bytes)
-            first = self.log.first_offset
+            batches = self.log.following.follow(builder.start_offset(), batch_bytes)
+            first = self.log.status.first_offset
             if max(builder.start_offset(), first) >= end:
                 return builder.apply([], end, first, end)
             for batch in batches:
@@ -159,7 +159,7 @@ class LocalShard:
                 if batch.next_offset >= end:
                     return True
         except (OffsetOutOfRangeError, RecordNotFoundError):
-            builder.find_place(self.log.first_offset, end)
+            builder.find_place(self.log.status.first_offset, end)
         return False
 
     def save(self) -> None:
@@ -191,26 +191,34 @@ def open_shard(root: Path, fs: FileSystem | None = None, **settings: Any) -> Ite
 
 
 class LocalPorts:
-    """Every port of `gateway.ports`, answered as the services answer them."""
+    """Every port of `gateway.ports.shard`, answered as the services answer them."""
 
     def __init__(self, local: LocalShard) -> None:
         self._local = local
 
     def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord:
-        return found_record(self._local.log.get(commit_log_offset))
+        deadline.remaining_seconds()
+        return found_record(self._local.log.opened.reads.get(commit_log_offset))
 
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
     ) -> Sequence[FoundRecord | StoreError]:
+        deadline.remaining_seconds()
         outcomes: list[FoundRecord | StoreError] = []
+        full = False
         for offset in commit_log_offsets:
             try:
-                outcomes.append(found_record(self._local.log.get(offset)))
+                record = self._local.log.opened.reads.get(offset)
             except StoreError as error:
                 outcomes.append(error)
+                continue
+            full = full or len(record.body) > body_bytes_max
+            body_bytes_max -= 0 if full else len(record.body)
+            outcomes.append(found_record(record, omit_body=full))
         return outcomes
 
     def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        deadline.remaining_seconds()
         first = self._local.queues.progress.log_first_offset
         return [
             QueueRange(name, queue_id, queue.units.min_offset(first), queue.units.end)
@@ -221,6 +229,7 @@ class LocalPorts:
     def units(
         self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
     ) -> QueueStretch:
+        deadline.remaining_seconds()
         units = self._local.table.queue(topic, queue_id).units
         first = self._local.queues.progress.log_first_offset
         begin, end = units.min_offset(first), units.end
@@ -244,7 +253,9 @@ class LocalPorts:
             first,
             time_millis,
             side,
-            lambda asked: [self._local.log.get(unit.commit_log_offset).store_time_millis for unit in asked],
+            lambda asked: [
+                self._local.log.opened.reads.get(unit.commit_log_offset).store_time_millis for unit in asked
+            ],
         )
         progress = self._local.queues.progress
         built = BuildProgress(max(progress.next_offset, 0), progress.log_end_offset, progress.catching_up)
@@ -263,7 +274,9 @@ class LocalPorts:
         below_offset: int | None,
         count_max: int,
         deadline: Deadline,
+        explain: bool = False,
     ) -> Candidates:
+        deadline.remaining_seconds()
         page = search_key(
             self._local.index_files,
             topic,
@@ -282,13 +295,14 @@ class LocalPorts:
         )
 
     def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        deadline.remaining_seconds()
         return {
             config.topic: max(config.write_queue_count, config.read_queue_count)
             for config in self._local.log.topics.all()
         }
 
     def new_topic_queue_count(self, deadline: Deadline) -> int:
-        return self._local.log.new_topic_queue_count
+        return self._local.log.topics.new_topic_queue_count
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         return [ServiceStatus(name, "local") for name in ("commitlog", "consumequeue", "index")]

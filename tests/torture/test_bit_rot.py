@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.recovery import recover_log
-from gateway.deadline import Deadline
-from gateway.shards import Shards
+from commitlog_svc.recovery.recovery import recover_log
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards
 from store.audit.codes import Kind
 from store.audit.store_audit import audit_store
 from store.errors import RecordCorruptedError, StoreCorruptedError
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.queue_unit import QueueUnit, encode_queue_unit
 from store.format.record import Record, decode_record, encode_record
-from store.readers.queue_reader import QueueReader
 from tests.commitlog_svc.support import BORN_HOST, new_message
+from tests.support.readers import QueueReader
 from tests.torture.amount import amount, level
 from tests.torture.answers import FAN_OUT, Question, ask, right_answers
 from tests.torture.local_shard import LocalShard
@@ -262,7 +262,9 @@ def test_a_flipped_bit_in_a_long_queue_never_takes_other_messages_with_it(tmp_pa
     disk.mkdirs(tmp_path)
     count = 60
     shard = LocalShard(tmp_path, disk, queue_file_size_bytes=2000)
-    shard.log.append_messages([new_message(queue_id=0) for _ in range(count)], sync=True, born_host=BORN_HOST)
+    shard.log.opened.appends.append_messages(
+        [new_message(queue_id=0) for _ in range(count)], sync=True, born_host=BORN_HOST
+    )
     shard.catch_up()
     shard.close()
     path = tmp_path / "consumequeue" / "orders" / "0" / f"{0:020d}"

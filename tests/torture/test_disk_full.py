@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +22,10 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.index.v1 import index_service_pb2_grpc as index_grpc
 from reput.message.v1 import message_pb2
 from services.status import error_info, status_of
-from store.readers.log_reader import LogReader
+from store.walk.log_reader import LogReader
 from tests.support.service import Service
 from tests.support.stack import Stack, running_stack
+from tests.support.waiting import wait_until
 from tests.torture.amount import amount, level
 from tests.torture.seeds import pick_seed
 from tests.torture.tools import why_missing
@@ -95,12 +96,7 @@ class Producer:
 
     def seconds_until_accepted(self) -> float:
         """Appends until one is accepted; how long that took."""
-        began = time.monotonic()
-        while self.append() is not None:
-            seconds = time.monotonic() - began
-            assert seconds < RESUME_SECONDS_MAX, f"still refused {seconds:.1f} s after there was room"
-            time.sleep(0.05)
-        return time.monotonic() - began
+        return wait_until(lambda: self.append() is None, "an append is taken after there was room", RESUME_SECONDS_MAX)
 
     def read_back(self, dice: random.Random, count: int = 20) -> None:
         """Some acknowledged messages, and the newest, are found by id."""
@@ -128,15 +124,6 @@ def service_status(stack: Stack, name: str) -> pb.GetStatusResponse.ServiceStatu
     """What a service says of itself."""
     rows = stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=CALL_SECONDS).services
     return next(row for row in rows if row.service == name)
-
-
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = 60.0) -> float:
-    """Polls a condition until it holds; how long that took."""
-    began = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - began < seconds, f"not in {seconds} s: {what}"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 class SmallDisks:

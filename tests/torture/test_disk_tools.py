@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
 from tests.torture.tools import why_missing
 from tests.torture.tools.block_log import Replay, read_epochs, some_of
 from tests.torture.tools.fuse_fault import Fault, FaultyMount
@@ -178,10 +178,3 @@ def test_a_killed_test_leaves_no_mount_no_device_and_no_process(tmp_path: Path) 
         lambda: not backing_file.exists() or str(tmp_path) not in backing_file.read_text(), "the loop device is gone"
     )
     assert str(tmp_path) not in Path("/proc/self/mountinfo").read_text()
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + GONE_SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)

@@ -9,7 +9,6 @@ import os
 import random
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,8 +21,9 @@ from store.errors import FlushFailedError
 from store.files.file_system import RealFileSystem
 from store.format.index_layout import index_key, key_hash
 from store.format.java_hash import java_string_hash
-from store.readers.log_reader import LogReader
+from store.walk.log_reader import LogReader
 from tests.support.service import Service
+from tests.support.waiting import wait_until
 from tests.torture.amount import amount, level
 from tests.torture.seeds import pick_seed
 from tests.torture.tools import why_missing
@@ -139,14 +139,6 @@ def append(service: Service, number: int, timeout: float = 30.0) -> message_pb2.
     request = pb.AppendMessagesRequest(messages=[message_of(Key(0, 0, number))], flush=message_pb2.FLUSH_MODE_SYNC)
     answer: message_pb2.AppendResult = service.stub.AppendMessages(request, timeout=timeout).results[0]
     return answer
-
-
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
-    """Polls a condition until it holds."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"not in {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 def test_this_machine_does_what_the_other_tests_are_about(bad_disk: BadDisk) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.shards import Shards
+from gateway.ports.shards import Shards
 from store.files.file_system import OverlayFileSystem
 from store.format.record import Record, decode_record
 from tests.commitlog_svc.support import append, new_message, open_log
@@ -35,9 +35,9 @@ def _row(record: Record) -> list[Any]:
 
 def answers_of(shard: LocalShard) -> dict[str, list[list[Any]]]:
     """What a shard answers to every question about its own messages."""
-    records, offset = [], shard.log.first_offset
-    for batch in shard.log.follow(offset, 0):
-        records += [shard.log.get(request.commit_log_offset) for request in batch.requests]
+    records, offset = [], shard.log.status.first_offset
+    for batch in shard.log.following.follow(offset, 0):
+        records += [shard.log.opened.reads.get(request.commit_log_offset) for request in batch.requests]
         if batch.next_offset >= batch.log_end_offset:
             break
     shards = Shards([shard.shard()], FAN_OUT)
@@ -65,8 +65,8 @@ def test_a_store_of_a_release_opens_with_the_same_answers(archive: Path, tmp_pat
 
     for _ in range(2):  # as it was left, and as we leave it
         with open_shard(root) as shard:
-            assert shard.log.recovered.cut_offset is None
-            assert shard.log.first_offset > 0
+            assert shard.log.opened.found.cut_offset is None
+            assert shard.log.status.first_offset > 0
             assert expected == answers_of(shard)
     for name, data in file_bytes(root / "commitlog").items():
         assert log_before.get(name, bytes(len(data))) == data
@@ -116,7 +116,7 @@ def test_a_store_that_rocketmq_wrote_opens_with_the_answers_of_its_log(
     before = file_bytes(root / "commitlog")
 
     with open_shard(root) as shard:
-        assert len(records) == shard.log.recovered.record_count
+        assert len(records) == shard.log.opened.found.record_count
         shards = Shards([shard.shard()], FAN_OUT)
         questions = right_answers(records)
         for question, expected in questions.items():
@@ -142,15 +142,15 @@ def test_rmq_7480_a_log_without_a_crc_in_its_properties_is_not_cut(
 
     with open_log(root, properties_crc=True) as log:
         assert (None, end, len(frames)) == (
-            log.recovered.cut_offset, log.recovered.end_offset, log.recovered.record_count,
+            log.opened.found.cut_offset, log.opened.found.end_offset, log.opened.found.record_count,
         )  # fmt: skip
         topic = "b_order" if name == "broker" else "extra_a"
         guarded = append(log, new_message(topic=topic, queue_id=0))[0]
     for path in (root / "reput" / "commitlog").glob("*.json"):
         path.unlink()
     with open_log(root, properties_crc=True) as log:
-        assert len(frames) + 1 == log.recovered.record_count
-        assert log.get(guarded.commit_log_offset).is_guarded
+        assert len(frames) + 1 == log.opened.found.record_count
+        assert log.opened.reads.get(guarded.commit_log_offset).is_guarded
 
 
 @pytest.mark.parametrize("keep_state", [False, True])
@@ -168,6 +168,6 @@ def test_rmq_7480_records_written_after_the_crc_was_switched_off_are_not_cut(tmp
             shutil.rmtree(crashed / "reput")
 
         with open_log(crashed, properties_crc=True) as log:
-            assert log.recovered.cut_offset is None
-            assert not log.get(receipt.commit_log_offset).is_guarded
-            assert receipt.commit_log_offset + receipt.store_size_bytes == log.end_offset
+            assert log.opened.found.cut_offset is None
+            assert not log.opened.reads.get(receipt.commit_log_offset).is_guarded
+            assert receipt.commit_log_offset + receipt.store_size_bytes == log.status.end_offset

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.shards import Shards
+from gateway.ports.shards import Shards
+from store.files.open_files import OpenFiles
 from store.format.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
@@ -25,7 +26,6 @@ from store.format.index_layout import (
     slot_position,
 )
 from store.readers.index_reader import IndexFileView, IndexLayout, Walk, search_views
-from store.readers.open_files import OpenFiles
 from tests.torture.amount import amount
 from tests.torture.answers import FAN_OUT, ask, right_answers
 from tests.torture.local_shard import LocalShard

@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from gateway.deadline import Deadline
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
 from store.errors import QueueNotFoundError, RecordNotFoundError, TopicNotFoundError
 from store.format.record import Record
 from tests.commitlog_svc.support import BORN_HOST, new_message
@@ -98,7 +98,7 @@ class StoreMachine(RuleBasedStateMachine):
             if unique_key:
                 fields["unique_key"] = unique_key
             sent.append(new_message(body, topic, **fields))
-        receipts = self.shard.log.append_messages(sent, sync=is_sync, born_host=BORN_HOST)
+        receipts = self.shard.log.opened.appends.append_messages(sent, sync=is_sync, born_host=BORN_HOST)
         acknowledged = []
         burnt: dict[tuple[str, int], int] = {}
         for message, receipt in zip(sent, receipts, strict=True):
@@ -139,7 +139,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert expected == []
             return
         assert found.min_offset <= found.max_offset
-        self._compare(expected, [entry.record.payload for entry in found.entries])
+        self._compare(expected, [entry.record.message for entry in found.entries])
 
     @rule(topic=st.sampled_from(TOPICS), key=st.sampled_from(KEYS), page_size=st.integers(1, 5), begin=edges, end=edges)
     def query_by_key(self, topic: str, key: str, page_size: int, begin: tuple[int, int], end: tuple[int, int]) -> None:
@@ -203,7 +203,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Of what was not flushed any mixture is left: at least what was promised, and a prefix."""
         self._replace_disk(self.fs.power_cut(number, self.root))
         offsets = [m.offset for m in self.model.messages]
-        kept = sum(offset < self.shard.log.end_offset for offset in offsets)
+        kept = sum(offset < self.shard.log.status.end_offset for offset in offsets)
         self._after_start(kept)
 
     @rule(number=st.integers(0, 1 << 32), noise=st.sampled_from((b"\0", b"\xff", b"ab\x01\x02")))
@@ -227,7 +227,7 @@ class StoreMachine(RuleBasedStateMachine):
         for later in [p for p in found.paths() if p.parent == path.parent and p.name > path.name]:
             found.unlink(later)
         self._replace_disk(found)
-        kept = sum(m.end <= self.shard.log.end_offset for m in self.model.messages)
+        kept = sum(m.end <= self.shard.log.status.end_offset for m in self.model.messages)
         # A byte that was torn away may be what the noise is.
         assert kept >= sum(m.end <= cut for m in self.model.messages)
         self._after_start(kept)
@@ -237,13 +237,13 @@ class StoreMachine(RuleBasedStateMachine):
         """The oldest files go, as retention does it: never what a builder still needs, nor a queue's last message."""
         log = self.shard.log
         built = min(self.model.queue_applied, self.model.index_applied)
-        first = (log.first_offset // FILE_BYTES + files) * FILE_BYTES
+        first = (log.status.first_offset // FILE_BYTES + files) * FILE_BYTES
         queues = {(m.topic, m.queue_id) for m in self.model.messages}
         kept = {(m.topic, m.queue_id) for m in self.model.messages if m.offset >= first}
-        if first > built or first > log.flushed_offset or queues != kept:
+        if first > built or first > log.status.flushed_offset or queues != kept:
             return
         log._files.retire(first)
-        self.model.expire(log.first_offset)
+        self.model.expire(log.status.first_offset)
 
     @rule(is_clean=st.booleans())
     def lose_queues(self, is_clean: bool) -> None:
@@ -283,15 +283,15 @@ class StoreMachine(RuleBasedStateMachine):
     @invariant()
     def bounds_are_in_order(self) -> None:
         log = self.shard.log
-        assert log.first_offset <= log.flushed_offset <= log.end_offset
+        assert log.status.first_offset <= log.status.flushed_offset <= log.status.end_offset
         for builder in (self.shard.queues, self.shard.index):
-            assert builder.progress.next_offset <= log.flushed_offset
-        assert self.model.end <= log.end_offset
+            assert builder.progress.next_offset <= log.status.flushed_offset
+        assert self.model.end <= log.status.end_offset
 
     @invariant()
     def queues_have_no_hole(self) -> None:
         """Every unit points to its message; RocketMQ #10417, #495."""
-        first = self.shard.log.first_offset
+        first = self.shard.log.status.first_offset
         for (topic, queue_id), queue in self.shard.table.items():
             units = queue.units
             assert units.min_offset(first) <= units.end
@@ -308,13 +308,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _after_start(self, kept_count: int) -> None:
         self.model.crash(kept_count)
-        assert self.shard.log.end_offset >= self.model.end
+        assert self.shard.log.status.end_offset >= self.model.end
         # What was recovered is on the disk, whatever it was before.
         self.model.flush()
         self.shard.catch_up()
         self._note_built()
         for message in self.model.messages:
-            self._compare([message], [self.shard.log.get(message.offset)])
+            self._compare([message], [self.shard.log.opened.reads.get(message.offset)])
         for topic, key in itertools.product(TOPICS, KEYS):
             answer = ask(self._shards(), ("key", topic, key))
             self._judge(self.model.by_key(topic, key, 0, 1 << 60), answer)
@@ -322,7 +322,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _note_built(self) -> None:
         self.model.queue_applied = self.shard.queues.progress.next_offset
         self.model.index_applied = self.shard.index.progress.next_offset
-        flushed = self.shard.log.flushed_offset
+        flushed = self.shard.log.status.flushed_offset
         assert min(self.model.queue_applied, self.model.index_applied) >= min(flushed, self.model.end)
 
     def _judge(self, expected: list[ModelMessage], answer: Answer) -> None:
@@ -382,7 +382,9 @@ def test_a_power_cut_that_takes_the_first_durable_mark_never_keeps_the_store_fro
     fs.mkdirs(tmp_path)
     shard = LocalShard(tmp_path, fs, file_size_bytes=FILE_BYTES, flush_interval_millis=60_000)
     sent = [new_message(b"x" * 700, queue_id=0) for _ in range(4)]
-    receipts = [shard.log.append_messages([message], sync=False, born_host=BORN_HOST)[0] for message in sent]
+    receipts = [
+        shard.log.opened.appends.append_messages([message], sync=False, born_host=BORN_HOST)[0] for message in sent
+    ]
     found = fs.copy()
     shard.close()
     path = tmp_path / "commitlog" / f"{0:020d}"
@@ -400,6 +402,6 @@ def test_a_power_cut_that_takes_the_first_durable_mark_never_keeps_the_store_fro
 
     shard = LocalShard(tmp_path, found, file_size_bytes=FILE_BYTES)
     try:
-        assert lost.commit_log_offset == shard.log.end_offset
+        assert lost.commit_log_offset == shard.log.status.end_offset
     finally:
         shard.close()

@@ -12,6 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -22,6 +23,7 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from tests.support.service import Service
+from tests.support.waiting import wait_until
 from tests.torture.amount import amount
 from tests.torture.seeds import pick_seed
 from tests.torture.tools.toxiproxy import MISSING, Link, Toxiproxy, binary
@@ -97,14 +99,13 @@ class Builders:
 
     def wait_until_built(self, offset: int) -> None:
         """Return once both have applied the log up to an offset."""
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
         for service, request in ((self.queues, queue_pb.GetStatusRequest()), (self.index, index_pb.GetStatusRequest())):
-            while True:
+
+            def is_built(service: Service = service, request: Any = request) -> bool:
                 status = service.stub.GetStatus(request, timeout=10)
-                if status.next_offset >= offset and not status.catching_up:
-                    break
-                assert time.monotonic() < deadline, f"{service.name} stays behind: {status}"
-                time.sleep(0.05)
+                return status.next_offset >= offset and not status.catching_up
+
+            wait_until(is_built, f"{service.name} stays behind {offset}", WAIT_SECONDS_MAX)
 
     def end(self) -> None:
         """Both, cleanly: everything is on the disk."""
@@ -241,8 +242,7 @@ def test_a_gateway_behind_a_bad_network_is_late_partial_or_unavailable_and_never
     seen: dict[str, int] = {}
     with Toxiproxy() as toxiproxy, whole_stack(tmp_path / "store", toxiproxy) as (log, links, gateway):
         load = Load(log)
-        while len(load.results) < 500:
-            time.sleep(0.02)
+        wait_until(lambda: len(load.results) >= 500, "500 results")
         load.stop()
         wait_until_answered(gateway, load.results)
         truth = Truth(load.results)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from store.format.paths import commit_log_dir
-from store.readers.log_reader import LogReader
+from store.walk.log_reader import LogReader
 from tests.torture.amount import amount, level
 from tests.torture.seeds import pick_seed
 from tests.torture.tools import why_missing

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.deadline import Deadline
-from gateway.limits import PAGE_BYTES_MAX, PAGE_SIZE_MAX
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
 from gateway.queries.by_queue_offset import query_by_queue_offset
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
+from gateway.queries.limits import PAGE_BYTES_MAX, PAGE_SIZE_MAX
 from store.errors import InvalidArgumentError
 from store.format.index_layout import key_hash
 from store.readers.index_reader import IndexLayout
@@ -52,7 +52,7 @@ def _fill(shard: LocalShard, count: int, key: str, *, body_bytes: int = 4) -> No
             new_message(b"x" * body_bytes, queue_id=0, keys=[key], unique_key=f"u{number}")
             for number in range(begin, min(begin + 1000, count))
         ]
-        shard.log.append_messages(batch, sync=True, born_host=BORN_HOST)
+        shard.log.opened.appends.append_messages(batch, sync=True, born_host=BORN_HOST)
 
 
 @pytest.mark.parametrize("count", [10_000, *([1_000_000] if amount(sample=0, change=0, full=1) else [])])
@@ -101,7 +101,7 @@ def test_large_bodies_end_a_page_before_the_default_limit_of_grpc(tmp_path: Path
                 shards, TOKENS, "orders", "large", TimeWindow(),
                 page_size_asked=I32_MAX, page_token=token, deadline=Deadline.after(120),
             )  # fmt: skip
-            assert sum(len(entry.record.payload.body) for entry in page.entries) <= PAGE_BYTES_MAX
+            assert sum(len(entry.record.message.body) for entry in page.entries) <= PAGE_BYTES_MAX
             total += len(page.entries)
             token = page.next_page_token
             if not token:
@@ -122,7 +122,7 @@ def small(tmp_path_factory: pytest.TempPathFactory):
     shard = LocalShard(root, fs, clock_millis=lambda: now[0])
     for time in times:
         now[0] = time
-        shard.log.append_messages([new_message(queue_id=0, keys=["k"])], sync=True, born_host=BORN_HOST)
+        shard.log.opened.appends.append_messages([new_message(queue_id=0, keys=["k"])], sync=True, born_host=BORN_HOST)
     shard.catch_up()
     yield shard, times
     shard.close()

@@ -21,6 +21,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
 from tests.support.service import CHANNEL_OPTIONS, Service
+from tests.support.waiting import wait_until
 from tests.torture.amount import amount, level
 from tests.torture.seeds import pick_seed
 from tests.torture.store_check import IndexLayout, Place, check_store
@@ -172,10 +173,12 @@ def all_services(store: Path) -> Iterator[Services]:
 def wait_for_acks(writers: list[Writer], count: int) -> None:
     """Returns when that many more messages are acknowledged."""
     target = sum(len(writer.acked) for writer in writers) + count
-    deadline = time.monotonic() + ACK_SECONDS_MAX
-    while sum(len(writer.acked) for writer in writers) < target:
-        assert time.monotonic() < deadline, f"nothing is acknowledged any more, {target} wanted"
-        time.sleep(0.002)
+    wait_until(
+        lambda: sum(len(writer.acked) for writer in writers) >= target,
+        f"{target} acknowledgements",
+        ACK_SECONDS_MAX,
+        poll_seconds=0.002,
+    )
 
 
 def test_random_kills_of_any_service_lose_nothing_acknowledged(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
-from services.lanes import EVICT_SECONDS, TAIL_COUNT_MAX
-from services.stall_watch import ANSWER_SECONDS_MAX
+from services.serving.lanes import EVICT_SECONDS, TAIL_COUNT_MAX
+from services.serving.stall_watch import ANSWER_SECONDS_MAX
 from tests.support.service import Service
 from tests.support.stack import Stack, running_stack
+from tests.support.waiting import wait_until
 from tests.torture.amount import amount
 
 GROWTH_BYTES_MAX = 64 << 20
@@ -181,16 +182,17 @@ def test_a_newcomer_gets_in_although_all_places_are_taken_by_sleepers(tmp_path: 
 def test_a_reader_that_takes_nothing_is_ended_by_its_deadline(tmp_path: pathlib.Path) -> None:
     if amount(sample=0, change=1, full=1) == 0:
         pytest.skip(
-            f"takes {ANSWER_SECONDS_MAX:.0f} s: TORTURE_LEVEL=change; tests/services/test_lanes.py has it short"
+            f"takes {ANSWER_SECONDS_MAX:.0f} s: TORTURE_LEVEL=change; tests/services/serving/test_lanes.py has it short"
         )
     with Service("commitlog", tmp_path / "store", SMALL_FILES) as service:
         fill(service.stub, 4 << 20)
         with silent_readers(service.address, 4) as calls:
-            began = time.monotonic()
-            while service.log().count("rpc.stalled") < len(calls):
-                assert time.monotonic() - began < ANSWER_SECONDS_MAX + WAIT_SECONDS_MAX
-                time.sleep(0.2)
-            assert time.monotonic() - began > EVICT_SECONDS
+            waited_seconds = wait_until(
+                lambda: service.log().count("rpc.stalled") >= len(calls),
+                "all silent readers are ended",
+                ANSWER_SECONDS_MAX + WAIT_SECONDS_MAX,
+            )
+            assert waited_seconds > EVICT_SECONDS
             for call in calls:
                 with pytest.raises(grpc.RpcError) as caught:
                     list(call)
@@ -218,13 +220,9 @@ def test_silent_readers_keep_no_deleted_log_file_open(tmp_path: pathlib.Path) ->
         with silent_readers(service.address, 4) as calls:
             for builder in ("consumequeue", "index"):  # as a builder that is switched off
                 service.stub.ReportProgress(pb.ReportProgressRequest(builder=builder, next_offset=-1))
-            deadline = time.monotonic() + WAIT_SECONDS_MAX
-            while service.stub.GetStatus(pb.GetStatusRequest()).log_first_offset < 4 << 20:
-                assert time.monotonic() < deadline, service.stub.GetStatus(pb.GetStatusRequest())
-                time.sleep(0.1)
-            while deleted_files(service.pid):
-                assert time.monotonic() < deadline, deleted_files(service.pid)
-                time.sleep(0.1)
+            status = lambda: service.stub.GetStatus(pb.GetStatusRequest())  # noqa: E731 - asked twice below
+            wait_until(lambda: status().log_first_offset >= 4 << 20, status, WAIT_SECONDS_MAX)
+            wait_until(lambda: not deleted_files(service.pid), lambda: deleted_files(service.pid), WAIT_SECONDS_MAX)
             with pytest.raises(grpc.RpcError) as caught:
                 for _ in calls[0]:
                     pass
@@ -378,10 +376,7 @@ def test_rmq_8239_a_reader_is_never_shown_what_is_not_flushed_yet_however_slow_t
             if flush == message_pb2.FLUSH_MODE_SYNC:
                 assert time.monotonic() - began >= SLOW_FSYNC_MILLIS / 1000, "answered before its flush"
                 acknowledged.append((answer.results[0].offset_msg_id, offset))
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while len(shown) < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: len(shown) >= count, lambda: f"{len(shown)} of {count} are shown", WAIT_SECONDS_MAX)
         service.kill()
         follower.join()
     for at, offset in shown:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.recovery import recover_log
-from gateway.shards import Shards
+from commitlog_svc.recovery.recovery import recover_log
+from gateway.ports.shards import Shards
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import decode_record
@@ -150,7 +150,7 @@ def test_rmq_alibaba_358_queues_and_index_are_cut_with_a_damaged_tail_after_a_cl
     fs.mkdirs(tmp_path)
     with open_shard(tmp_path, fs) as shard:
         sent = [new_message(b"%d" % number, queue_id=0, keys=["k"]) for number in range(5)]
-        receipts = shard.log.append_messages(sent, sync=True, born_host=BORN_HOST)
+        receipts = shard.log.opened.appends.append_messages(sent, sync=True, born_host=BORN_HOST)
     for lost in (4, 3):
         offset = receipts[lost].commit_log_offset
         path = tmp_path / "commitlog" / f"{0:020d}"
@@ -162,7 +162,7 @@ def test_rmq_alibaba_358_queues_and_index_are_cut_with_a_damaged_tail_after_a_cl
             fs.unlink(own)
 
         with open_shard(tmp_path, fs) as shard:
-            assert offset == shard.log.end_offset
+            assert offset == shard.log.status.end_offset
             assert lost == shard.table.queue("orders", 0).units.end
             answer = ask(Shards([shard.shard()], FAN_OUT), ("key", "orders", "k"))
             assert list(range(lost))[::-1] == [record.queue_offset for record in answer.records]

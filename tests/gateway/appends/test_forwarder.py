@@ -11,15 +11,15 @@ from google.protobuf.message import DecodeError
 
 from gateway.appends.coalescer import SENDER_COUNT
 from gateway.appends.forwarder import AppendForwarder
+from gateway.appends.request_bytes import SMALL_REQUEST_BYTES_MAX
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
-from services.append_calls import Append
-from services.append_server import serve_appends
-from services.append_wire import SMALL_REQUEST_BYTES_MAX
-from services.server import ServiceServer
-from services.settings import ServiceSettings
+from services.local.server import serve_local
+from services.local.wire import APPENDS, LocalMethod
+from services.serving.server import ServiceServer
+from services.settings.service_settings import ServiceSettings
 from services.status import from_rpc_error
 from store.errors import InvalidArgumentError, InvalidMessageError, ServiceUnavailableError, TopicNotFoundError
 from tests.services.loopback import commit_log_server
@@ -125,7 +125,7 @@ def served(commitlog, request, tmp_path):
     address = f"unix:{tmp_path}/s.sock"
     with commit_log_server(address, append_messages=commitlog.append) as backend:
         if request.param == "socket":
-            commitlog.door = serve_appends(address, {Append.UNARY: commitlog.append_bytes}, backend)
+            commitlog.door = serve_local(APPENDS, address, {LocalMethod.APPEND: commitlog.append_bytes}, backend)
             assert commitlog.door is not None
         with gateway_to(address, address) as served:
             yield served

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from gateway.appends.commitlog import Commitlog, failure_of, was_not_written
 from gateway.appends.routes import REST_SECONDS, SHARDING_KEY
-from services.channel import open_channel
+from services.calling.channel import open_channel
 from services.status import DETAILS_KEY, error_info, from_status, to_status
 from store import errors
 from tests.gateway.appends.memory_logs import (

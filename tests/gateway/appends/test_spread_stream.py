@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from gateway.appends.spread_stream import SpreadStream
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.append_refusals import APPEND_REFUSED
-from services.clients.appends import AppendStatusError
-from services.status import error_info, from_status
+from services.observing.append_refusals import APPEND_REFUSED
+from services.status import StatusError, error_info, from_status
 from store import errors
 from tests.gateway.appends.memory_logs import (
     NAMES,
@@ -73,7 +72,7 @@ def test_a_stream_goes_on_behind_a_refusal_and_ends_where_nobody_knows_what_was_
     assert [result.unique_key for result in taken.results] == ["1"]
     for log in logs.values():
         log.fail_with = errors.ServiceUnavailableError("the connection broke")
-    with pytest.raises(AppendStatusError):
+    with pytest.raises(StatusError):
         run(b"2", b"3")
 
 
@@ -121,7 +120,7 @@ def test_nothing_is_sent_behind_a_request_of_unknown_outcome_so_that_sending_aga
     assert log.bodies == [b"0"], "2 and 3 would stand before 1 once that is sent again"
     answers = iter(stream)
     assert pb.AppendMessageStreamResponse.FromString(next(answers)).results[0].unique_key == "0"
-    with pytest.raises(AppendStatusError) as ended:
+    with pytest.raises(StatusError) as ended:
         next(answers)
     assert type(from_status(ended.value.status)) is type(unknown)
 
@@ -141,7 +140,7 @@ def test_nothing_is_sent_behind_a_part_that_failed_while_another_part_may_be_wri
     wait_until_nothing_waits(stream)
 
     assert logs["a"].bodies == []
-    with pytest.raises(AppendStatusError) as ended:
+    with pytest.raises(StatusError) as ended:
         list(stream)
     assert error_info(ended.value.status).metadata["writtenIndexes"] == "1"
 
@@ -165,7 +164,7 @@ def test_nothing_is_sent_behind_a_check_that_got_no_answer(pool):
 
     assert checked == [True]
     assert written(logs) == []
-    with pytest.raises(AppendStatusError):
+    with pytest.raises(StatusError):
         list(stream)
 
 

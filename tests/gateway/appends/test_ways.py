@@ -15,9 +15,10 @@ from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from services.append_server import serve_appends
-from services.server import ServiceServer
-from services.settings import ServiceSettings
+from services.local.server import serve_local
+from services.local.wire import APPENDS
+from services.serving.server import ServiceServer
+from services.settings.service_settings import ServiceSettings
 from services.status import error_info, status_of
 from tests.commitlog_svc.support import make_log
 from tests.gateway.appends.test_forwarder import SERVICE_NAME, gateway_to
@@ -39,7 +40,7 @@ class Served:
         servicer = CommitLogServicer(self.log, "broker-a", "127.0.0.1:10911")
         self.server = ServiceServer("commitlog", ServiceSettings(address=address))
         self.server.add("reput.commitlog.v1.CommitLogService", add_to_server, servicer)
-        self.door = serve_appends(address, servicer.local_appends(), self.server) if way == "socket" else None
+        self.door = serve_local(APPENDS, address, servicer.local_appends(), self.server) if way == "socket" else None
         self.server.start()
         self._ended = threading.Thread(target=self.server.serve_until_stopped)
         self._ended.start()
@@ -124,7 +125,7 @@ def test_a_unary_append_is_answered_with_the_same_bytes_and_errors(both, request
     ]
 
     assert socket == over_grpc
-    assert both[0].log.end_offset == both[1].log.end_offset
+    assert both[0].log.status.end_offset == both[1].log.status.end_offset
     assert both[0].door is not None
     assert both[0].door.connection_count > 0
 
@@ -137,7 +138,7 @@ def test_a_stream_is_answered_with_the_same_bytes_and_goes_on_after_what_it_refu
     assert len(socket) == len(requests)
     assert socket == over_grpc
     assert any(pb.AppendMessageStreamResponse.FromString(answer).HasField("error") for answer in socket)
-    assert both[0].log.end_offset == both[1].log.end_offset
+    assert both[0].log.status.end_offset == both[1].log.status.end_offset
 
 
 def without_time(answer: bytes) -> bytes:
@@ -154,9 +155,9 @@ def test_records_are_born_at_the_same_host(both):
     for one in both:
         assert one.unary(GOOD)[1] is None
         assert len(one.stream(GOOD)) == 1
-        offset = one.log.first_offset
-        while offset < one.log.end_offset:
-            record = one.log.get(offset)
+        offset = one.log.status.first_offset
+        while offset < one.log.status.end_offset:
+            record = one.log.opened.reads.get(offset)
             hosts.append(record.born_host)
             offset = record.next_offset
     assert len(hosts) == 20
@@ -179,14 +180,14 @@ def test_a_fenced_log_says_so_by_both_ways(both):
 
 def test_a_clean_stop_answers_what_is_under_way_and_refuses_what_comes_later(served, monkeypatch):
     arrived, release = threading.Event(), threading.Event()
-    append_request = served.log.append_request
+    append_request = served.log.opened.appends.append_request
 
     def hold(*args: Any, **kwargs: Any) -> Any:
         arrived.set()
         assert release.wait(WAIT_SECONDS_MAX)
         return append_request(*args, **kwargs)
 
-    monkeypatch.setattr(served.log, "append_request", hold)
+    monkeypatch.setattr(served.log.opened.appends, "append_request", hold)
     requests: queue.SimpleQueue[pb.AppendMessageStreamRequest | None] = queue.SimpleQueue()
     requests.put(pb.AppendMessageStreamRequest(messages=[message(1)]))
     answers = served.gateway.AppendMessageStream(iter(requests.get, None), timeout=WAIT_SECONDS_MAX)
@@ -207,7 +208,9 @@ def test_a_clean_stop_answers_what_is_under_way_and_refuses_what_comes_later(ser
 
 def test_a_callers_deadline_ends_his_stream_while_the_log_hangs(served, monkeypatch):
     release = threading.Event()
-    monkeypatch.setattr(served.log, "append_request", lambda *args, **kwargs: release.wait(2 * WAIT_SECONDS_MAX))
+    monkeypatch.setattr(
+        served.log.opened.appends, "append_request", lambda *args, **kwargs: release.wait(2 * WAIT_SECONDS_MAX)
+    )
     requests = [pb.AppendMessageStreamRequest(messages=[message(1)])]
     with pytest.raises(grpc.RpcError) as raised:
         list(served.gateway.AppendMessageStream(iter(requests), timeout=0.2))

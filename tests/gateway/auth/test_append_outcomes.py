@@ -7,13 +7,13 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.auth.access_file import WatchedFile, parse_clients
 from gateway.auth.audit import Audit
 from gateway.auth.guard import GatewayGuard
-from gateway.auth.rules import GATEWAY, MESSAGING
 from gateway.auth.sign_in import SignIn
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from services.append_pump import Pumped
+from services.methods import GATEWAY_SERVICE, MESSAGING_SERVICE
+from services.serving.append_pump import Pumped
+from services.serving.unary_call import AnsweredLater
 from services.status import to_status
-from services.unary_call import AnsweredLater
 from store.errors import DiskFullError, InvalidArgumentError, PermissionDeniedError
 from tests.gateway.auth.conftest import access_text, shown
 
@@ -77,7 +77,7 @@ def offer_of(guard, method, offer):
 def test_a_send_that_is_answered_with_a_failure_is_not_ok(guard, lines, status, outcome):
     answer = v2.SendMessageResponse(status=status).SerializeToString()
 
-    offer_of(guard, MESSAGING + "SendMessage", lambda _request, call: call.answer(answer))(SEND, Call())
+    offer_of(guard, MESSAGING_SERVICE + "SendMessage", lambda _request, call: call.answer(answer))(SEND, Call())
 
     assert lines == [("audit.append", outcome)]
 
@@ -90,7 +90,7 @@ def test_an_append_that_raises_leaves_a_line(guard, lines, error, outcome):
         raise error
 
     with pytest.raises(type(error)):
-        offer_of(guard, GATEWAY + "AppendMessages", fail)(APPEND, Call())
+        offer_of(guard, GATEWAY_SERVICE + "AppendMessages", fail)(APPEND, Call())
 
     assert lines == [("audit.append", outcome)]
 
@@ -124,7 +124,7 @@ def test_a_stream_answer_with_an_error_is_not_ok(guard, lines, is_pumped):
         return True
 
     handler = grpc.stream_stream_rpc_method_handler(Pumped(by_thread, pump))
-    guarded = guard.guard(GATEWAY + "AppendMessageStream", handler).stream_stream
+    guarded = guard.guard(GATEWAY_SERVICE + "AppendMessageStream", handler).stream_stream
     call, told = Call(), []
     if is_pumped:
         stream_pump = Pump()
@@ -148,7 +148,7 @@ def test_requests_of_a_stream_that_ends_before_their_answers_leave_a_line(guard,
         raise PermissionDeniedError("no more")
 
     handler = grpc.stream_stream_rpc_method_handler(by_thread)
-    guarded = guard.guard(GATEWAY + "AppendMessageStream", handler).stream_stream
+    guarded = guard.guard(GATEWAY_SERVICE + "AppendMessageStream", handler).stream_stream
     call = Call()
     answers = guarded(iter([APPEND] * 2), call)
     assert next(answers) == STORED

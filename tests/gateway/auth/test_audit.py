@@ -4,13 +4,14 @@ import inspect
 
 import pytest
 
-from gateway import ports
 from gateway.auth import caller_shards
 from gateway.auth.access import READ, Access, Role
 from gateway.auth.audit import COUNTER_COUNT_MAX, DENIED_COUNT_MAX, OTHERS, WINDOW_SECONDS, Audit
 from gateway.auth.caller_shards import CallerShards, Sight, work_for
-from gateway.fan_out import FanOut
-from gateway.shards import Shards
+from gateway.ports import shard as ports
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shards import Shards
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import PermissionDeniedError, StoreError
 from tests.gateway.memory_shard import MemoryShard
 
@@ -80,7 +81,7 @@ def test_every_method_of_a_port_is_decided_upon(port, seen):
 def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_refused(records, fan_out, deadline):
     """A blank is no error: a hash hit of a foreign topic must not make an answer PARTIAL."""
     access = Access("reader", {Role.READ: ["b_order"]})
-    source = CallerShards(Shards([MemoryShard(records).shard()], fan_out))
+    source = CallerShards(Shards([MemoryShard(records).shard()], fan_out), StoredMessage())
     offsets = [record.commit_log_offset for record in records]
     with work_for(Sight(access, READ)):
         (shard,) = source.now()
@@ -92,7 +93,7 @@ def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_refused(re
     assert 0 < len(own) < len(offsets)
     assert [outcome.commit_log_offset for outcome in outcomes if outcome.topic] == own
     for blank in (outcome for outcome in outcomes if not outcome.topic):
-        assert (blank.keys, blank.unique_key, blank.body_size_bytes, blank.payload.ByteSize()) == ((), "", 0, 0)
+        assert (blank.keys, blank.unique_key, blank.body_size_bytes, blank.message.ByteSize()) == ((), "", 0, 0)
     with pytest.raises(PermissionDeniedError) as refused:
         shard.records.get(foreign.commit_log_offset, deadline)
     assert foreign.topic not in refused.value.message
@@ -108,6 +109,6 @@ def test_shards_are_shown_to_nobody_without_a_caller():
     fan_out = FanOut(1)
     try:
         with pytest.raises(StoreError, match="without a caller"):
-            CallerShards(Shards([MemoryShard([]).shard()], fan_out)).now()
+            CallerShards(Shards([MemoryShard([]).shard()], fan_out), StoredMessage()).now()
     finally:
         fan_out.close()

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.completeness import Completeness
-from gateway.deadline import Deadline
-from gateway.limits import CANDIDATE_ROUNDS_MAX, PAGE_BYTES_MAX
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import query_by_key
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
+from gateway.queries.completeness import Completeness
+from gateway.queries.limits import CANDIDATE_ROUNDS_MAX, PAGE_BYTES_MAX
 from store.errors import (
     DeadlineExceededError,
     InvalidArgumentError,

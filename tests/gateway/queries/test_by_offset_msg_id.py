@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.deadline import Deadline
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
-from gateway.shards import Shards
 from store.errors import (
     BrokerNotFoundError,
     DeadlineExceededError,
@@ -36,7 +36,7 @@ def test_the_address_in_an_id_does_not_matter(ask, records, host):
     record = records[100]
     entry = ask({"a": MemoryShard(records)}, encode_offset_msg_id(host, record.commit_log_offset))
 
-    assert entry.record.payload is record
+    assert entry.record.message is record
 
 
 @pytest.mark.parametrize("offset", [1, 1 << 62])
@@ -63,7 +63,7 @@ def test_a_topic_that_is_given_must_be_the_messages(ask, records):
     shards = {"a": MemoryShard(records)}
     offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
 
-    assert ask(shards, offset_msg_id, topic="b_order").record.payload is record
+    assert ask(shards, offset_msg_id, topic="b_order").record.message is record
     with pytest.raises(RecordNotFoundError):
         ask(shards, offset_msg_id, topic="b_log")
     with pytest.raises(TopicNotFoundError):
@@ -102,7 +102,7 @@ def test_while_the_owner_is_down_another_shards_record_of_the_same_host_was_take
     with pytest.raises(ServiceUnavailableError, match=r"gone .*shard b.*broker_name") as refused:
         ask(shards, offset_msg_id)
     assert refused.value.metadata == {"brokerName": "b", "service": "commitlog"}
-    assert ask(shards, offset_msg_id, broker_name="a").record.payload is records[7]
+    assert ask(shards, offset_msg_id, broker_name="a").record.message is records[7]
     with pytest.raises(ServiceUnavailableError, match=r"^gone$"):
         ask(shards, offset_msg_id, broker_name="b")
 
@@ -112,7 +112,7 @@ def test_a_shard_that_is_down_costs_nothing_where_each_has_an_address_of_its_own
     failing = MemoryShard(records, failures={"get": ServiceUnavailableError("gone")})
     offset_msg_id = encode_offset_msg_id(Host("10.0.1.1", 10911), records[7].commit_log_offset)
 
-    assert ask({"a": MemoryShard(records), "b": failing}, offset_msg_id).record.payload is records[7]
+    assert ask({"a": MemoryShard(records), "b": failing}, offset_msg_id).record.message is records[7]
     with pytest.raises(ServiceUnavailableError):
         ask(
             {"a": MemoryShard(records), "b": failing},
@@ -148,5 +148,5 @@ def test_one_shard_that_hangs_took_all_the_time_of_a_query_by_id(records, fan_ou
             query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline)
         assert late.value.metadata["brokerName"] == "a"
     else:
-        assert query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline).record.payload is records[7]
+        assert query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline).record.message is records[7]
     assert deadline.remaining_seconds() == 2.0

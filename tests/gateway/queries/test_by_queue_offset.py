@@ -4,17 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.completeness import Completeness, ShardOutcome
-from gateway.ports import Boundary, BuildProgress, FoundOffset
+from gateway.ports.shard import Boundary, BuildProgress, FoundOffset
+from gateway.ports.shards import Shards
 from gateway.queries.by_queue_offset import query_by_queue_offset
+from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.list_topics import list_topics
 from gateway.queries.search_offset import outcome_of, search_offset
-from gateway.shards import Shards
 from store.errors import (
     BrokerNotFoundError,
     InvalidArgumentError,
     OffsetOutOfRangeError,
     QueueNotFoundError,
+    RecordCorruptedError,
     StoreCorruptedError,
     TopicNotFoundError,
 )
@@ -45,7 +46,7 @@ def test_pages_follow_one_another_through_the_queue(ask, records):
     found, queue_offset = [], 0
     while True:
         answer = ask(MemoryShard(records), queue_offset=queue_offset, max_messages=50)
-        found += [entry.record.payload for entry in answer.entries]
+        found += [entry.record.message for entry in answer.entries]
         queue_offset = answer.next_queue_offset
         if queue_offset == answer.max_offset:
             break
@@ -137,7 +138,7 @@ def test_records_that_retention_took_since_are_passed_over_in_silence(ask, recor
 
     answer = ask(MemoryShard(records, damaged=gone), max_messages=10)
 
-    assert [entry.record.payload for entry in answer.entries] == rows[7:10]
+    assert [entry.record.message for entry in answer.entries] == rows[7:10]
     assert (answer.next_queue_offset, answer.completeness) == (10, Completeness.COMPLETE)
 
 
@@ -204,3 +205,27 @@ def test_topics_come_by_name_with_every_shards_queues(fan_out, tokens, deadline,
     assert queues["configured"] == [("a", 0, 0, 0), ("a", 1, 0, 0)]
     assert ("a", 1, 0, len(queue(records))) in queues["b_order"]
     assert answer.completeness is Completeness.COMPLETE
+
+
+def test_a_damaged_record_of_the_queue_is_the_answer(ask, records):
+    third = queue(records)[2]
+    damaged = RecordCorruptedError("rotten", commitLogOffset=third.commit_log_offset)
+    memory = MemoryShard(records, damaged={third.commit_log_offset: damaged})
+
+    with pytest.raises(RecordCorruptedError):
+        ask(memory)
+    assert len(ask(memory, max_messages=2).entries) == 2
+
+
+def test_a_body_that_the_reader_left_out_is_read_again_when_the_page_has_room(ask, records):
+    class OneBody(MemoryShard):
+        """Gives the first body of each answer alone."""
+
+        def get_many(self, commit_log_offsets, body_bytes_max, deadline):
+            first, *others = super().get_many(commit_log_offsets, body_bytes_max, deadline)
+            return [first, *(replace(other, body_omitted=True) for other in others)]
+
+    answer = ask(OneBody(records), max_messages=5)
+
+    assert [entry.record.message for entry in answer.entries] == queue(records)[:5]
+    assert not any(entry.body_omitted for entry in answer.entries)

@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from gateway.completeness import Completeness
+from gateway.ports.shards import Shards
+from gateway.queries.completeness import Completeness
 from gateway.queries.find_message import FindAnswer, MatchedBy
-from gateway.shards import Shards
 from store.errors import ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.queries.test_find_message import all_pages, find, offset_msg_id, with_properties

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.completeness import Completeness
-from gateway.page_token import PageTokens
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries import find_in_shard
+from gateway.queries.completeness import Completeness
 from gateway.queries.find_message import FindAnswer, MatchedBy, find_message
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
+from gateway.queries.page_token import PageTokens
 from store.errors import InvalidArgumentError, ServiceUnavailableError, TopicNotFoundError
 from store.format.message_id import encode_offset_msg_id
 from store.format.properties import encode_properties

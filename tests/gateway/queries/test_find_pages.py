@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.completeness import Completeness
-from gateway.page_token import PageTokens
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries import find_in_shard
-from gateway.queries.find_message import MatchedBy
+from gateway.queries.completeness import Completeness
+from gateway.queries.find_message import MatchedBy, find_message
 from gateway.queries.find_places import Place, from_fields, to_fields
-from gateway.shards import Shards
+from gateway.queries.limits import PAGE_BYTES_MAX
+from gateway.queries.page_token import PageTokens
 from store.errors import InvalidArgumentError, InvalidPageTokenError, ServiceUnavailableError
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard
@@ -208,3 +210,20 @@ def test_places_are_what_their_fields_say() -> None:
     fields = PageTokens("s").open(PageTokens("s").seal("m", {}, to_fields(places)), "m", {})
     assert from_fields(fields) == places
     assert [place.is_done for place in places.values()] == [False, False, True]
+
+
+def test_a_page_full_by_bytes_has_a_token_for_the_rest(records, fan_out, deadline) -> None:
+    class Large(MemoryShard):
+        """Each record fills more than half a page."""
+
+        def get_many(self, commit_log_offsets, body_bytes_max, deadline):
+            found = super().get_many(commit_log_offsets, body_bytes_max, deadline)
+            return [replace(one, body_size_bytes=PAGE_BYTES_MAX // 2 + 1) for one in found]
+
+    ((key, _),) = Counter(key for record in records for key in record.keys).most_common(1)
+    shards = Shards([Large(records).shard()], fan_out)
+
+    answer = find_message(shards, PageTokens("s"), key, "", TimeWindow(), page_size_asked=5, deadline=deadline)
+
+    assert len(answer.entries) == 1
+    assert answer.next_page_token

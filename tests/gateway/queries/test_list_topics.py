@@ -2,10 +2,12 @@
 
 import pytest
 
-from gateway.page_token import PageTokens
+from gateway.ports.shards import Shards
+from gateway.queries.completeness import Completeness
+from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.queries.list_topics import TopicChoice, list_topics
-from gateway.shards import Shards
-from store.errors import InvalidArgumentError, InvalidPageTokenError, PermissionDeniedError
+from gateway.queries.page_token import PageTokens
+from store.errors import InvalidArgumentError, InvalidPageTokenError, PermissionDeniedError, ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard
 
 NAMES = ["Orders", "orders-eu", "ORDERS_us", "Payments", "订单", "%RETRY%orders"]
@@ -65,3 +67,31 @@ def test_a_topic_that_may_not_be_seen_is_none(records, fan_out, deadline) -> Non
 def test_what_can_be_no_name(deadline) -> None:
     with pytest.raises(InvalidArgumentError):
         TopicChoice("a/b")
+
+
+def test_a_shard_that_does_not_answer_makes_the_list_partial_and_all_of_them_an_error(
+    records, fan_out, deadline
+) -> None:
+    down = MemoryShard(records, failures={"queue_counts": ServiceUnavailableError("down")})
+    sound = MemoryShard(records, topics=dict.fromkeys(NAMES, 1))
+
+    answer = list_topics(
+        Shards([sound.shard("broker-a"), down.shard("broker-b")], fan_out), PageTokens("s"), 0, "", deadline
+    )
+
+    assert answer.completeness is Completeness.PARTIAL
+    assert [outcome.error is None for outcome in answer.outcomes] == [True, False]
+    assert set(NAMES) <= {row.topic for row in answer.topics}
+    with pytest.raises(ServiceUnavailableError):
+        list_topics(Shards([down.shard()], fan_out), PageTokens("s"), 0, "", deadline)
+
+
+def test_a_page_ends_before_its_bytes_are_too_many(fan_out, deadline) -> None:
+    memory = MemoryShard([], topics={f"t{number:02d}": 30_000 for number in range(4)})
+    shards = Shards([memory.shard()], fan_out)
+
+    first = list_topics(shards, PageTokens("s"), 0, "", deadline)
+
+    assert 0 < len(first.topics) < 4
+    assert sum(row.size_bytes for row in first.topics) <= PAGE_BYTES_MAX
+    assert names(shards, deadline, TopicChoice(), page_size=0) == sorted(memory.topics)

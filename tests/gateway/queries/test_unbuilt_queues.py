@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from gateway.completeness import Completeness
-from gateway.page_token import PageTokens
-from gateway.ports import Boundary
+from gateway.ports.shard import Boundary
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_queue_offset import query_by_queue_offset
+from gateway.queries.completeness import Completeness
 from gateway.queries.find_message import find_message
+from gateway.queries.page_token import PageTokens
 from gateway.queries.search_offset import outcome_of, search_offset
 from gateway.search.question import OffsetWindow, SearchQuestion
-from gateway.shards import Shards
-from gateway.time_window import TimeWindow
 from store.errors import TopicNotFoundError
-from tests.gateway.archived_shard import OLD_TOPIC, archived_orders, shard_of
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.search.searching import Searcher
+from tests.gateway.shards.archived.archived_shard import OLD_TOPIC, archived_orders, shard_of
 
 TOPIC, QUEUE_ID = "b_order", 1
 
@@ -98,7 +98,7 @@ def test_a_queue_built_between_two_questions_is_not_taken_for_an_empty_one(by_of
     answer = by_offset()
 
     expected = [r for r in records if (r.topic, r.queue_id) == (TOPIC, QUEUE_ID)]
-    assert [entry.record.payload for entry in answer.entries] == expected
+    assert [entry.record.message for entry in answer.entries] == expected
     assert answer.completeness is Completeness.COMPLETE
     memory.has_files = False
     found, outcome = at_time(Boundary.LOWER)

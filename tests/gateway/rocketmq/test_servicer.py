@@ -12,17 +12,17 @@ import pytest
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder
-from gateway.fan_out import FanOut
-from gateway.page_token import PageTokens
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shards import Shards
+from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server
-from gateway.shards import Shards
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
-from services.append_refusals import APPEND_REFUSED
 from services.convert import millis_to_timestamp
-from services.server import ServiceServer
-from services.settings import ServiceSettings
+from services.observing.append_refusals import APPEND_REFUSED
+from services.serving.server import ServiceServer
+from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidMessageError, ServiceUnavailableError, StoreRecoveringError
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard
@@ -119,7 +119,7 @@ def test_by_message_id_unique_key_or_offset_msg_id(stubs: Stubs, records: list[R
     assert places(stubs.admin.QueryMessage(request)) == copies
     stored = stubs.admin.QueryMessage(request).messages[0]
     assert stored.system_properties.message_id == record.unique_key
-    offset_id = ProtoShard(records).get(record.commit_log_offset, _Forever()).payload.offset_msg_id
+    offset_id = ProtoShard(records).get(record.commit_log_offset, _Forever()).message.offset_msg_id
     request.message_id = offset_id
     assert places(stubs.admin.QueryMessage(request)) == [(record.queue_id, record.queue_offset)]
 

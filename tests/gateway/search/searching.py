@@ -5,17 +5,17 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from gateway.deadline import Deadline
-from gateway.fan_out import FanOut
-from gateway.page_token import PageTokens
-from gateway.ports import FoundRecord, QueueStretch
-from gateway.queries.search_messages import search_messages
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import FoundRecord, QueueStretch
+from gateway.ports.shards import Shards
+from gateway.queries.page_token import PageTokens
 from gateway.search.budgets import Budgets
-from gateway.search.cancellation import Cancellation
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.message_view import MessageView
 from gateway.search.question import SearchAnswer, SearchQuestion
-from gateway.shards import Shards
+from gateway.search.search_messages import search_messages
+from services.serving.cancellation import Cancellation
 from store.format.java_hash import tags_code
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard
@@ -46,7 +46,7 @@ class TaggedShard(MemoryShard):
 
 
 def view_of(found: FoundRecord) -> MessageView:
-    record: Record = found.payload
+    record: Record = found.message
     return MessageView(
         topic=record.topic,
         queue_id=record.queue_id,

@@ -1,6 +1,6 @@
 """Budgets are clamped, and never keep a scan from moving on."""
 
-from gateway.deadline import Deadline
+from gateway.ports.deadline import Deadline
 from gateway.search.budgets import (
     BYTES_DEFAULT,
     BYTES_MAX,

@@ -7,12 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from gateway.console import calls as console_calls
-from gateway.console.calls import CallContext, Calls
-from gateway.search.cancellation import Cancellation
-from gateway.search.places import Places
+from console import calls as console_calls
+from console.calls import CallContext, Calls
 from gateway.search_call import SEARCH_COUNT_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.serving.cancellation import Cancellation
+from services.serving.places import Places
 from store.errors import ResourceBusyError
 from tests.gateway.search.test_search_rpc import TOPIC, HeldShard
 from tests.gateway.test_servicer import refusal, serving
@@ -129,7 +129,7 @@ def test_four_windows_of_the_console_left_no_place_for_a_client(threads, monkeyp
     assert count < SEARCH_COUNT_MAX
 
     def search(context: CallContext):
-        return Calls(answers, context).ask("SearchMessages", pb.SearchMessagesRequest())
+        return Calls(answers, context).search(pb.SearchMessagesRequest())
 
     steps = [threads.submit(search, CallContext(60)) for _ in range(4)]
     for _ in range(count):
@@ -137,7 +137,7 @@ def test_four_windows_of_the_console_left_no_place_for_a_client(threads, monkeyp
     wait_until(lambda: places.waiting_count == 4 - count)
     assert not answers.searching.acquire(blocking=False)
     # Whatever is no search needs no place, and a browser that goes away waits no more.
-    assert Calls(answers, CallContext(60)).ask("ListTopics", pb.ListTopicsRequest()) == pb.ListTopicsResponse()
+    assert Calls(answers, CallContext(60)).ask(answers.ListTopics, pb.ListTopicsRequest()) == pb.ListTopicsResponse()
     leaving = CallContext(60)
     gone = threads.submit(search, leaving)
     wait_until(lambda: places.waiting_count == 5 - count)

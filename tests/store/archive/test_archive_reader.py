@@ -222,7 +222,7 @@ def test_a_segment_that_is_published_later_is_seen(tmp_path: Path):
 
 
 def archived_again(store: Path, archive: Path) -> Archived:
-    from pipeline.jobs import archive as job
+    from pipeline.archive import archive as job
     from store.format.record import decode_record
 
     job.run(None, store, archive, include_active=True)

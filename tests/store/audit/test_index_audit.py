@@ -135,7 +135,7 @@ def test_keys_of_the_newest_record_written_twice_are_told_and_harmless(copy_of_e
     """What RocketMQ's re-dispatch after a crash does: 6,250 entries for 6,249 keys."""
     import numpy as np
 
-    from store.builders.index_state import IndexFileState
+    from store.derive.index_state import IndexFileState
     from store.format.index_layout import decode_index_header, encode_index_header
 
     path = files(copy_of_engine_crc_store)[-1]

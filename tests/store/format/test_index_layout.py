@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from store.derive.record_dispatch import decode_dispatch
 from store.format.index_layout import (
     HEADER_SIZE,
     IndexEntry,
@@ -21,7 +22,6 @@ from store.format.index_layout import (
     slot_of,
     slot_position,
 )
-from store.format.record import decode_dispatch
 from store.format.sys_flag import TransactionType, transaction_type
 from tests.support.fixture_stores import walk_frames
 

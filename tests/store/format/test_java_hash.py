@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.derive.record_dispatch import decode_dispatch
 from store.format.java_hash import DELAY_LEVELS_MILLIS, SCHEDULE_TOPIC, java_string_hash, tags_code
 from store.format.properties import parse_properties
 from store.format.queue_unit import decode_queue_units
-from store.format.record import decode_dispatch, decode_record
+from store.format.record import decode_record
 from store.format.sys_flag import TransactionType, transaction_type
 from tests.support.fixture_stores import walk_frames
 

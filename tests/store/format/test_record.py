@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store.derive.record_dispatch import decode_dispatch
 from store.errors import InvalidMessageError, RecordCorruptedError
 from store.format.host import Host
 from store.format.record import (
@@ -15,7 +16,6 @@ from store.format.record import (
     MAGIC_V2,
     IncompleteRecordError,
     Record,
-    decode_dispatch,
     decode_header,
     decode_record,
     encode_blank,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from store.derive.record_dispatch import decode_dispatch
 from store.format.host import Host
 from store.format.message_id import decode_offset_msg_id, decode_unique_key, encode_offset_msg_id
 from store.format.record import (
     PreparedMessage,
     Record,
-    decode_dispatch,
     decode_header,
     decode_record,
     encode_blank,

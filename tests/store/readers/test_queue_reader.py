@@ -5,9 +5,10 @@ import pytest
 from store.errors import StoreCorruptedError
 from store.files.file_system import RealFileSystem
 from store.format.queue_unit import FILLER, encode_queue_unit
-from store.readers.queue_reader import QueueReader, detect_queue_file_size
+from store.readers.queue_reader import detect_queue_file_size
 from tests.support.dispatches import requests_of
 from tests.support.fixture_stores import read_rows
+from tests.support.readers import QueueReader
 
 FILE_SIZE = 5 * 20
 

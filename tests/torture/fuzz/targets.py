@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from commitlog_svc.safe_point import read_durable_mark, read_snapshot
-from gateway.page_token import PageTokens, shard_cursors
+from commitlog_svc.recovery.safe_point import read_durable_mark, read_snapshot
+from gateway.queries.page_token import PageTokens, shard_cursors
+from store.derive.record_dispatch import decode_dispatch
 from store.errors import (
     InvalidMessageError,
     InvalidMessageIdError,
@@ -28,13 +29,15 @@ from store.format.index_layout import IndexEntry, IndexHeader, encode_index_entr
 from store.format.message_id import decode_offset_msg_id, decode_unique_key, encode_offset_msg_id
 from store.format.properties import encode_properties, parse_properties, split_keys
 from store.format.queue_unit import QueueUnit, encode_queue_unit
-from store.format.record import decode_dispatch, decode_record, encode_record
+from store.format.record import decode_record, encode_record
 from store.format.topic import decode_topic_table, encode_topic_table
 from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import IndexLayout, IndexReader
-from store.readers.log_reader import LogReader
-from store.readers.log_walk import find_record_behind, walk_log
-from store.readers.queue_reader import QueueReader
+from store.readers.index_reader import IndexLayout
+from store.walk.checks import FullCheck
+from store.walk.cursor import RecordCursor
+from store.walk.log_reader import LogReader
+from store.walk.record_search import find_record_behind
+from tests.support.readers import IndexReader, QueueReader
 from tests.torture.log_zoo import FILE_BYTES, make_zoo
 from tests.torture.memory_files import MemoryFileSystem
 
@@ -114,12 +117,12 @@ def _log(data: bytes) -> None:
     fs.put(ROOT / "commitlog" / f"{0:020d}", data.ljust(FILE_BYTES, b"\0"))
     files = MappedFileQueue(fs, ROOT / "commitlog", FILE_BYTES, writable=False)
     files.load()
-    seen: list[int] = []
-    end = walk_log(files, 0, lambda record: seen.append(record.commit_log_offset))
+    cursor = RecordCursor(files, 0, FullCheck(files))
+    seen = [record.commit_log_offset for record in cursor]
     assert seen == sorted(set(seen))
-    assert 0 <= end.end_offset <= FILE_BYTES
-    behind = find_record_behind(files, end.end_offset)
-    assert behind is None or behind > end.end_offset
+    assert 0 <= cursor.offset <= FILE_BYTES
+    behind = find_record_behind(files, cursor.offset)
+    assert behind is None or behind > cursor.offset
     files.close()
     offsets = [request.commit_log_offset for request in LogReader(ROOT, fs).dispatch_requests()]
     assert offsets[: len(seen)] == seen

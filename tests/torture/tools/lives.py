@@ -35,15 +35,15 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from reput.message.v1.message_pb2 import NewMessage
-from store.builders.index_keys import index_keys
-from store.dispatch import DispatchRequest
-from store.dispatch_columns import DispatchColumns
+from store.derive.dispatch import DispatchRequest
+from store.derive.dispatch_columns import DispatchColumns
+from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, StoreError
 from store.files.abort import has_abort_marker
 from store.files.file_system import RealFileSystem
 from store.format.host import Host
 from store.readers.index_reader import IndexLayout, list_index_files
-from store.readers.log_reader import LogReader
+from store.walk.log_reader import LogReader
 from tests.torture.tools import die_with_parent, enter_own_namespace
 
 ROOT = Path(__file__).parents[3]
@@ -291,7 +291,11 @@ def open_queues(log: CommitLog, root: Path, *, is_clean_store: bool) -> ConsumeQ
     table = ConsumeQueueTable(root, RealFileSystem(), QUEUE_FILE_BYTES)
     table.load()
     builder = ConsumeQueueBuilder(table, root / "reput/consumequeue/checkpoint.json", clock=_hasty_clock)
-    builder.recover(is_clean_store=is_clean_store, log_first_offset=log.first_offset, log_end_offset=log.flushed_offset)
+    builder.recover(
+        is_clean_store=is_clean_store,
+        log_first_offset=log.status.first_offset,
+        log_end_offset=log.status.flushed_offset,
+    )
     return builder
 
 
@@ -306,8 +310,8 @@ def open_index(log: CommitLog, root: Path, *, is_clean_store: bool) -> IndexBuil
 
     builder.recover(
         is_clean_store=is_clean_store,
-        log_first_offset=log.first_offset,
-        log_end_offset=log.flushed_offset,
+        log_first_offset=log.status.first_offset,
+        log_end_offset=log.status.flushed_offset,
         first_indexed=first_indexed,
     )
     return builder
@@ -316,10 +320,10 @@ def open_index(log: CommitLog, root: Path, *, is_clean_store: bool) -> IndexBuil
 def follow(log: CommitLog, builder: Any, until: Callable[[int], bool]) -> None:
     """Feeds a builder until it is told that it has come far enough."""
     try:
-        batches = log.follow(builder.start_offset(), 0)
+        batches = log.following.follow(builder.start_offset(), 0)
     except OffsetOutOfRangeError:
-        builder.resume_inside(log.first_offset, log.flushed_offset)
-        batches = log.follow(builder.start_offset(), 0)
+        builder.resume_inside(log.status.first_offset, log.status.flushed_offset)
+        batches = log.following.follow(builder.start_offset(), 0)
     for batch in batches:
         builder.apply(batch.requests, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
         if until(batch.next_offset):
@@ -380,7 +384,7 @@ def _write(log: CommitLog, order: Order, writer: int) -> None:
         for _ in range(order.batch_count):
             count = dice.choice((1, 1, 1, 2, 8))
             batch = [message_of(Key(order.life, writer, number + i)) for i in range(count)]
-            receipt = log.append_messages(batch, sync=None, born_host=Host("10.0.0.9", 4711))[-1]
+            receipt = log.opened.appends.append_messages(batch, sync=None, born_host=Host("10.0.0.9", 4711))[-1]
             number += count
             end_offset = receipt.commit_log_offset + receipt.store_size_bytes
             block_log_bytes = os.stat(order.block_log).st_size if order.block_log else 0
@@ -392,13 +396,13 @@ def _write(log: CommitLog, order: Order, writer: int) -> None:
 
 
 def _check(order: Order, log: CommitLog, builders: list[Any]) -> None:
-    root, end_offset = Path(order.root), log.flushed_offset
+    root, end_offset = Path(order.root), log.status.flushed_offset
     for builder in builders:
-        if max(builder.start_offset(), log.first_offset) < end_offset:  # else nothing would come for a second
+        if max(builder.start_offset(), log.status.first_offset) < end_offset:  # else nothing would come for a second
             follow(log, builder, lambda offset: offset >= end_offset)
         builder.stop()
     requests = list(LogReader(root).dispatch_requests())
-    keys = [key_of(log.get(request.commit_log_offset).body) for request in requests]
+    keys = [key_of(log.opened.reads.get(request.commit_log_offset).body) for request in requests]
     scratch = Path(order.report + ".rebuilt")
     problem = difference_from_rebuild(root, requests, scratch)
     if order.is_clean:

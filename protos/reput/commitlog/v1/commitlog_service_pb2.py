@@ -27,13 +27,15 @@ from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from reput.message.v1 import message_pb2 as reput_dot_message_dot_v1_dot_message__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*reput/commitlog/v1/commitlog_service.proto\x12\x12reput.commitlog.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1ereput/message/v1/message.proto\"\xb1\x01\n\x15\x41ppendMessagesRequest\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.reput.message.v1.NewMessage\x12*\n\x05\x66lush\x18\x02 \x01(\x0e\x32\x1b.reput.message.v1.FlushMode\x12\x13\n\x0b\x64\x65\x64uplicate\x18\x03 \x01(\x08\x12\x13\n\x0b\x62roker_name\x18\x04 \x01(\t\x12\x12\n\ncheck_only\x18\x05 \x01(\x08\"I\n\x16\x41ppendMessagesResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.reput.message.v1.AppendResult\"\xb6\x01\n\x1a\x41ppendMessageStreamRequest\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.reput.message.v1.NewMessage\x12*\n\x05\x66lush\x18\x02 \x01(\x0e\x32\x1b.reput.message.v1.FlushMode\x12\x13\n\x0b\x64\x65\x64uplicate\x18\x03 \x01(\x08\x12\x13\n\x0b\x62roker_name\x18\x04 \x01(\t\x12\x12\n\ncheck_only\x18\x05 \x01(\x08\"q\n\x1b\x41ppendMessageStreamResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.reput.message.v1.AppendResult\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\".\n\x11GetMessageRequest\x12\x19\n\x11\x63ommit_log_offset\x18\x01 \x01(\x03\"F\n\x12GetMessageResponse\x12\x30\n\x07message\x18\x01 \x01(\x0b\x32\x1f.reput.message.v1.StoredMessage\"b\n\x17\x42\x61tchGetMessagesRequest\x12\x1a\n\x12\x63ommit_log_offsets\x18\x01 \x03(\x03\x12\x16\n\x0e\x62ody_bytes_max\x18\x02 \x01(\x05\x12\x13\n\x0bomit_bodies\x18\x03 \x01(\x08\"\xd1\x01\n\x18\x42\x61tchGetMessagesResponse\x12\x46\n\x08outcomes\x18\x01 \x03(\x0b\x32\x34.reput.commitlog.v1.BatchGetMessagesResponse.Outcome\x1am\n\x07Outcome\x12\x32\n\x07message\x18\x01 \x01(\x0b\x32\x1f.reput.message.v1.StoredMessageH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome\"h\n\x0cReputRequest\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x02 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x03 \x01(\x08\x12\x18\n\x10while_recovering\x18\x04 \x01(\x08\"\x85\x02\n\x0f\x44ispatchRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x04 \x01(\x03\x12\x19\n\x11record_size_bytes\x18\x05 \x01(\x05\x12\x11\n\ttags_code\x18\x06 \x01(\x03\x12\x19\n\x11store_time_millis\x18\x07 \x01(\x03\x12\x0c\n\x04keys\x18\x08 \x03(\t\x12\x12\n\nunique_key\x18\t \x01(\t\x12\x10\n\x08sys_flag\x18\n \x01(\x05\x12#\n\x1bprepared_transaction_offset\x18\x0b \x01(\x03\"\xea\x02\n\x0cReputColumns\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x15\n\rtopic_numbers\x18\x02 \x01(\x0c\x12\x11\n\tqueue_ids\x18\x03 \x01(\x0c\x12\x15\n\rqueue_offsets\x18\x04 \x01(\x0c\x12\x1a\n\x12\x63ommit_log_offsets\x18\x05 \x01(\x0c\x12\x1a\n\x12record_sizes_bytes\x18\x06 \x01(\x0c\x12\x12\n\ntags_codes\x18\x07 \x01(\x0c\x12\x1a\n\x12store_times_millis\x18\x08 \x01(\x0c\x12\x11\n\tsys_flags\x18\t \x01(\x0c\x12\x13\n\x0bkey_records\x18\n \x01(\x0c\x12\x12\n\nkey_hashes\x18\x0b \x01(\x0c\x12\x32\n\x05\x66irst\x18\x0c \x01(\x0b\x32#.reput.commitlog.v1.DispatchRequest\x12\x31\n\x04last\x18\r \x01(\x0b\x32#.reput.commitlog.v1.DispatchRequest\"\xc0\x01\n\rReputResponse\x12\x35\n\x08requests\x18\x01 \x03(\x0b\x32#.reput.commitlog.v1.DispatchRequest\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x18\n\x10log_first_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x31\n\x07\x63olumns\x18\x05 \x01(\x0b\x32 .reput.commitlog.v1.ReputColumns\"m\n\x15ReportProgressRequest\x12\x0f\n\x07\x62uilder\x18\x01 \x01(\t\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12.\n\nstore_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x18\n\x16ReportProgressResponse\"\x13\n\x11ListTopicsRequest\"\xbe\x01\n\x12ListTopicsResponse\x12<\n\x06topics\x18\x01 \x03(\x0b\x32,.reput.commitlog.v1.ListTopicsResponse.Topic\x12\x1d\n\x15new_topic_queue_count\x18\x02 \x01(\x05\x1aK\n\x05Topic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x19\n\x11write_queue_count\x18\x02 \x01(\x05\x12\x18\n\x10read_queue_count\x18\x03 \x01(\x05\"\x12\n\x10GetStatusRequest\"\xd7\x04\n\x11GetStatusResponse\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x18\n\x10log_first_offset\x18\x02 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x03\x12\x1a\n\x12log_flushed_offset\x18\x04 \x01(\x03\x12\x17\n\x0f\x66ile_size_bytes\x18\x05 \x01(\x03\x12\x12\n\nfile_count\x18\x06 \x01(\x05\x12\x11\n\tread_only\x18\x07 \x01(\x08\x12\x33\n\x0flast_store_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05state\x18\t \x01(\t\x12[\n\x14\x62uilder_next_offsets\x18\n \x03(\x0b\x32=.reput.commitlog.v1.GetStatusResponse.BuilderNextOffsetsEntry\x12\x0f\n\x07version\x18\x0b \x01(\t\x12\x36\n\x08recovery\x18\x0c \x01(\x0b\x32$.reput.commitlog.v1.RecoveryProgress\x12\x0f\n\x07problem\x18\r \x01(\t\x12+\n\x04\x64isk\x18\x0e \x01(\x0b\x32\x1d.reput.commitlog.v1.DiskUsage\x12<\n\x10retention_events\x18\x0f \x03(\x0b\x32\".reput.commitlog.v1.RetentionEvent\x1a\x39\n\x17\x42uilderNextOffsetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"~\n\x10RecoveryProgress\x12\x14\n\x0c\x62\x65gin_offset\x18\x01 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x14\n\x0crecord_count\x18\x04 \x01(\x03\x12\x15\n\ris_followable\x18\x05 \x01(\x08\"C\n\tDiskUsage\x12\x13\n\x0btotal_bytes\x18\x01 \x01(\x03\x12\x12\n\nfree_bytes\x18\x02 \x01(\x03\x12\r\n\x05level\x18\x03 \x01(\t\"\xaa\x02\n\x0eRetentionEvent\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x62\x65gin_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x12\n\nfile_count\x18\x04 \x01(\x05\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x61\n\x19lost_builder_next_offsets\x18\x06 \x03(\x0b\x32>.reput.commitlog.v1.RetentionEvent.LostBuilderNextOffsetsEntry\x1a=\n\x1bLostBuilderNextOffsetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\xb3\x06\n\x10\x43ommitLogService\x12g\n\x0e\x41ppendMessages\x12).reput.commitlog.v1.AppendMessagesRequest\x1a*.reput.commitlog.v1.AppendMessagesResponse\x12z\n\x13\x41ppendMessageStream\x12..reput.commitlog.v1.AppendMessageStreamRequest\x1a/.reput.commitlog.v1.AppendMessageStreamResponse(\x01\x30\x01\x12[\n\nGetMessage\x12%.reput.commitlog.v1.GetMessageRequest\x1a&.reput.commitlog.v1.GetMessageResponse\x12m\n\x10\x42\x61tchGetMessages\x12+.reput.commitlog.v1.BatchGetMessagesRequest\x1a,.reput.commitlog.v1.BatchGetMessagesResponse\x12N\n\x05Reput\x12 .reput.commitlog.v1.ReputRequest\x1a!.reput.commitlog.v1.ReputResponse0\x01\x12g\n\x0eReportProgress\x12).reput.commitlog.v1.ReportProgressRequest\x1a*.reput.commitlog.v1.ReportProgressResponse\x12[\n\nListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\x12X\n\tGetStatus\x12$.reput.commitlog.v1.GetStatusRequest\x1a%.reput.commitlog.v1.GetStatusResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*reput/commitlog/v1/commitlog_service.proto\x12\x12reput.commitlog.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1ereput/message/v1/message.proto\"\xb1\x01\n\x15\x41ppendMessagesRequest\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.reput.message.v1.NewMessage\x12*\n\x05\x66lush\x18\x02 \x01(\x0e\x32\x1b.reput.message.v1.FlushMode\x12\x13\n\x0b\x64\x65\x64uplicate\x18\x03 \x01(\x08\x12\x13\n\x0b\x62roker_name\x18\x04 \x01(\t\x12\x12\n\ncheck_only\x18\x05 \x01(\x08\"I\n\x16\x41ppendMessagesResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.reput.message.v1.AppendResult\"\xb6\x01\n\x1a\x41ppendMessageStreamRequest\x12.\n\x08messages\x18\x01 \x03(\x0b\x32\x1c.reput.message.v1.NewMessage\x12*\n\x05\x66lush\x18\x02 \x01(\x0e\x32\x1b.reput.message.v1.FlushMode\x12\x13\n\x0b\x64\x65\x64uplicate\x18\x03 \x01(\x08\x12\x13\n\x0b\x62roker_name\x18\x04 \x01(\t\x12\x12\n\ncheck_only\x18\x05 \x01(\x08\"q\n\x1b\x41ppendMessageStreamResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.reput.message.v1.AppendResult\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\"\x8d\x01\n\x15\x41ppendInternalRequest\x12\x33\n\x07records\x18\x01 \x03(\x0b\x32\".reput.commitlog.v1.InternalRecord\x12*\n\x05\x66lush\x18\x02 \x01(\x0e\x32\x1b.reput.message.v1.FlushMode\x12\x13\n\x0b\x62roker_name\x18\x03 \x01(\t\"\xee\x02\n\x0eInternalRecord\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0c\n\x04\x66lag\x18\x04 \x01(\x05\x12\x10\n\x08sys_flag\x18\x05 \x01(\x05\x12\x46\n\nproperties\x18\x06 \x03(\x0b\x32\x32.reput.commitlog.v1.InternalRecord.PropertiesEntry\x12-\n\tborn_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tborn_host\x18\x08 \x01(\t\x12\x12\n\nstore_host\x18\t \x01(\t\x12\x17\n\x0freconsume_times\x18\n \x01(\x05\x12#\n\x1bprepared_transaction_offset\x18\x0b \x01(\x03\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"I\n\x16\x41ppendInternalResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.reput.message.v1.AppendResult\".\n\x11GetMessageRequest\x12\x19\n\x11\x63ommit_log_offset\x18\x01 \x01(\x03\"F\n\x12GetMessageResponse\x12\x30\n\x07message\x18\x01 \x01(\x0b\x32\x1f.reput.message.v1.StoredMessage\"b\n\x17\x42\x61tchGetMessagesRequest\x12\x1a\n\x12\x63ommit_log_offsets\x18\x01 \x03(\x03\x12\x16\n\x0e\x62ody_bytes_max\x18\x02 \x01(\x05\x12\x13\n\x0bomit_bodies\x18\x03 \x01(\x08\"\xd1\x01\n\x18\x42\x61tchGetMessagesResponse\x12\x46\n\x08outcomes\x18\x01 \x03(\x0b\x32\x34.reput.commitlog.v1.BatchGetMessagesResponse.Outcome\x1am\n\x07Outcome\x12\x32\n\x07message\x18\x01 \x01(\x0b\x32\x1f.reput.message.v1.StoredMessageH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome\"h\n\x0cReputRequest\x12\x14\n\x0cstart_offset\x18\x01 \x01(\x03\x12\x17\n\x0f\x62\x61tch_bytes_max\x18\x02 \x01(\x05\x12\x0f\n\x07\x63olumns\x18\x03 \x01(\x08\x12\x18\n\x10while_recovering\x18\x04 \x01(\x08\"\x85\x02\n\x0f\x44ispatchRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x04 \x01(\x03\x12\x19\n\x11record_size_bytes\x18\x05 \x01(\x05\x12\x11\n\ttags_code\x18\x06 \x01(\x03\x12\x19\n\x11store_time_millis\x18\x07 \x01(\x03\x12\x0c\n\x04keys\x18\x08 \x03(\t\x12\x12\n\nunique_key\x18\t \x01(\t\x12\x10\n\x08sys_flag\x18\n \x01(\x05\x12#\n\x1bprepared_transaction_offset\x18\x0b \x01(\x03\"\xea\x02\n\x0cReputColumns\x12\x0e\n\x06topics\x18\x01 \x03(\t\x12\x15\n\rtopic_numbers\x18\x02 \x01(\x0c\x12\x11\n\tqueue_ids\x18\x03 \x01(\x0c\x12\x15\n\rqueue_offsets\x18\x04 \x01(\x0c\x12\x1a\n\x12\x63ommit_log_offsets\x18\x05 \x01(\x0c\x12\x1a\n\x12record_sizes_bytes\x18\x06 \x01(\x0c\x12\x12\n\ntags_codes\x18\x07 \x01(\x0c\x12\x1a\n\x12store_times_millis\x18\x08 \x01(\x0c\x12\x11\n\tsys_flags\x18\t \x01(\x0c\x12\x13\n\x0bkey_records\x18\n \x01(\x0c\x12\x12\n\nkey_hashes\x18\x0b \x01(\x0c\x12\x32\n\x05\x66irst\x18\x0c \x01(\x0b\x32#.reput.commitlog.v1.DispatchRequest\x12\x31\n\x04last\x18\r \x01(\x0b\x32#.reput.commitlog.v1.DispatchRequest\"\xc0\x01\n\rReputResponse\x12\x35\n\x08requests\x18\x01 \x03(\x0b\x32#.reput.commitlog.v1.DispatchRequest\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x18\n\x10log_first_offset\x18\x03 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x04 \x01(\x03\x12\x31\n\x07\x63olumns\x18\x05 \x01(\x0b\x32 .reput.commitlog.v1.ReputColumns\"m\n\x15ReportProgressRequest\x12\x0f\n\x07\x62uilder\x18\x01 \x01(\t\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12.\n\nstore_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x18\n\x16ReportProgressResponse\"%\n\x15RemoveFollowerRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x18\n\x16RemoveFollowerResponse\"\x13\n\x11ListTopicsRequest\"\xbe\x01\n\x12ListTopicsResponse\x12<\n\x06topics\x18\x01 \x03(\x0b\x32,.reput.commitlog.v1.ListTopicsResponse.Topic\x12\x1d\n\x15new_topic_queue_count\x18\x02 \x01(\x05\x1aK\n\x05Topic\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x19\n\x11write_queue_count\x18\x02 \x01(\x05\x12\x18\n\x10read_queue_count\x18\x03 \x01(\x05\"\x12\n\x10GetStatusRequest\"\xb8\x05\n\x11GetStatusResponse\x12\x13\n\x0b\x62roker_name\x18\x01 \x01(\t\x12\x18\n\x10log_first_offset\x18\x02 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x03 \x01(\x03\x12\x1a\n\x12log_flushed_offset\x18\x04 \x01(\x03\x12\x17\n\x0f\x66ile_size_bytes\x18\x05 \x01(\x03\x12\x12\n\nfile_count\x18\x06 \x01(\x05\x12\x11\n\tread_only\x18\x07 \x01(\x08\x12\x33\n\x0flast_store_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05state\x18\t \x01(\t\x12[\n\x14\x62uilder_next_offsets\x18\n \x03(\x0b\x32=.reput.commitlog.v1.GetStatusResponse.BuilderNextOffsetsEntry\x12\x0f\n\x07version\x18\x0b \x01(\t\x12\x36\n\x08recovery\x18\x0c \x01(\x0b\x32$.reput.commitlog.v1.RecoveryProgress\x12\x0f\n\x07problem\x18\r \x01(\t\x12+\n\x04\x64isk\x18\x0e \x01(\x0b\x32\x1d.reput.commitlog.v1.DiskUsage\x12<\n\x10retention_events\x18\x0f \x03(\x0b\x32\".reput.commitlog.v1.RetentionEvent\x12\x1b\n\x0e\x63onfirm_offset\x18\x10 \x01(\x03H\x00\x88\x01\x01\x12/\n\tfollowers\x18\x11 \x03(\x0b\x32\x1c.reput.commitlog.v1.Follower\x1a\x39\n\x17\x42uilderNextOffsetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x11\n\x0f_confirm_offset\"\x84\x01\n\x08\x46ollower\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x65xpected\x18\x02 \x01(\x08\x12\x18\n\x0bnext_offset\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12.\n\nstore_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0e\n\x0c_next_offset\"~\n\x10RecoveryProgress\x12\x14\n\x0c\x62\x65gin_offset\x18\x01 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x14\n\x0crecord_count\x18\x04 \x01(\x03\x12\x15\n\ris_followable\x18\x05 \x01(\x08\"C\n\tDiskUsage\x12\x13\n\x0btotal_bytes\x18\x01 \x01(\x03\x12\x12\n\nfree_bytes\x18\x02 \x01(\x03\x12\r\n\x05level\x18\x03 \x01(\t\"\xaa\x02\n\x0eRetentionEvent\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x62\x65gin_offset\x18\x02 \x01(\x03\x12\x12\n\nend_offset\x18\x03 \x01(\x03\x12\x12\n\nfile_count\x18\x04 \x01(\x05\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\x61\n\x19lost_builder_next_offsets\x18\x06 \x03(\x0b\x32>.reput.commitlog.v1.RetentionEvent.LostBuilderNextOffsetsEntry\x1a=\n\x1bLostBuilderNextOffsetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32\x85\x08\n\x10\x43ommitLogService\x12g\n\x0e\x41ppendMessages\x12).reput.commitlog.v1.AppendMessagesRequest\x1a*.reput.commitlog.v1.AppendMessagesResponse\x12z\n\x13\x41ppendMessageStream\x12..reput.commitlog.v1.AppendMessageStreamRequest\x1a/.reput.commitlog.v1.AppendMessageStreamResponse(\x01\x30\x01\x12g\n\x0e\x41ppendInternal\x12).reput.commitlog.v1.AppendInternalRequest\x1a*.reput.commitlog.v1.AppendInternalResponse\x12[\n\nGetMessage\x12%.reput.commitlog.v1.GetMessageRequest\x1a&.reput.commitlog.v1.GetMessageResponse\x12m\n\x10\x42\x61tchGetMessages\x12+.reput.commitlog.v1.BatchGetMessagesRequest\x1a,.reput.commitlog.v1.BatchGetMessagesResponse\x12N\n\x05Reput\x12 .reput.commitlog.v1.ReputRequest\x1a!.reput.commitlog.v1.ReputResponse0\x01\x12g\n\x0eReportProgress\x12).reput.commitlog.v1.ReportProgressRequest\x1a*.reput.commitlog.v1.ReportProgressResponse\x12g\n\x0eRemoveFollower\x12).reput.commitlog.v1.RemoveFollowerRequest\x1a*.reput.commitlog.v1.RemoveFollowerResponse\x12[\n\nListTopics\x12%.reput.commitlog.v1.ListTopicsRequest\x1a&.reput.commitlog.v1.ListTopicsResponse\x12X\n\tGetStatus\x12$.reput.commitlog.v1.GetStatusRequest\x1a%.reput.commitlog.v1.GetStatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.commitlog.v1.commitlog_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_INTERNALRECORD_PROPERTIESENTRY']._loaded_options = None
+  _globals['_INTERNALRECORD_PROPERTIESENTRY']._serialized_options = b'8\001'
   _globals['_GETSTATUSRESPONSE_BUILDERNEXTOFFSETSENTRY']._loaded_options = None
   _globals['_GETSTATUSRESPONSE_BUILDERNEXTOFFSETSENTRY']._serialized_options = b'8\001'
   _globals['_RETENTIONEVENT_LOSTBUILDERNEXTOFFSETSENTRY']._loaded_options = None
@@ -46,48 +48,62 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPENDMESSAGESTREAMREQUEST']._serialized_end=594
   _globals['_APPENDMESSAGESTREAMRESPONSE']._serialized_start=596
   _globals['_APPENDMESSAGESTREAMRESPONSE']._serialized_end=709
-  _globals['_GETMESSAGEREQUEST']._serialized_start=711
-  _globals['_GETMESSAGEREQUEST']._serialized_end=757
-  _globals['_GETMESSAGERESPONSE']._serialized_start=759
-  _globals['_GETMESSAGERESPONSE']._serialized_end=829
-  _globals['_BATCHGETMESSAGESREQUEST']._serialized_start=831
-  _globals['_BATCHGETMESSAGESREQUEST']._serialized_end=929
-  _globals['_BATCHGETMESSAGESRESPONSE']._serialized_start=932
-  _globals['_BATCHGETMESSAGESRESPONSE']._serialized_end=1141
-  _globals['_BATCHGETMESSAGESRESPONSE_OUTCOME']._serialized_start=1032
-  _globals['_BATCHGETMESSAGESRESPONSE_OUTCOME']._serialized_end=1141
-  _globals['_REPUTREQUEST']._serialized_start=1143
-  _globals['_REPUTREQUEST']._serialized_end=1247
-  _globals['_DISPATCHREQUEST']._serialized_start=1250
-  _globals['_DISPATCHREQUEST']._serialized_end=1511
-  _globals['_REPUTCOLUMNS']._serialized_start=1514
-  _globals['_REPUTCOLUMNS']._serialized_end=1876
-  _globals['_REPUTRESPONSE']._serialized_start=1879
-  _globals['_REPUTRESPONSE']._serialized_end=2071
-  _globals['_REPORTPROGRESSREQUEST']._serialized_start=2073
-  _globals['_REPORTPROGRESSREQUEST']._serialized_end=2182
-  _globals['_REPORTPROGRESSRESPONSE']._serialized_start=2184
-  _globals['_REPORTPROGRESSRESPONSE']._serialized_end=2208
-  _globals['_LISTTOPICSREQUEST']._serialized_start=2210
-  _globals['_LISTTOPICSREQUEST']._serialized_end=2229
-  _globals['_LISTTOPICSRESPONSE']._serialized_start=2232
-  _globals['_LISTTOPICSRESPONSE']._serialized_end=2422
-  _globals['_LISTTOPICSRESPONSE_TOPIC']._serialized_start=2347
-  _globals['_LISTTOPICSRESPONSE_TOPIC']._serialized_end=2422
-  _globals['_GETSTATUSREQUEST']._serialized_start=2424
-  _globals['_GETSTATUSREQUEST']._serialized_end=2442
-  _globals['_GETSTATUSRESPONSE']._serialized_start=2445
-  _globals['_GETSTATUSRESPONSE']._serialized_end=3044
-  _globals['_GETSTATUSRESPONSE_BUILDERNEXTOFFSETSENTRY']._serialized_start=2987
-  _globals['_GETSTATUSRESPONSE_BUILDERNEXTOFFSETSENTRY']._serialized_end=3044
-  _globals['_RECOVERYPROGRESS']._serialized_start=3046
-  _globals['_RECOVERYPROGRESS']._serialized_end=3172
-  _globals['_DISKUSAGE']._serialized_start=3174
-  _globals['_DISKUSAGE']._serialized_end=3241
-  _globals['_RETENTIONEVENT']._serialized_start=3244
-  _globals['_RETENTIONEVENT']._serialized_end=3542
-  _globals['_RETENTIONEVENT_LOSTBUILDERNEXTOFFSETSENTRY']._serialized_start=3481
-  _globals['_RETENTIONEVENT_LOSTBUILDERNEXTOFFSETSENTRY']._serialized_end=3542
-  _globals['_COMMITLOGSERVICE']._serialized_start=3545
-  _globals['_COMMITLOGSERVICE']._serialized_end=4364
+  _globals['_APPENDINTERNALREQUEST']._serialized_start=712
+  _globals['_APPENDINTERNALREQUEST']._serialized_end=853
+  _globals['_INTERNALRECORD']._serialized_start=856
+  _globals['_INTERNALRECORD']._serialized_end=1222
+  _globals['_INTERNALRECORD_PROPERTIESENTRY']._serialized_start=1173
+  _globals['_INTERNALRECORD_PROPERTIESENTRY']._serialized_end=1222
+  _globals['_APPENDINTERNALRESPONSE']._serialized_start=1224
+  _globals['_APPENDINTERNALRESPONSE']._serialized_end=1297
+  _globals['_GETMESSAGEREQUEST']._serialized_start=1299
+  _globals['_GETMESSAGEREQUEST']._serialized_end=1345
+  _globals['_GETMESSAGERESPONSE']._serialized_start=1347
+  _globals['_GETMESSAGERESPONSE']._serialized_end=1417
+  _globals['_BATCHGETMESSAGESREQUEST']._serialized_start=1419
+  _globals['_BATCHGETMESSAGESREQUEST']._serialized_end=1517
+  _globals['_BATCHGETMESSAGESRESPONSE']._serialized_start=1520
+  _globals['_BATCHGETMESSAGESRESPONSE']._serialized_end=1729
+  _globals['_BATCHGETMESSAGESRESPONSE_OUTCOME']._serialized_start=1620
+  _globals['_BATCHGETMESSAGESRESPONSE_OUTCOME']._serialized_end=1729
+  _globals['_REPUTREQUEST']._serialized_start=1731
+  _globals['_REPUTREQUEST']._serialized_end=1835
+  _globals['_DISPATCHREQUEST']._serialized_start=1838
+  _globals['_DISPATCHREQUEST']._serialized_end=2099
+  _globals['_REPUTCOLUMNS']._serialized_start=2102
+  _globals['_REPUTCOLUMNS']._serialized_end=2464
+  _globals['_REPUTRESPONSE']._serialized_start=2467
+  _globals['_REPUTRESPONSE']._serialized_end=2659
+  _globals['_REPORTPROGRESSREQUEST']._serialized_start=2661
+  _globals['_REPORTPROGRESSREQUEST']._serialized_end=2770
+  _globals['_REPORTPROGRESSRESPONSE']._serialized_start=2772
+  _globals['_REPORTPROGRESSRESPONSE']._serialized_end=2796
+  _globals['_REMOVEFOLLOWERREQUEST']._serialized_start=2798
+  _globals['_REMOVEFOLLOWERREQUEST']._serialized_end=2835
+  _globals['_REMOVEFOLLOWERRESPONSE']._serialized_start=2837
+  _globals['_REMOVEFOLLOWERRESPONSE']._serialized_end=2861
+  _globals['_LISTTOPICSREQUEST']._serialized_start=2863
+  _globals['_LISTTOPICSREQUEST']._serialized_end=2882
+  _globals['_LISTTOPICSRESPONSE']._serialized_start=2885
+  _globals['_LISTTOPICSRESPONSE']._serialized_end=3075
+  _globals['_LISTTOPICSRESPONSE_TOPIC']._serialized_start=3000
+  _globals['_LISTTOPICSRESPONSE_TOPIC']._serialized_end=3075
+  _globals['_GETSTATUSREQUEST']._serialized_start=3077
+  _globals['_GETSTATUSREQUEST']._serialized_end=3095
+  _globals['_GETSTATUSRESPONSE']._serialized_start=3098
+  _globals['_GETSTATUSRESPONSE']._serialized_end=3794
+  _globals['_GETSTATUSRESPONSE_BUILDERNEXTOFFSETSENTRY']._serialized_start=3718
+  _globals['_GETSTATUSRESPONSE_BUILDERNEXTOFFSETSENTRY']._serialized_end=3775
+  _globals['_FOLLOWER']._serialized_start=3797
+  _globals['_FOLLOWER']._serialized_end=3929
+  _globals['_RECOVERYPROGRESS']._serialized_start=3931
+  _globals['_RECOVERYPROGRESS']._serialized_end=4057
+  _globals['_DISKUSAGE']._serialized_start=4059
+  _globals['_DISKUSAGE']._serialized_end=4126
+  _globals['_RETENTIONEVENT']._serialized_start=4129
+  _globals['_RETENTIONEVENT']._serialized_end=4427
+  _globals['_RETENTIONEVENT_LOSTBUILDERNEXTOFFSETSENTRY']._serialized_start=4366
+  _globals['_RETENTIONEVENT_LOSTBUILDERNEXTOFFSETSENTRY']._serialized_end=4427
+  _globals['_COMMITLOGSERVICE']._serialized_start=4430
+  _globals['_COMMITLOGSERVICE']._serialized_end=5459
 # @@protoc_insertion_point(module_scope)

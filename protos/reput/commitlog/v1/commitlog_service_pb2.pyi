@@ -53,6 +53,55 @@ class AppendMessageStreamResponse(_message.Message):
     error: _status_pb2.Status
     def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
+class AppendInternalRequest(_message.Message):
+    __slots__ = ("records", "flush", "broker_name")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[InternalRecord]
+    flush: _message_pb2.FlushMode
+    broker_name: str
+    def __init__(self, records: _Optional[_Iterable[_Union[InternalRecord, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., broker_name: _Optional[str] = ...) -> None: ...
+
+class InternalRecord(_message.Message):
+    __slots__ = ("topic", "queue_id", "body", "flag", "sys_flag", "properties", "born_time", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    SYS_FLAG_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    BORN_TIME_FIELD_NUMBER: _ClassVar[int]
+    BORN_HOST_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+    RECONSUME_TIMES_FIELD_NUMBER: _ClassVar[int]
+    PREPARED_TRANSACTION_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    body: bytes
+    flag: int
+    sys_flag: int
+    properties: _containers.ScalarMap[str, str]
+    born_time: _timestamp_pb2.Timestamp
+    born_host: str
+    store_host: str
+    reconsume_times: int
+    prepared_transaction_offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ...) -> None: ...
+
+class AppendInternalResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_message_pb2.AppendResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ...) -> None: ...
+
 class GetMessageRequest(_message.Message):
     __slots__ = ("commit_log_offset",)
     COMMIT_LOG_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +233,16 @@ class ReportProgressResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RemoveFollowerRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class RemoveFollowerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ListTopicsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -210,7 +269,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events")
+    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers")
     class BuilderNextOffsetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -233,6 +292,8 @@ class GetStatusResponse(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     DISK_FIELD_NUMBER: _ClassVar[int]
     RETENTION_EVENTS_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     log_first_offset: int
     log_end_offset: int
@@ -248,7 +309,21 @@ class GetStatusResponse(_message.Message):
     problem: str
     disk: DiskUsage
     retention_events: _containers.RepeatedCompositeFieldContainer[RetentionEvent]
-    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ...) -> None: ...
+    confirm_offset: int
+    followers: _containers.RepeatedCompositeFieldContainer[Follower]
+    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ...) -> None: ...
+
+class Follower(_message.Message):
+    __slots__ = ("name", "expected", "next_offset", "store_time")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    expected: bool
+    next_offset: int
+    store_time: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., expected: _Optional[bool] = ..., next_offset: _Optional[int] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class RecoveryProgress(_message.Message):
     __slots__ = ("begin_offset", "next_offset", "end_offset", "record_count", "is_followable")

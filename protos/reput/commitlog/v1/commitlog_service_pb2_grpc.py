@@ -45,6 +45,11 @@ class CommitLogServiceStub:
                 request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendMessageStreamRequest.SerializeToString,
                 response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendMessageStreamResponse.FromString,
                 _registered_method=True)
+        self.AppendInternal = channel.unary_unary(
+                '/reput.commitlog.v1.CommitLogService/AppendInternal',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendInternalRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendInternalResponse.FromString,
+                _registered_method=True)
         self.GetMessage = channel.unary_unary(
                 '/reput.commitlog.v1.CommitLogService/GetMessage',
                 request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.GetMessageRequest.SerializeToString,
@@ -64,6 +69,11 @@ class CommitLogServiceStub:
                 '/reput.commitlog.v1.CommitLogService/ReportProgress',
                 request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReportProgressRequest.SerializeToString,
                 response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReportProgressResponse.FromString,
+                _registered_method=True)
+        self.RemoveFollower = channel.unary_unary(
+                '/reput.commitlog.v1.CommitLogService/RemoveFollower',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerResponse.FromString,
                 _registered_method=True)
         self.ListTopics = channel.unary_unary(
                 '/reput.commitlog.v1.CommitLogService/ListTopics',
@@ -98,6 +108,17 @@ class CommitLogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AppendInternal(self, request, context):
+        """For services, never for clients: appends records with fields that only a broker may set, of any
+        topics, as one atomic unit. Readers and followers see all records of a request or none, and a
+        recovery keeps all or none, also after a power cut in the middle. A service that moves a message
+        writes the message and the record that says so in one request. Topics that do not exist are created.
+        Errors as AppendMessages; INVALID_ARGUMENT also for a request that does not fit into one log file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetMessage(self, request, context):
         """Reads the record that starts at an offset. Errors: NOT_FOUND (RECORD_NOT_FOUND) when no record
         starts there, OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) outside the log, DATA_LOSS (RECORD_CORRUPTED).
@@ -115,16 +136,28 @@ class CommitLogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Reput(self, request, context):
-        """Streams what builders need of each flushed record from an offset on, for ever. An empty batch
-        is the heartbeat. At least once: the receiver owns its checkpoint. Errors: OUT_OF_RANGE
-        (OFFSET_OUT_OF_RANGE) when the start is not inside the log.
+        """Streams what followers need of each record before `confirm_offset`, from an offset on, for ever.
+        An empty batch is the heartbeat. At least once: the receiver owns its checkpoint. Errors:
+        OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) when the start is not inside the log.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportProgress(self, request, context):
-        """A builder says how far it has come, for the checkpoint file, lag and retention.
+        """A follower says up to where it is durable, for retention, lag and RocketMQ's checkpoint file. The
+        first report of a name that the setting `followers` does not have registers it, durably; from then
+        on retention waits for it. Errors: INVALID_ARGUMENT for a name that is none, for one too many (32),
+        and for an offset behind `confirm_offset`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveFollower(self, request, context):
+        """Forgets a registered follower that is gone, so that retention no longer waits for it. One that
+        still runs registers again with its next report. Errors: NOT_FOUND (FOLLOWER_NOT_FOUND),
+        INVALID_ARGUMENT for one that the setting `followers` names.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,7 +171,7 @@ class CommitLogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """Offsets, files, recovery and builders' progress.
+        """Offsets, files, recovery and the followers' progress.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,6 +189,11 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     servicer.AppendMessageStream,
                     request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendMessageStreamRequest.FromString,
                     response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendMessageStreamResponse.SerializeToString,
+            ),
+            'AppendInternal': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendInternal,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendInternalRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendInternalResponse.SerializeToString,
             ),
             'GetMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.GetMessage,
@@ -176,6 +214,11 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     servicer.ReportProgress,
                     request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReportProgressRequest.FromString,
                     response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReportProgressResponse.SerializeToString,
+            ),
+            'RemoveFollower': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveFollower,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerResponse.SerializeToString,
             ),
             'ListTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTopics,
@@ -243,6 +286,33 @@ class CommitLogService:
             '/reput.commitlog.v1.CommitLogService/AppendMessageStream',
             reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendMessageStreamRequest.SerializeToString,
             reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendMessageStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendInternal(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.commitlog.v1.CommitLogService/AppendInternal',
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendInternalRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.AppendInternalResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -351,6 +421,33 @@ class CommitLogService:
             '/reput.commitlog.v1.CommitLogService/ReportProgress',
             reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReportProgressRequest.SerializeToString,
             reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReportProgressResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveFollower(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.commitlog.v1.CommitLogService/RemoveFollower',
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerResponse.FromString,
             options,
             channel_credentials,
             insecure,

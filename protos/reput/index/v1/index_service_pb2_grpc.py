@@ -65,7 +65,7 @@ class IndexServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetFilterPages(self, request, context):
-        """Reads pages of the key filter of a file that is not written any more, for who wants to ask it himself. Errors:
+        """Reads pages of the key filter of a file that is not written any more, for callers that query the filter themselves. Errors:
         NOT_FOUND (RECORD_NOT_FOUND): there is no such file, or it has no summary now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

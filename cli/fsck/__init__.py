@@ -1,0 +1,1 @@
+"""`reput fsck`: audit and repair of a store root."""

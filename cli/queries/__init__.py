@@ -1,0 +1,1 @@
+"""The verbs that ask a gateway."""

@@ -1,0 +1,58 @@
+"""`reput find`: messages by an id or key of unknown kind."""
+
+from typing import Annotated
+
+import typer
+
+from cli import options
+from cli.options import BodyFormat, OutputFormat
+from cli.queries.found import (
+    MESSAGES_DEFAULT,
+    PAGE_SIZE_MAX,
+    TIMEOUT_SECONDS,
+    print_found,
+    read_all,
+    window,
+    with_body,
+)
+
+
+def find(
+    *,
+    text: Annotated[str, typer.Argument(help="Any id or key, whole.")],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only in this topic.")] = "",
+    begin: Annotated[str | None, typer.Option("--begin", "-b", help="Stored at or after this.")] = None,
+    end: Annotated[str | None, typer.Option("--end", "-e", help="Stored at or before this.")] = None,
+    max_messages: Annotated[
+        int, typer.Option("--maxNum", "-m", min=1, help="At most this many messages.")
+    ] = MESSAGES_DEFAULT,
+    after: options.After = None,
+    output: options.Output = OutputFormat.TABLE,
+    body: options.Body = BodyFormat.AUTO,
+    save: options.Save = None,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Find messages by an offsetMsgId, a unique key or a business key: whichever it is, in all topics.
+
+    Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
+    """
+    from cli.client import query_client
+
+    first, last = window(begin, end)
+    with query_client(address, timeout) as client:
+        pages = client.find(
+            text, topic, first, last, page_size=PAGE_SIZE_MAX, after=after or (), max_matches=max_messages
+        )
+        matches, outcomes = read_all(pages)
+        messages = [with_body(client, match.message) for match in matches]
+    return print_found(
+        messages,
+        pages.completeness,
+        output,
+        body,
+        save,
+        details=len(messages) == 1,
+        matched_by=[match.matched_by.name.lower() for match in matches],
+        outcomes=outcomes,
+    )

@@ -1,0 +1,109 @@
+"""Messages that queries have found: read page by page, and printed with an exit code for how complete they are."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from cli.exits import Exit, note
+from cli.options import BodyFormat, OutputFormat
+from cli.queries.outcomes import Outcomes
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from reput_client import Completeness, Message, Pages, QueryClient
+
+PAGE_SIZE_MAX = 1000  # a gateway's largest page
+MESSAGES_DEFAULT = 64
+TIMEOUT_SECONDS = 30.0
+
+Item = TypeVar("Item")
+
+
+def window(begin: str | None, end: str | None) -> "tuple[datetime | None, datetime | None]":
+    """The limits of a time window as typed; None where there is no limit. CliError for a text that is no time."""
+    from cli.times import moment_of, parse_limit
+
+    now_millis = time.time_ns() // 1_000_000
+    limits = (parse_limit(begin, now_millis, is_end=False), parse_limit(end, now_millis, is_end=True))
+    first, last = (None if millis is None else moment_of(millis) for millis in limits)
+    return first, last
+
+
+def read_all(pages: "Pages[Item]") -> tuple[list[Item], Outcomes]:
+    """The items of all pages, and how the shards took part."""
+    items: list[Item] = []
+    outcomes = Outcomes()
+    for page in pages.pages():
+        if items:
+            note(f"{len(items)} messages so far")
+        items += page.items
+        outcomes.see(page.shards)
+    return items, outcomes
+
+
+def with_body(client: "QueryClient", message: "Message") -> "Message":
+    """The message; its body is downloaded when its page had no room for it."""
+    if not message.body_omitted:
+        return message
+    return dataclasses.replace(message, stored_body=client.download_body(message), body_omitted=False)
+
+
+def print_found(
+    messages: "Sequence[Message]",
+    completeness: "Completeness",
+    output: OutputFormat,
+    body: BodyFormat,
+    save: Path | None,
+    *,
+    details: bool,
+    charset: str = "utf-8",
+    matched_by: Sequence[str] | None = None,
+    outcomes: Outcomes | None = None,
+) -> Exit:
+    """Print the messages; the exit code says whether there are any and whether some may be missing.
+
+    Args:
+        messages: with their bodies.
+        completeness: of the whole answer.
+        output: table, JSON or JSON lines.
+        body: how to show bodies.
+        save: a directory to write bodies to.
+        details: in a table, show every field of a message.
+        charset: of text bodies.
+        matched_by: for each message, what the text asked for is; shown first.
+        outcomes: how the shards took part; None when the answer does not say.
+    """
+    from cli import output as printing
+    from cli.queries.rows import message_row
+    from reput_client import Completeness
+
+    binary_form = "hex" if output is OutputFormat.TABLE else "base64"
+    rows = [message_row(message, body.value, binary_form, charset) for message in messages]
+    if matched_by is not None:
+        rows = [{"matched_by": match} | row for match, row in zip(matched_by, rows, strict=True)]
+    if save is not None:
+        from cli.bodies import save_bodies
+
+        for row, path in zip(rows, save_bodies(messages, save), strict=True):
+            row["body_file"] = str(path)
+    if output is OutputFormat.JSON:
+        shards = {"shards": outcomes.rows()} if outcomes is not None else {}
+        printing.print_json({"messages": rows, "completeness": completeness.name} | shards)
+    elif output is OutputFormat.JSONL:
+        printing.print_jsonl(rows)
+    elif rows and details:
+        printing.print_message_details(rows)
+    elif rows:
+        printing.print_message_table(rows)
+    if completeness is Completeness.PARTIAL:
+        (outcomes or Outcomes()).warn_partial()
+        return Exit.PARTIAL
+    if completeness is Completeness.TRUNCATED:
+        note("there are, or may be, more messages")
+    if not rows:
+        note("no message found")
+        return Exit.NOTHING_FOUND
+    return Exit.FOUND

@@ -1,0 +1,1 @@
+"""`reput export` and `reput import`."""

@@ -1,0 +1,65 @@
+"""The commit log's check of new messages, made before the first one is sent."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from commitlog_svc.append.message_check import REQUEST_BODY_BYTES_MAX, MessageChecker
+from commitlog_svc.append.queue_offsets import QueueTurns
+from commitlog_svc.append.topics import TopicTable
+from reput.message.v1 import message_pb2
+from reput_client import PermissionDeniedError, QueryClient
+from store.format.host import Host
+from store.format.message_id import UniqueKeyGenerator
+
+QUEUE_COUNT_UNKNOWN = 1 << 31  # of a topic that does not exist or cannot be listed: the gateway will check
+
+
+class ImportCheck:
+    """Checks messages one by one.
+
+    Args:
+        queue_counts: queues of each topic that is known.
+        deduplicate: each must have a unique key.
+    """
+
+    def __init__(self, queue_counts: Mapping[str, int], *, deduplicate: bool) -> None:
+        self._host = Host("127.0.0.1", 0)
+        self._deduplicate = deduplicate
+        self._checker = MessageChecker(
+            cast(TopicTable, _ListedTopics(queue_counts)),
+            QueueTurns(),
+            UniqueKeyGenerator("127.0.0.1", 0, class_loader_hash=0),
+            lambda: 0,
+            store_host=self._host,
+            message_size_bytes_max=REQUEST_BODY_BYTES_MAX,
+            properties_crc=False,
+            auto_create_topic=True,
+        )
+
+    def __call__(self, message: message_pb2.NewMessage) -> None:
+        """InvalidMessageError when a gateway would refuse the message."""
+        self._checker.check([message], self._host, deduplicate=self._deduplicate)
+
+
+class _ListedTopics:
+    """The part of a `TopicTable` that the checker uses."""
+
+    def __init__(self, queue_counts: Mapping[str, int]) -> None:
+        self._queue_counts = queue_counts
+
+    def writable_queue_count(self, topic: str) -> int:
+        """How many queues a producer may write to."""
+        return self._queue_counts.get(topic, QUEUE_COUNT_UNKNOWN)
+
+
+def listed_queue_counts(client: QueryClient) -> dict[str, int]:
+    """Queues of each topic that a gateway lists; empty when a shard did not answer or the caller may not list topics."""
+    from cli.queries.inspect import list_topics
+
+    try:
+        topics, partial = list_topics(client)
+    except PermissionDeniedError:  # a client that may write need not be allowed to read
+        return {}
+    if partial:
+        return {}
+    return {topic.topic: max(queue.queue_id for queue in topic.queues) + 1 for topic in topics if topic.queues}

@@ -1,0 +1,1 @@
+"""From an append request to bytes on the disk."""

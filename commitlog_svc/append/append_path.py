@@ -1,0 +1,343 @@
+"""AppendPath: takes an append request from its check to the flush.
+
+    AppendMessages, ordinary      bytes ─ ScannedBatch (kernels) ─┐
+    AppendMessages, anything else messages ─ MessageChecker ──────┼─ Appender ─ GroupCommit
+    AppendInternal                records ─ InternalChecker ──────┘
+
+The kernels are loaded when the traffic is worth it: with the first request of BATCH_MESSAGE_COUNT_MIN messages, or after
+REQUEST_COUNT_MIN requests. Until then, and for each request that is not ordinary, the plain path is used.
+"""
+
+import os
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from commitlog_svc.append.appender import Appender
+from commitlog_svc.append.group_commit import GroupCommit
+from commitlog_svc.append.internal_check import InternalChecker, InternalRecord
+from commitlog_svc.append.message_check import MessageChecker, NewMessage
+from commitlog_svc.append.queue_offsets import QueueTurns
+from commitlog_svc.append.records import AppendReceipt
+from commitlog_svc.append.refusals import AppendRefusals
+from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.frame_starts import FrameStarts
+from commitlog_svc.log_settings import LogSettings
+from commitlog_svc.lookup import read_record
+from commitlog_svc.recovery.recovery import RecoveredLog
+from store.compiled import loading
+from store.errors import FlushFailedError
+from store.files.mapped_file_queue import MappedFileQueue
+from store.format.host import Host
+from store.format.message_id import UniqueKeyGenerator
+from store.format.record import BLANK_SIZE_BYTES
+
+if TYPE_CHECKING:
+    from commitlog_svc.append.recent_keys import RecentKeys
+    from commitlog_svc.append.scanned_batch import RequestScanner
+
+KERNELS = (
+    "commitlog_svc.append.scan_kernel",
+    "commitlog_svc.append.place_kernel",
+    "commitlog_svc.append.recent_keys_kernel",
+)
+BATCH_MESSAGE_COUNT_MIN = 8  # a large batch predicts more traffic
+REQUEST_COUNT_MIN = 64  # an idle service sees fewer requests
+
+
+def _ignore(*_: object) -> None:
+    """Does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Functions that are called with what the log has done, once for each batch.
+
+    They run in the threads that do the work: they must return at once and must not raise.
+
+    Attributes:
+        flushed: takes the seconds of a successful flush.
+        appended: takes whether the append waited for the disk, its number of messages, and its seconds.
+    """
+
+    flushed: Callable[[float], None] = _ignore
+    appended: Callable[[bool, int, float], None] = _ignore
+
+
+NO_TIMINGS = Timings()
+
+
+class AppendPath:
+    """Takes append requests; thread-safe.
+
+    Args:
+        found: the recovered log.
+        settings: see LogSettings.
+        files, starts: the log.
+        topics: the topic table.
+        commits: flushes.
+        refusals: raises when nothing may be appended.
+        written_times: gets the end and the store time of each append.
+        clock_millis: milliseconds since 1970.
+        timings: see Timings.
+        clock: seconds, rising.
+
+    Attributes:
+        appender: writes the log.
+    """
+
+    def __init__(
+        self,
+        found: RecoveredLog,
+        settings: LogSettings,
+        files: MappedFileQueue,
+        starts: FrameStarts,
+        topics: TopicTable,
+        commits: GroupCommit,
+        refusals: AppendRefusals,
+        written_times: deque[tuple[int, int]],
+        clock_millis: Callable[[], int],
+        timings: Timings = NO_TIMINGS,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._settings = settings
+        self._files = files
+        self._starts = starts
+        self._topics = topics
+        self._commits = commits
+        self._refuse = refusals.refuse
+        self._written_times = written_times
+        self._is_sync = settings.flush_mode == "sync"
+        self._clock_millis = clock_millis
+        self._timings = timings
+        self._clock = clock
+        self._store_host = Host.parse(settings.store_host)
+        self._turns = QueueTurns()
+        self._unique_keys = UniqueKeyGenerator(
+            self._store_host.ip,
+            os.getpid(),
+            # Only has to differ between two processes with the same id.
+            class_loader_hash=zlib.crc32(os.urandom(16)) - (1 << 31),
+            clock_millis=clock_millis,
+        )
+        self._checker = MessageChecker(
+            topics,
+            self._turns,
+            self._unique_keys,
+            clock_millis,
+            store_host=self._store_host,
+            message_size_bytes_max=settings.message_size_bytes_max,
+            properties_crc=settings.properties_crc,
+            auto_create_topic=settings.auto_create_topic,
+        )
+        self._internal_checker = InternalChecker(
+            clock_millis,
+            store_host=self._store_host,
+            message_size_bytes_max=settings.message_size_bytes_max,
+            properties_crc=settings.properties_crc,
+        )
+        self.appender = Appender(
+            files,
+            found.queue_offsets,
+            found.end_offset,
+            found.last_store_time_millis,
+            clock_millis,
+            refusals.refuse,
+            commits.fail,
+            lambda offset: read_record(files, starts, offset, self.appender.end_offset),
+        )
+        self.appender.last_record = found.last_record
+        self._lock = threading.Lock()  # held while one of the fields below is created
+        self._scanner: RequestScanner | None = None
+        self._recent: RecentKeys | None = None
+        self._request_count = 0
+
+    def append_messages(
+        self, messages: Sequence[NewMessage], *, sync: bool | None, born_host: Host, deduplicate: bool = False
+    ) -> list[AppendReceipt]:
+        """Checks the whole request, writes all its messages in one piece, and waits for the disk if required. The plain path.
+
+        Args:
+            messages: 1 to 1,024.
+            sync: wait for the disk; None: as the settings say.
+            born_host: the host that sent them.
+            deduplicate: a message with topic and unique key of a recent one is not written; it gets the receipt of that one.
+
+        Raises:
+            InvalidArgumentError, InvalidMessageError, TopicNotFoundError: nothing was written.
+            StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
+            FlushFailedError: the outcome is unknown, the log is fenced.
+        """
+        began = self._clock()
+        self._refuse(False)
+        self._request_count += 1
+        if len(messages) >= BATCH_MESSAGE_COUNT_MIN or self._request_count >= REQUEST_COUNT_MIN:
+            loading.load_in_background(*KERNELS)
+        records = self._checker.check(messages, born_host, deduplicate=deduplicate)
+        if deduplicate:
+            self._begin_recent_keys()
+        self._commits.wait_for_room()
+        topics = {record.queue_key[0] for record in records}
+        try:
+            self._topics.create_missing(topics)
+            receipts = self.appender.append(records, deduplicate=deduplicate)
+        except (FlushFailedError, OSError) as error:
+            raise self._fatal(error) from error
+        if self._scanner is not None and not topics.issubset(self._scanner.topics):
+            self._add_topics(self._scanner, topics)
+        self._written(receipts, sync)
+        self._tell(sync, len(receipts), began)
+        return receipts
+
+    def check_messages(self, messages: Sequence[NewMessage], *, born_host: Host, deduplicate: bool) -> None:
+        """The checks of `append_messages`; same arguments and errors. Writes nothing."""
+        self._refuse(False)
+        self._checker.check(messages, born_host, deduplicate=deduplicate)
+
+    def append_internal(
+        self, records: Sequence[InternalRecord], *, sync: bool | None, born_host: Host
+    ) -> list[AppendReceipt]:
+        """Writes the records of a service with one `pwritev` into one log file: all of them or none, also across a power cut.
+
+        Args:
+            records: 1 to 1,024.
+            sync: wait for the disk; None: as the settings say.
+            born_host: of records that name none.
+
+        Raises:
+            InvalidArgumentError, InvalidMessageError: nothing was written.
+            StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
+            FlushFailedError: the outcome is unknown, the log is fenced.
+        """
+        began = self._clock()
+        self._refuse(True)
+        prepared = self._internal_checker.check(records, born_host)
+        self.appender.check_fits(prepared)  # before topics are made
+        self._commits.wait_for_room()
+        queue_counts: dict[str, int] = {}
+        for record in prepared:
+            topic, queue_id = record.queue_key
+            queue_counts[topic] = max(queue_counts.get(topic, 0), queue_id + 1)
+        try:
+            self._topics.create_missing(queue_counts, queue_counts)
+            receipts = self.appender.append_internal(prepared)
+        except (FlushFailedError, OSError) as error:
+            raise self._fatal(error) from error
+        self._written(receipts, sync)
+        self._tell(sync, len(receipts), began)
+        return receipts
+
+    def append_request(
+        self, data: bytes, *, born_host: Host, id_prefix: str, broker_name: str
+    ) -> bytes | list[AppendReceipt] | None:
+        """`append_messages` from the bytes of an ordinary request to the bytes of its answer, or to receipts. The fast path.
+
+        None: the fast path does not take this request, or not yet. Nothing has changed then; use `append_messages`.
+
+        Args:
+            data: an AppendMessagesRequest or AppendMessageStreamRequest.
+            born_host: the host that sent it.
+            id_prefix: the hexadecimal digits of the store's host.
+            broker_name: the shard's name.
+
+        Raises:
+            StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
+            FlushFailedError: the outcome is unknown, the log is fenced.
+        """
+        began = self._clock()
+        self._refuse(False)
+        scanner = self._scanner or self._find_scanner()
+        if scanner is None:
+            return None
+        batch = scanner.scan(data, born_host, self._recent)
+        if batch is None:
+            return None
+        if batch.deduplicate and self._recent is None:
+            self._begin_recent_keys()
+        try:
+            self._commits.wait_for_room()
+            receipts = self.appender.append_scanned(batch)
+            answer = batch.answer(id_prefix, broker_name) if receipts is None else receipts
+        except (FlushFailedError, OSError) as error:
+            raise self._fatal(error) from error
+        finally:
+            scanner.give_back(batch)
+        if receipts is not None:
+            self._written(receipts, batch.sync)
+        else:
+            end_offset, store_time_millis = batch.end
+            self._written_times.append((end_offset, store_time_millis))
+            self._commits.note_written(end_offset)
+            self._wait(end_offset, batch.sync)
+        self._tell(batch.sync, batch.message_count, began)
+        return answer
+
+    def _written(self, receipts: list[AppendReceipt], sync: bool | None) -> None:
+        fresh = [receipt for receipt in receipts if not receipt.deduplicated]
+        if fresh:
+            self._written_times.append((fresh[-1].end_offset, fresh[-1].store_time_millis))
+            self._commits.note_written(fresh[-1].end_offset)
+        # Waits for older messages, too: their own request may not have waited. That request noted the end of its write;
+        # the end of a single message is not noted here, because it may lie inside that request.
+        self._wait(max(receipt.end_offset for receipt in receipts), sync)
+
+    def _wait(self, end_offset: int, sync: bool | None) -> None:
+        if sync or (sync is None and self._is_sync):
+            self._commits.wait_flushed(end_offset)
+
+    def _tell(self, sync: bool | None, message_count: int, began: float) -> None:
+        self._timings.appended(self._is_sync if sync is None else sync, message_count, self._clock() - began)
+
+    def _fatal(self, error: FlushFailedError | OSError) -> FlushFailedError:
+        """Fences the log, also after an error of a new file, a directory or the topic table: the disk is not reliable."""
+        if isinstance(error, OSError):
+            error = FlushFailedError(f"the disk refused an append ({error}): check the disk, then restart")
+        self._commits.fail(error)
+        return error
+
+    def _find_scanner(self) -> "RequestScanner | None":
+        if loading.ready(KERNELS[0]) is None or loading.ready(KERNELS[1]) is None:
+            return None
+        with self._lock:
+            if self._scanner is None:
+                self._scanner = self._make_scanner()
+            return self._scanner
+
+    def _make_scanner(self) -> "RequestScanner":
+        from commitlog_svc.append.scanned_batch import (
+            RequestScanner,  # numpy takes memory: import it only with the kernels
+        )
+
+        return RequestScanner(
+            self._turns,
+            self._unique_keys,
+            self._clock_millis,
+            self.appender.give_queue_slots,
+            store_host=self._store_host,
+            message_size_bytes_max=self._settings.message_size_bytes_max,
+            record_size_bytes_max=self._files.file_size_bytes - BLANK_SIZE_BYTES,
+            properties_crc=self._settings.properties_crc,
+        )
+
+    def _add_topics(self, scanner: "RequestScanner", topics: set[str]) -> None:
+        with self._lock:
+            for topic in topics.difference(scanner.topics):
+                if self._topics.find(topic) is not None:
+                    scanner.add_topic(topic, self._topics.writable_queue_count(topic))
+
+    def _begin_recent_keys(self) -> None:
+        if self._recent is not None:
+            return
+        from commitlog_svc.append.log_tail import seed_table  # numpy takes memory: import it only for deduplication
+        from commitlog_svc.append.recent_keys import RecentKeys
+
+        with self._lock:  # other requests that deduplicate wait until the tail is read
+            if self._recent is None:
+                recent = RecentKeys()
+                end_offset = self.appender.begin_recent_keys(recent)
+                self.appender.seed_recent_keys(seed_table(self._files, self._starts, end_offset, recent.key_hash))
+                self._recent = recent

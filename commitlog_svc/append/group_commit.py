@@ -1,0 +1,215 @@
+"""Group commit: one thread flushes the log, and every caller that waits for durability shares its flushes.
+
+- What is written while a flush is running goes with the next one. A flush wakes only the
+  waiters whose bytes it made durable: each waiter has a lock of its own, so they do not compete for a common one.
+- Without a waiter the flush comes when the oldest unflushed byte is `interval_millis` old, or when half of
+  `unflushed_bytes_max` is unflushed. So a power cut takes a bounded time and a bounded number of bytes.
+- An append waits before it writes (`wait_for_room`) while `unflushed_bytes_max` bytes are unflushed.
+- `flushed_offset` only grows, and only after a flush that succeeded. It is the end of a request: callers note ends of
+  requests only, so a follower never sees a part of one.
+- The first flush that fails is the last one. Linux marks pages clean after a failure, so a second flush would report success
+  without having written them. All waiters, now and later, get the error.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+
+from store.errors import FlushFailedError, StoreError
+
+# About as much as RocketMQ leaves unflushed in the page cache, and little enough for a slow disk to flush within seconds.
+UNFLUSHED_BYTES_MAX = 32 << 20
+WAIT_SECONDS = 1.0  # a waiter also checks the offset this often
+
+
+class GroupCommit:
+    """The flush thread and its waiters.
+
+    Args:
+        flush: makes the log's bytes `[begin, end)` durable, or raises.
+        interval_millis: how long written bytes may stay unflushed when no caller waits.
+        on_failure: called once, from the flush thread, with the error that ended flushing.
+        unflushed_bytes_max: `wait_for_room` waits while so many bytes are unflushed.
+        clock: seconds, rising.
+        on_flushed: called with the seconds of each successful flush, from the flush thread.
+    """
+
+    def __init__(
+        self,
+        flush: Callable[[int, int], None],
+        interval_millis: int,
+        on_failure: Callable[[StoreError], None],
+        unflushed_bytes_max: int = UNFLUSHED_BYTES_MAX,
+        clock: Callable[[], float] = time.monotonic,
+        on_flushed: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        self._flush = flush
+        self._on_flushed = on_flushed
+        self._interval_seconds = interval_millis / 1000
+        self._on_failure = on_failure
+        self._unflushed_bytes_max = unflushed_bytes_max
+        self._clock = clock
+        self._oldest_at = 0.0  # when the oldest unflushed byte was written
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._progress = threading.Condition(self._lock)
+        self._written_offset = 0
+        self._flushed_offset = 0
+        self._flushing_offset = 0  # where the running flush ends, or else the last one
+        self._is_idle = True
+        self._waiters: list[
+            tuple[int, threading.Lock]
+        ] = []  # offset and lock of each waiter; all beyond the flushed offset
+        self._stopping = False
+        self._failure: StoreError | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on the disk; the end of a request."""
+        return self._flushed_offset
+
+    @property
+    def failure(self) -> StoreError | None:
+        """The error that ended flushing, or None."""
+        return self._failure
+
+    def start(self, flushed_offset: int) -> None:
+        """Begins with a log that is on the disk up to `flushed_offset`."""
+        self._written_offset = self._flushed_offset = self._flushing_offset = flushed_offset
+        self._thread = threading.Thread(target=self._run, name="commitlog-flush", daemon=True)
+        self._thread.start()
+
+    def note_written(self, end_offset: int) -> None:
+        """The log is written up to `end_offset`, the end of a request."""
+        with self._lock:
+            if end_offset <= self._written_offset:
+                return
+            if self._written_offset <= self._flushing_offset:  # the first byte that the running flush does not cover
+                self._oldest_at = self._clock()
+            self._written_offset = end_offset
+            if self._is_due_now() or self._is_idle:
+                self._work.notify()
+
+    def wait_for_room(self) -> None:
+        """Returns when more may be written; FlushFailedError when flushing has ended."""
+        if self._written_offset - self._flushed_offset < self._unflushed_bytes_max:
+            return
+        with self._lock:
+            while self._written_offset - self._flushed_offset >= self._unflushed_bytes_max:
+                if self._failure is not None:
+                    raise _again(self._failure)
+                if self._stopping:
+                    return  # the append itself is refused then
+                self._progress.wait(WAIT_SECONDS)
+
+    def wait_flushed(self, offset: int) -> None:
+        """Returns when everything before `offset` is on the disk; FlushFailedError when flushing has ended before."""
+        if self._flushed_offset >= offset:
+            return
+        turn = threading.Lock()
+        turn.acquire()  # `_wake` releases it
+        with self._lock:
+            if self._flushed_offset >= offset:
+                return
+            self._raise_if_ended()
+            self._waiters.append((offset, turn))
+            self._work.notify()
+        while not turn.acquire(timeout=WAIT_SECONDS) and self._flushed_offset < offset and self._failure is None:
+            continue
+        if self._flushed_offset < offset:
+            self._raise_if_ended()
+
+    def wait_beyond(self, offset: int, timeout_seconds: float) -> int:
+        """The flushed offset, as soon as it is greater than `offset`, at the latest after the timeout."""
+        with self._lock:
+            self._progress.wait_for(
+                lambda: self._flushed_offset > offset or self._failure is not None or self._stopping, timeout_seconds
+            )
+            return self._flushed_offset
+
+    def fail(self, error: StoreError) -> None:
+        """Ends flushing with an error that another part of the log has met."""
+        with self._lock:
+            if self._failure is not None:
+                return
+            self._failure = error
+            self._work.notify_all()
+            self._wake(every_waiter=True)
+        self._on_failure(error)
+
+    def close(self) -> None:
+        """Flushes what is written, unless flushing has failed, and ends the thread."""
+        with self._lock:
+            self._stopping = True
+            self._work.notify_all()
+            self._progress.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._lock:
+            self._thread = None
+            self._wake(every_waiter=True)
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                self._is_idle = True
+                self._work.wait_for(
+                    lambda: self._written_offset > self._flushed_offset or self._stopping or self._failure is not None
+                )
+                self._is_idle = False
+                if self._failure is not None or self._written_offset <= self._flushed_offset:
+                    return
+                if not self._is_due_now():
+                    age_seconds = self._clock() - self._oldest_at
+                    self._work.wait_for(self._is_due_now, max(0.0, self._interval_seconds - age_seconds))
+                if self._failure is not None:
+                    return
+                begin, end = self._flushed_offset, self._written_offset
+                self._flushing_offset = end
+            began = self._clock()
+            try:
+                self._flush(begin, end)
+            except StoreError as error:
+                self.fail(error)
+                return
+            except Exception as error:
+                self.fail(FlushFailedError(f"flushing the log failed ({error}): check the disk, then restart"))
+                return
+            with self._lock:
+                self._flushed_offset = end
+                self._wake()
+            self._on_flushed(self._clock() - began)
+
+    def _wake(self, every_waiter: bool = False) -> None:
+        """Wakes the waiters whose offset is flushed, or all; the caller holds the lock."""
+        self._progress.notify_all()
+        flushed = self._flushed_offset
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if every_waiter or waiter[0] <= flushed:
+                waiter[1].release()
+            else:
+                self._waiters.append(waiter)
+
+    def _raise_if_ended(self) -> None:
+        if self._failure is not None:
+            raise _again(self._failure)
+        if self._stopping and self._thread is None:
+            raise FlushFailedError("the log is closed: what was written may not be on the disk")
+
+    def _is_due_now(self) -> bool:
+        """Whether a flush must start now."""
+        return (
+            len(self._waiters) > 0
+            or self._stopping
+            or self._failure is not None
+            or self._written_offset - self._flushed_offset >= self._unflushed_bytes_max // 2
+        )
+
+
+def _again(failure: StoreError) -> FlushFailedError:
+    """A copy of the failure, so that many threads can raise it."""
+    error = FlushFailedError(failure.message)
+    error.metadata = dict(failure.metadata)
+    return error

@@ -1,0 +1,356 @@
+"""Checks the messages of a request. A request is checked as a whole before anything is written.
+
+A refusal is an InvalidMessageError with the `field` and the message's `index` in the request. Refusals of the request
+itself are InvalidArgumentErrors.
+
+Properties are stored in this order: KEYS, TAGS, UNIQ_KEY, then the user's by name, so that one message always makes the
+same bytes. Names that the store or a broker owns are refused: a user property KEYS would make the message appear under keys
+that its field `keys` does not have. Names of features that are not supported yet (delay, timer, transaction) are refused
+too: a message with such a property would be delivered at once.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from commitlog_svc.append.queue_offsets import QueueTurns
+from commitlog_svc.append.records import PreparedRecord
+from commitlog_svc.append.topics import TopicTable
+from store.errors import InvalidArgumentError, InvalidMessageError, StoreError, TopicNotFoundError
+from store.format.host import Host
+from store.format.java_hash import java_string_hash
+from store.format.message_id import UniqueKeyGenerator
+from store.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from store.format.record import PreparedMessage, prepare_record
+from store.format.request_mark import REQUEST_MARK
+from store.format.topic import NOT_ALLOWED_SEND_TOPICS, validate_topic
+
+MESSAGE_COUNT_MAX = 1024
+REQUEST_BODY_BYTES_MAX = 4 << 20
+TIME_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
+SHARDING_KEY = "__SHARDINGKEY"
+
+# Names of `MessageConst`, RocketMQ 5.3.3.
+OWNED_PROPERTIES = frozenset(
+    [
+        "KEYS",
+        "TAGS",
+        "UNIQ_KEY",
+        "__CRC32#",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "BUYER_ID",
+        "ORIGIN_MESSAGE_ID",
+        "CORRECTION_FLAG",
+        "MQ2_FLAG",
+        "RECONSUME_TIME",
+        "MSG_REGION",
+        "TRACE_ON",
+        "EXTEND_UNIQ_INFO",
+        "MAX_RECONSUME_TIMES",
+        "CONSUME_START_TIME",
+        "CLUSTER",
+        "DUP_INFO",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+        "INNER_NUM",
+        "INNER_BASE",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "DLQ_ORIGIN_TOPIC",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "__BORNHOST",
+        "BORN_TIMESTAMP",
+        REQUEST_MARK,
+    ]
+)
+UNSUPPORTED_PROPERTIES = frozenset(
+    [
+        "DELAY",
+        "TRAN_MSG",
+        "PGROUP",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "__transactionId__",
+        "TRANSACTION_CHECK_TIMES",
+        "TRANSFER_FLAG",
+        "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "__STARTDELIVERTIME",
+        "TIMER_DELIVER_MS",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELAY_LEVEL",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ROLL_TIMES",
+        "TIMER_ROLL_LABEL",
+        "TIMER_OUT_MS",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_CHECKPOINT",
+    ]
+)
+REFUSED_PROPERTIES = OWNED_PROPERTIES | UNSUPPORTED_PROPERTIES
+
+
+class Timestamp(Protocol):
+    """Seconds and nanoseconds since 1970."""
+
+    @property
+    def seconds(self) -> int:
+        """Whole seconds."""
+
+    @property
+    def nanos(self) -> int:
+        """0 to 999,999,999."""
+
+
+class NewMessage(Protocol):
+    """A message as a client gives it; the generated `reput.message.v1.NewMessage` is one."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    tags: str
+    flag: int
+    unique_key: str
+
+    @property
+    def keys(self) -> Collection[str]:
+        """Business keys."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The user's properties."""
+
+    @property
+    def born_time(self) -> Timestamp:
+        """When it was made."""
+
+    def HasField(self, field_name: Any) -> bool:  # noqa: N802  # protobuf's name
+        """Whether an optional field is set."""
+
+
+class MessageChecker:
+    """Checks the messages of a request and encodes them as records that lack their place; thread-safe.
+
+    Args:
+        topics: the topic table.
+        turns: chooses the queue where the client chose none.
+        unique_keys: makes the unique key where the client gave none.
+        clock_millis: milliseconds since 1970; the born time of messages without one.
+        store_host: written into each record.
+        message_size_bytes_max: largest body.
+        properties_crc: close records with `__CRC32#`.
+        auto_create_topic: accept unknown topics.
+    """
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        turns: QueueTurns,
+        unique_keys: UniqueKeyGenerator,
+        clock_millis: Callable[[], int],
+        *,
+        store_host: Host,
+        message_size_bytes_max: int,
+        properties_crc: bool,
+        auto_create_topic: bool,
+    ) -> None:
+        self._topics = topics
+        self._take_turn = turns.take
+        self._create_unique_key = unique_keys.create
+        self._clock_millis = clock_millis
+        self._store_host = store_host
+        self._message_size_bytes_max = message_size_bytes_max
+        self._properties_crc = properties_crc
+        self._auto_create_topic = auto_create_topic
+        self._valid_topics: set[str] = set()
+
+    def check(
+        self, messages: Sequence[NewMessage], born_host: Host, *, deduplicate: bool = False
+    ) -> list[PreparedRecord]:
+        """An encoded record for each message.
+
+        Args:
+            messages: 1 to 1,024.
+            born_host: the sender's address.
+            deduplicate: whether each message must have a unique key.
+
+        Raises:
+            InvalidArgumentError: no message, too many, or too many bytes together; field `messages`.
+            InvalidMessageError: with `field` and `index`.
+            TopicNotFoundError: the topic does not exist and must be created first; with `index`.
+        """
+        check_count(len(messages), "messages")
+        now_millis = self._clock_millis()
+        records = []
+        body_bytes = 0
+        index = 0
+        try:
+            for index, message in enumerate(messages):  # noqa: B007  # the handler below names it
+                if deduplicate and not message.HasField("unique_key"):
+                    raise InvalidMessageError(
+                        "deduplicate needs a unique_key, and there is none: give each message its own",
+                        field="unique_key",
+                    )
+                body = message.body
+                body_bytes += len(body)
+                records.append(self._check_one(message, body, born_host, now_millis))
+        except (InvalidMessageError, TopicNotFoundError) as error:
+            error.metadata["index"] = str(index)
+            raise
+        check_body_bytes(body_bytes, max(REQUEST_BODY_BYTES_MAX, self._message_size_bytes_max), "messages")
+        return records
+
+    def _check_one(self, message: NewMessage, body: bytes, born_host: Host, now_millis: int) -> PreparedRecord:
+        topic = message.topic
+        queue_count = self._topics.writable_queue_count(topic)
+        if not queue_count or topic not in self._valid_topics:
+            self._check_topic(topic)
+        if not 0 < len(body) <= self._message_size_bytes_max:
+            raise InvalidMessageError(
+                f"the body has {len(body)} bytes: 1 to {self._message_size_bytes_max} can be stored",
+                field="body",
+                sizeBytes=len(body),
+                sizeBytesMax=self._message_size_bytes_max,
+            )
+        # Checked field by field, so that no dictionary is made for a common message.
+        keys, tags = message.keys, message.tags
+        own = f"KEYS\x01{_check_keys(keys)}\x02" if keys else ""
+        if tags:
+            own += f"TAGS\x01{tags if tags.isalnum() else _check_text('tags', tags)}\x02"
+        has_field = message.HasField
+        if has_field("unique_key"):
+            unique_key = _check_text("unique_key", message.unique_key)
+        else:
+            unique_key = self._create_unique_key()
+        properties = f"{own}UNIQ_KEY\x01{unique_key}\x02".encode()
+        sharding_key = None
+        user_properties = message.properties
+        if user_properties:
+            if not REFUSED_PROPERTIES.isdisjoint(user_properties):
+                raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
+            properties += encode_properties({name: user_properties[name] for name in sorted(user_properties)})
+            sharding_key = user_properties.get(SHARDING_KEY)
+        if has_field("queue_id"):
+            queue_id = message.queue_id
+            if not 0 <= queue_id < queue_count:
+                raise InvalidMessageError(
+                    f"topic {topic} has the queues 0 to {queue_count - 1}, not {queue_id}: choose one of them",
+                    field="queue_id",
+                    queueId=queue_id,
+                    queueCount=queue_count,
+                )
+        elif sharding_key is not None:
+            queue_id = abs(java_string_hash(sharding_key)) % queue_count
+        else:
+            queue_id = self._take_turn(topic) % queue_count
+        born_time_millis = check_time(message.born_time) if has_field("born_time") else now_millis
+        data = prepare_record(
+            PreparedMessage(
+                topic,
+                queue_id,
+                body,
+                properties,
+                born_time_millis,
+                born_host,
+                self._store_host,
+                message.flag,
+                0,
+                0,
+                0,
+                self._properties_crc,
+            )
+        )
+        return PreparedRecord((topic, queue_id), unique_key, data)
+
+    def _check_topic(self, topic: str) -> None:
+        validate_topic(topic)
+        if topic in NOT_ALLOWED_SEND_TOPICS:
+            raise InvalidMessageError(f"topic {topic} belongs to the broker: choose another", field="topic")
+        if not self._topics.writable_queue_count(topic):
+            raise InvalidMessageError(
+                f"topic {topic} is configured without the right to write: change its perm", field="topic"
+            )
+        if not self._auto_create_topic and self._topics.find(topic) is None:
+            raise TopicNotFoundError(
+                f"there is no topic {topic}, and auto_create_topic is off: create it first", topic=topic
+            )
+        if len(self._valid_topics) < 100_000:
+            self._valid_topics.add(topic)
+
+
+def check_count(count: int, field: str) -> None:
+    """InvalidArgumentError unless a request has 1 to MESSAGE_COUNT_MAX messages or records; `field` holds them."""
+    if not 1 <= count <= MESSAGE_COUNT_MAX:
+        raise InvalidArgumentError(
+            f"a request holds 1 to {MESSAGE_COUNT_MAX} {field}, not {count}: split it", field=field, count=count
+        )
+
+
+def check_body_bytes(size_bytes: int, size_bytes_max: int, field: str) -> None:
+    """InvalidArgumentError when the bodies of a request have too many bytes together; `field` holds them."""
+    if size_bytes > size_bytes_max:
+        raise InvalidArgumentError(
+            f"a request holds at most {size_bytes_max} bytes of bodies, not {size_bytes}: split it",
+            field=field,
+            sizeBytes=size_bytes,
+            sizeBytesMax=size_bytes_max,
+        )
+
+
+def _check_keys(keys: Collection[str]) -> str:
+    text = " ".join(keys)
+    if text.isalnum() and len(keys) == 1:
+        return text
+    if text.count(" ") + 1 != len(keys) or not all(keys):
+        _refuse_keys(keys)
+    return _check_text("keys", text)
+
+
+def _refuse_keys(keys: Collection[str]) -> None:
+    for key in keys:
+        if not key:
+            raise InvalidMessageError("a key is empty: leave it out", field="keys")
+        if " " in key:
+            parts = [part for part in key.split(" ") if part]
+            raise InvalidMessageError(
+                f"the key {key!r} holds a space, where RocketMQ splits keys: it would be found under {parts} only; "
+                "give those as keys of their own",
+                field="keys",
+                key=key,
+                split=parts,
+            )
+
+
+def _check_text(field: str, text: str) -> str:
+    if not text:
+        raise InvalidMessageError(f"{field} is empty: leave it out or fill it", field=field)
+    if "\x01" in text or "\x02" in text:
+        raise InvalidMessageError(
+            f"{field} holds U+0001 or U+0002, which separate properties: leave them out", field=field
+        )
+    return text
+
+
+def check_time(time: Timestamp) -> int:
+    """A `born_time` in milliseconds since 1970; InvalidMessageError outside 1970 to 9999."""
+    seconds, nanos = time.seconds, time.nanos
+    if not 0 <= seconds <= TIME_SECONDS_MAX or not 0 <= nanos < 1_000_000_000:
+        raise InvalidMessageError(
+            f"born_time is {seconds} s and {nanos} ns since 1970: it must be in the years 1970 to 9999",
+            field="born_time",
+        )
+    return seconds * 1000 + nanos // 1_000_000
+
+
+def _refused_property(name: str) -> StoreError:
+    if name in UNSUPPORTED_PROPERTIES:
+        why = "asks for delays, timers or transactions, which are not supported yet"
+    elif name in (KEYS, TAGS, UNIQ_KEY):
+        why = f"belongs to the store: use the field {'unique_key' if name == UNIQ_KEY else name.lower()}"
+    else:
+        why = "belongs to the store: leave it out"
+    return InvalidMessageError(f"the property {name} {why}", field="properties", property=name)

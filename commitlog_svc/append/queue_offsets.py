@@ -1,0 +1,86 @@
+"""The state of queues that an append needs: the next offset of each queue, and which queue of a topic is next in turn."""
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from commitlog_svc.append.layout import Int64s
+
+QueueKey = tuple[str, int]
+
+
+class QueueOffsets:
+    """Next offsets by queue; for one thread at a time. Some are in a column, an array that a kernel updates.
+
+    Args:
+        offsets: the next offsets as recovered; owned by this object from now on.
+    """
+
+    def __init__(self, offsets: dict[QueueKey, int]) -> None:
+        self._offsets = offsets
+        self._slots: dict[QueueKey, int] = {}
+        self._column: Int64s | None = None
+
+    def get(self, key: QueueKey) -> int:
+        """The queue's next offset, in messages; 0 for a queue without messages."""
+        slot = self._slots.get(key)
+        if slot is None:
+            return self._offsets.get(key, 0)
+        assert self._column is not None
+        return int(self._column[slot])
+
+    def update(self, offsets: Mapping[QueueKey, int]) -> None:
+        """Sets some queues' next offsets."""
+        if self._column is None:
+            self._offsets.update(offsets)
+            return
+        for key, offset in offsets.items():
+            slot = self._slots.get(key)
+            if slot is None:
+                self._offsets[key] = offset
+            else:
+                self._column[slot] = offset
+
+    def as_dict(self) -> dict[QueueKey, int]:
+        """The next offsets of all queues that have messages."""
+        offsets = dict(self._offsets)
+        if self._column is not None:
+            numbers = self._column.tolist()
+            offsets |= {key: numbers[slot] for key, slot in self._slots.items() if numbers[slot]}
+        return offsets
+
+    @property
+    def column(self) -> "Int64s":
+        """The next offsets of the queues that have a slot; `give_slots` replaces the column."""
+        assert self._column is not None
+        return self._column
+
+    def give_slots(self, keys: list[QueueKey]) -> list[int]:
+        """Moves queues into the column; returns the index of each queue in it."""
+        import numpy as np
+
+        fresh = [key for key in keys if key not in self._slots]
+        column = np.zeros(len(self._slots) + len(fresh), dtype=np.int64)
+        if self._column is not None:
+            column[: len(self._slots)] = self._column
+        for key in fresh:
+            column[len(self._slots)] = self._offsets.pop(key, 0)
+            self._slots[key] = len(self._slots)
+        self._column = column
+        return [self._slots[key] for key in keys]
+
+
+class QueueTurns:
+    """Chooses queues in turn: one counter for each topic, over all requests; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: dict[str, int] = {}
+
+    def take(self, topic: str, count: int = 1) -> int:
+        """The first of the next `count` turns of a topic; the queue is the turn modulo the topic's number of queues."""
+        with self._lock:
+            turn = self._next.get(topic, 0)
+            self._next[topic] = turn + count
+            return turn

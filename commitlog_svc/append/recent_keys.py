@@ -1,0 +1,161 @@
+"""The unique keys of the newest messages, to find a message that is sent again. The index cannot be used: it is built later.
+
+A table of fixed size maps the hash of topic and unique key to the commit-log offset. A hash proves nothing, so the caller
+reads the record at the offset and compares. Entries are never removed one by one: there are two tables, a newer one that is
+filled and an older one, and a full newer table becomes the older one. So the newest KEY_COUNT messages are always found.
+
+The hash is a polynomial over the words of the text, modulo 2^61 - 1, at a random point that only this process knows: a sender
+cannot choose keys whose slots collide with another sender's. One key that comes again and again takes few slots.
+
+Not thread-safe: the appender holds the log's lock.
+"""
+
+import secrets
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+from commitlog_svc.append.layout import Int64s
+from store.compiled import loading
+
+# How many messages may come between a lost answer and the second try: at 50,000 messages a second it is ten seconds, and two
+# tables of it take 16 MiB.
+KEY_COUNT = 1 << 19
+SPAN_BYTES_MAX = 1 << 47  # between the offsets of one table; a slot has 48 bits
+SAME_MARK_COUNT_MAX = 8  # slots that one key takes in a table; the first one is the receipt that counts
+KERNEL = "commitlog_svc.append.recent_keys_kernel"
+MODULUS = (1 << 61) - 1
+_MARK_SHIFT = 48
+_HASH_MARK_SHIFT = 46
+_MARK_MASK = 0x7FFF
+_OFFSET_MASK = (1 << _MARK_SHIFT) - 1
+_SCRATCH_SIZE = 4096  # more than twice the messages of a request
+
+
+class KeyHash:
+    """Hashes of topics and unique keys, 61 bits.
+
+    Args:
+        factor: the point, 2 or more and below MODULUS; None: a random one.
+    """
+
+    def __init__(self, factor: int | None = None) -> None:
+        self.factor = factor if factor is not None else 2 + secrets.randbelow(MODULUS - 2)
+        self._topics: dict[str, int] = {}
+
+    def of_topic(self, topic: str) -> int:
+        """The hash of a topic, with which the hashes of its keys begin."""
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._goes_on(1, topic.encode("utf-8", "surrogatepass"))
+            if len(self._topics) < 4096:  # bounds the memory; names of topics are short
+                self._topics[topic] = found
+        return found
+
+    def of(self, topic: str, unique_key: str) -> int:
+        """The hash of a message's key."""
+        return self._goes_on(self.of_topic(topic), unique_key.encode("utf-8", "surrogatepass"))
+
+    def _goes_on(self, value: int, text: bytes) -> int:
+        count = -(-len(text) // 8)
+        for word in struct.unpack(f"<{count}Q", text.ljust(8 * count, b"\0")):
+            value = (value * self.factor + word) % MODULUS
+        return (value * self.factor + len(text)) % MODULUS
+
+
+class KeyTable:
+    """One of the two tables.
+
+    Args:
+        key_count_max: most messages that it holds, a power of two.
+    """
+
+    def __init__(self, key_count_max: int) -> None:
+        self.slots: Int64s = np.zeros(2 * key_count_max, dtype=np.int64)
+        self.base_offset = 0
+        self.count = 0
+        self._key_count_max = key_count_max
+
+    def begin(self, commit_log_offset: int) -> None:
+        """Empties the table; all messages that it gets lie at this offset or behind."""
+        if self.count == 0:
+            self.base_offset = commit_log_offset
+
+    def has_room(self, count: int, end_offset: int) -> bool:
+        """Whether `count` more messages before `end_offset` fit."""
+        return self.count + count <= self._key_count_max and end_offset - self.base_offset < SPAN_BYTES_MAX
+
+    def note(self, hash_: int, commit_log_offset: int) -> None:
+        """Enters one message."""
+        self.count += 1
+        slots, mask = self.slots, len(self.slots) - 1
+        mark = hash_ >> _HASH_MARK_SHIFT & _MARK_MASK
+        at, same_mark_count = hash_ & mask, 0
+        while slot := int(slots[at]):
+            same_mark_count += slot >> _MARK_SHIFT == mark
+            if same_mark_count >= SAME_MARK_COUNT_MAX:
+                return
+            at = (at + 1) & mask
+        slots[at] = mark << _MARK_SHIFT | (commit_log_offset - self.base_offset + 1)
+
+    def candidates(self, hash_: int) -> Iterator[int]:
+        """Offsets where the key may be, in the order of their entry."""
+        slots, mask = self.slots, len(self.slots) - 1
+        mark, at = hash_ >> _HASH_MARK_SHIFT & _MARK_MASK, hash_ & mask
+        while slot := int(slots[at]):
+            if slot >> _MARK_SHIFT == mark:
+                yield (slot & _OFFSET_MASK) - 1 + self.base_offset
+            at = (at + 1) & mask
+
+
+class RecentKeys:
+    """Where the newest messages' unique keys are.
+
+    Args:
+        key_hash: see KeyHash.
+        key_count_max: see KEY_COUNT.
+    """
+
+    def __init__(self, key_hash: KeyHash | None = None, key_count_max: int = KEY_COUNT) -> None:
+        self.key_hash = key_hash or KeyHash()
+        self._key_count_max = key_count_max
+        self._older = KeyTable(1)
+        self._newer = KeyTable(key_count_max)
+        self._scratch: Int64s = np.zeros(_SCRATCH_SIZE, dtype=np.int64)
+
+    def note(self, topic: str, unique_key: str, commit_log_offset: int) -> None:
+        """Enters one message."""
+        self._make_room(1, commit_log_offset, commit_log_offset)
+        self._newer.note(self.key_hash.of(topic, unique_key), commit_log_offset)
+
+    def note_rows(self, rows: Int64s, count: int, begin_offset: int, end_offset: int) -> bool:
+        """Enters the messages of placed rows that have their hashes; False without the kernel."""
+        kernel = loading.ready(KERNEL)
+        if kernel is None or count > self._key_count_max:
+            return False
+        self._make_room(count, begin_offset, end_offset)
+        self._newer.count += count
+        kernel.note(self._newer.slots, self._newer.base_offset, SAME_MARK_COUNT_MAX, rows, count)
+        return True
+
+    def may_hold(self, rows: Int64s, count: int) -> bool:
+        """Whether a row's key may be known or is in two rows; True without the kernel."""
+        kernel = loading.ready(KERNEL)
+        return kernel is None or bool(kernel.may_hold(self._older.slots, self._newer.slots, rows, count, self._scratch))
+
+    def candidates(self, topic: str, unique_key: str) -> Iterator[int]:
+        """Commit-log offsets of records that may have this key, oldest first."""
+        hash_ = self.key_hash.of(topic, unique_key)
+        yield from self._older.candidates(hash_)
+        yield from self._newer.candidates(hash_)
+
+    def take_older(self, table: KeyTable) -> None:
+        """Adds a table of messages from before the first one noted here, unless there are enough newer ones already."""
+        if self._older.count == 0:
+            self._older = table
+
+    def _make_room(self, count: int, begin_offset: int, end_offset: int) -> None:
+        if not self._newer.has_room(count, end_offset):
+            self._older, self._newer = self._newer, KeyTable(self._key_count_max)
+        self._newer.begin(begin_offset)

@@ -1,0 +1,50 @@
+"""The appender's input and output for one record: PreparedRecord and AppendReceipt."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from commitlog_svc.append.queue_offsets import QueueKey
+
+
+class PreparedRecord(NamedTuple):
+    """An encoded record that lacks its place in the log.
+
+    Attributes:
+        queue_key: the queue it goes to.
+        unique_key: its UNIQ_KEY; empty when it has none.
+        data: the encoded record, with zeros for queue offset, commit-log offset, store time and CRC.
+        takes_queue_offset: False for prepared and rolled-back messages: they stand in no queue, their queue offset is 0.
+    """
+
+    queue_key: QueueKey
+    unique_key: str
+    data: bytearray
+    takes_queue_offset: bool = True
+
+
+@dataclass(slots=True)
+class AppendReceipt:
+    """Where one message went.
+
+    Attributes:
+        commit_log_offset: the record's first byte in the log.
+        store_size_bytes: size of the record.
+        queue_id: the queue.
+        queue_offset: position in the queue, in messages.
+        store_time_millis: since 1970.
+        unique_key: the message's UNIQ_KEY; empty when it has none.
+        deduplicated: this is the receipt of an older message; nothing was written for this one.
+    """
+
+    commit_log_offset: int
+    store_size_bytes: int
+    queue_id: int
+    queue_offset: int
+    store_time_millis: int
+    unique_key: str
+    deduplicated: bool = False
+
+    @property
+    def end_offset(self) -> int:
+        """The byte behind the record."""
+        return self.commit_log_offset + self.store_size_bytes

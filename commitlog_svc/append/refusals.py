@@ -1,0 +1,78 @@
+"""The reasons for which the log refuses appends."""
+
+import threading
+from collections.abc import Callable
+
+from commitlog_svc.append.group_commit import GroupCommit
+from commitlog_svc.recovery.store_root import StoreRoot
+from commitlog_svc.retention.disk_space import DiskSpace
+from store.errors import DiskFullError, FlushFailedError, StoreReadOnlyError, StoreRecoveringError
+from store.files.abort import ABORT_NAME
+
+
+class AppendRefusals:
+    """Checks every reason to refuse an append.
+
+    Args:
+        root: the store root; appends to a read-only one are refused.
+        commits: its first failure fences the log.
+        closing: set when the log is being closed.
+
+    Attributes:
+        disk: the disk under the log; None until the log is recovered.
+    """
+
+    def __init__(self, root: StoreRoot, commits: GroupCommit, closing: threading.Event) -> None:
+        self._root = root
+        self._commits = commits
+        self._is_marked = True
+        self._closing = closing
+        self.disk: DiskSpace | None = None
+
+    def refuse(self, is_internal: bool) -> None:
+        """Raises the reason why nothing may be appended, if there is one.
+
+        Args:
+            is_internal: whether this is an AppendInternal, which may use the reserve of the disk.
+
+        Raises:
+            StoreReadOnlyError, FlushFailedError, StoreRecoveringError, DiskFullError: the reason.
+        """
+        if self._root.read_only:
+            raise StoreReadOnlyError(
+                f"{self._root.directory} is served read-only: start the service without read_only to append",
+                directory=self._root.directory,
+            )
+        failure = self._commits.failure
+        if failure is not None:
+            error = FlushFailedError(failure.message)
+            error.metadata = dict(failure.metadata)
+            raise error
+        if self._closing.is_set():
+            raise StoreRecoveringError("the commit log is closing: try again soon")
+        if not self._is_marked:
+            raise DiskFullError(
+                f"no space left for the abort marker of {self._root.directory}: free some and try again",
+                file=self._root.directory / ABORT_NAME,
+            )
+        if self.disk is not None:
+            self.disk.refuse_full(is_internal)
+
+    def mark_open(self, open_mark: Callable[[], None]) -> None:
+        """Writes abort marker and durable mark. Without room, appends are refused until `mark_open_late` finds some."""
+        try:
+            self._root.mark_open()
+            open_mark()
+            self._is_marked = True
+        except DiskFullError:
+            self._is_marked = False
+
+    def mark_open_late(self, open_mark: Callable[[], None]) -> None:
+        """Writes abort marker and durable mark, if there was no room for them before."""
+        if not self._is_marked:
+            self.mark_open(open_mark)
+
+    @property
+    def is_disk_full(self) -> bool:
+        """Whether the disk had no room for new messages when it was last looked at."""
+        return not self._is_marked or (self.disk is not None and self.disk.is_full)

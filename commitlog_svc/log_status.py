@@ -1,0 +1,142 @@
+"""LogStatus: the state of a log in numbers and texts; for GetStatus and the metrics."""
+
+from collections.abc import Callable
+
+from commitlog_svc.append.group_commit import GroupCommit
+from commitlog_svc.append.refusals import AppendRefusals
+from commitlog_svc.confirm_offset import ConfirmOffset
+from commitlog_svc.opened_log import OpenedLog
+from commitlog_svc.recovery.store_root import StoreRoot
+from commitlog_svc.reput.log_following import LogFollowing
+from commitlog_svc.retention.disk_space import DiskUsage
+from commitlog_svc.retention.retention_state import RetentionEvent
+from store.errors import OffsetOutOfRangeError, StoreRecoveringError
+from store.files.mapped_file_queue import MappedFileQueue
+
+
+class LogStatus:
+    """The status of one log; thread-safe. Offsets are bytes of the log, times milliseconds since 1970.
+
+    Args:
+        find_opened: returns the opened log, None until it is recovered.
+        root: the store root.
+        files: the log.
+        commits: the flushed offset, and the failure of a flush.
+        confirm: what may be shown.
+        following: whether the log can be followed already.
+        refusals: has the disk under the log.
+    """
+
+    def __init__(
+        self,
+        find_opened: Callable[[], OpenedLog | None],
+        root: StoreRoot,
+        files: MappedFileQueue,
+        commits: GroupCommit,
+        confirm: ConfirmOffset,
+        following: LogFollowing,
+        refusals: AppendRefusals,
+    ) -> None:
+        self._find_opened = find_opened
+        self._root = root
+        self._files = files
+        self._commits = commits
+        self._confirm = confirm
+        self._following = following
+        self._refusals = refusals
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the log is recovered."""
+        return self._find_opened() is not None
+
+    @property
+    def is_followable(self) -> bool:
+        """Whether Reput shows a log that is still being recovered."""
+        return not self.is_ready and self._following.feed is not None
+
+    @property
+    def state(self) -> str:
+        """One of `recovering`, `serving`, `read-only`, `disk-full` or `fenced`."""
+        opened = self._find_opened()
+        if opened is None:
+            return "recovering"
+        if self._commits.failure is not None:
+            return "fenced"
+        if self._root.read_only:
+            return "read-only"
+        if opened.appender.disk_full or self._refusals.is_disk_full:
+            return "disk-full"
+        return "serving"
+
+    @property
+    def problem(self) -> str:
+        """What is wrong and what to do; empty when nothing is wrong."""
+        if self._commits.failure is not None:
+            return self._commits.failure.message
+        if self.state == "disk-full":
+            return "no space left for the log: free some, appends go on by themselves"
+        return ""
+
+    @property
+    def first_offset(self) -> int:
+        """The log's first byte."""
+        return self._files.first_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The byte behind the last record written; StoreRecoveringError until recovered."""
+        return self._opened().appender.end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on the disk."""
+        return self._commits.flushed_offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """Everything before it may be shown to followers."""
+        return self._confirm.confirm_offset
+
+    @property
+    def file_size_bytes(self) -> int:
+        """Size of a log file."""
+        return self._files.file_size_bytes
+
+    @property
+    def file_count(self) -> int:
+        """Number of log files, including one made ahead."""
+        return len(self._files.files)
+
+    @property
+    def last_store_time_millis(self) -> int:
+        """Store time of the newest record; 0 on an empty log; StoreRecoveringError until recovered."""
+        return self._opened().appender.last_store_time_millis
+
+    @property
+    def first_store_time_millis(self) -> int | None:
+        """Store time of the oldest record; None on an empty log, and while its front is being removed."""
+        opened = self._find_opened()
+        if opened is None or self.first_offset >= opened.reads.readable_offset:
+            return None
+        try:
+            return opened.reads.get(self.first_offset).store_time_millis
+        except OffsetOutOfRangeError:
+            return None
+
+    @property
+    def disk_usage(self) -> DiskUsage | None:
+        """The disk under the log at most half a second ago; None until recovered."""
+        return self._refusals.disk.usage if self._refusals.disk is not None else None
+
+    @property
+    def retention_events(self) -> tuple[RetentionEvent, ...]:
+        """What retention removed, oldest first."""
+        opened = self._find_opened()
+        return opened.retention.events if opened is not None and opened.retention is not None else ()
+
+    def _opened(self) -> OpenedLog:
+        opened = self._find_opened()
+        if opened is None:
+            raise StoreRecoveringError("the commit log is being recovered: try again soon")
+        return opened

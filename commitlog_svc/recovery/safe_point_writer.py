@@ -1,0 +1,131 @@
+"""Writes safe points while the log grows: flushes, and after them mark, snapshot and checkpoint.
+
+    records written ──fdatasync──▶ durable (mark) ──once a second──▶ snapshot.json, RocketMQ's checkpoint
+
+None of these files is ever ahead of the disk.
+"""
+
+import threading
+import zlib
+from collections import deque
+from pathlib import Path
+
+from commitlog_svc.append.appender import Appender
+from commitlog_svc.append.group_commit import GroupCommit
+from commitlog_svc.confirm_offset import ConfirmOffset
+from commitlog_svc.recovery.recovery import RecoveredLog
+from commitlog_svc.recovery.safe_point import DurableMark, Snapshot, write_snapshot
+from commitlog_svc.reput.checkpoint import CheckpointFile
+from store.files.file_system import FileSystem
+from store.files.mapped_file_queue import MappedFileQueue
+
+# A snapshot is written early once so many bytes are not in the last one; see SNAPSHOT_SECONDS for what a restart walks.
+SNAPSHOT_BYTES = 32 << 20
+
+
+class SafePointWriter:
+    """Flushes the log's files and writes how far they are safe; one thread flushes, another writes safe points.
+
+    Args:
+        fs: the disk port.
+        directory: `reput/commitlog`.
+        files: the log's files.
+        checkpoint: RocketMQ's checkpoint.
+        closing: set once no more flush will come that a caller could wait for.
+
+    Attributes:
+        written_times: ends of appends that are not flushed, each with its store time in milliseconds; AppendPath adds them.
+        flushed_store_time_millis: of the newest flushed record.
+        snapshot_offset: offset of the last snapshot (bytes); -1 when this process has not written one.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: Path,
+        files: MappedFileQueue,
+        checkpoint: CheckpointFile,
+        closing: threading.Event,
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._files = files
+        self._checkpoint = checkpoint
+        self._closing = closing
+        self._appender: Appender | None = None
+        self._commits: GroupCommit | None = None
+        self._confirm: ConfirmOffset | None = None
+        self._mark: DurableMark | None = None
+        self.written_times: deque[tuple[int, int]] = deque()
+        self.flushed_store_time_millis = 0
+        self.snapshot_offset = -1
+
+    def begin(self, found: RecoveredLog, appender: Appender, commits: GroupCommit, confirm: ConfirmOffset) -> None:
+        """Begins after a recovery.
+
+        Args:
+            found: the recovered log.
+            appender: has the ends of the log and the queues.
+            commits: has the flushed offset, and calls `flush`.
+            confirm: has the confirm offset.
+        """
+        self._appender, self._commits, self._confirm = appender, commits, confirm
+        self.snapshot_offset = found.end_offset if found.record_count == 0 else -1
+        self.flushed_store_time_millis = found.last_store_time_millis
+
+    def open_mark(self, end_offset: int) -> None:
+        """Begins the durable mark at the end of the recovered log, unless that was done before; DiskFullError without room."""
+        if self._mark is None:
+            self._mark = DurableMark(self._fs, self._directory)
+            self._mark.begin(end_offset)
+
+    def close(self) -> None:
+        """Closes the mark."""
+        if self._mark is not None:
+            self._mark.close()
+
+    def flush(self, begin_offset: int, end_offset: int) -> None:
+        """Flushes the files that hold these bytes; called by the group commit alone."""
+        for file in self._files.files:
+            if file.first_offset < end_offset and file.last_offset > begin_offset:
+                file.flush()
+        if self._mark is not None:
+            self._mark.write(end_offset)
+        while self.written_times and self.written_times[0][0] <= end_offset:
+            store_time_millis = self.written_times.popleft()[1]
+            self.flushed_store_time_millis = max(self.flushed_store_time_millis, store_time_millis)
+
+    def write_checkpoint(self) -> None:
+        """Writes RocketMQ's checkpoint."""
+        assert self._confirm is not None
+        self._checkpoint.write(self._confirm.confirm_offset, self.flushed_store_time_millis)
+
+    def write_early(self) -> None:
+        """Writes a safe point when much was appended since the last one."""
+        assert self._appender is not None
+        if self._appender.end_offset - max(self.snapshot_offset, self._files.first_offset) >= SNAPSHOT_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Writes a snapshot of the log as it is now, once that is flushed, and the checkpoint."""
+        assert self._appender is not None
+        assert self._commits is not None
+        end_offset, last_record, queue_offsets = self._appender.snapshot()
+        if end_offset != self.snapshot_offset and last_record is not None:
+            last_store_time_millis = self._appender.last_store_time_millis
+            last_frame = self._files.read(*last_record)
+            if self._closing.is_set():
+                assert self._commits.flushed_offset >= end_offset
+            else:
+                self._commits.wait_flushed(end_offset)
+            snapshot = Snapshot(
+                end_offset,
+                self._files.first_offset,
+                last_record,
+                zlib.crc32(last_frame),
+                last_store_time_millis,
+                queue_offsets,
+            )
+            write_snapshot(self._fs, self._directory, snapshot)
+            self.snapshot_offset = end_offset
+        self.write_checkpoint()

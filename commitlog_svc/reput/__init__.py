@@ -1,0 +1,1 @@
+"""What followers of the log read and report."""

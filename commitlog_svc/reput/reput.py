@@ -1,0 +1,176 @@
+"""Reput: the data that followers need of each confirmed record, in log order, without end.
+
+Nothing behind the confirm offset is shown (confirm_offset.py): a queue must never point at a record that a power cut, or
+another leader, could still remove. The receiver keeps its own place; the same records may be shown again.
+
+A receiver may be slow. So a stream keeps only its offset between batches, no batch and no open file, and a batch is small
+enough for every possible stream to hold one (services/serving/lanes.py).
+
+A batch is a list of requests, or columns for receivers that take them (`column_batches.py`); columns cost a fraction.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from commitlog_svc.confirm_offset import ConfirmProgress
+from services.following.follower_progress import END_UNKNOWN
+from store.derive.dispatch import DispatchRequest
+from store.errors import OffsetOutOfRangeError, RecordCorruptedError
+from store.files.mapped_file import MappedFile
+from store.files.mapped_file_queue import MappedFileQueue
+from store.format.record_layout import BLANK_SIZE_BYTES
+from store.walk.checks import DispatchCheck
+from store.walk.cursor import OneFile, RecordCursor
+
+if TYPE_CHECKING:
+    from store.derive.dispatch_columns import DispatchColumns
+
+BATCH_BYTES_MAX = 4 << 20
+# A request takes about 1 KiB as objects, and several followers may fill a batch at the same time.
+BATCH_REQUEST_COUNT_MAX = 4096
+READ_BYTES = 1 << 20  # bytes of log read at once; only a batch of one large record is larger
+# Limit of an answer. For a receiver that does not read we hold about four times as much (bytes, gRPC's copy, heap gaps).
+ANSWER_BYTES_MAX = 256 << 10
+REQUEST_OVERHEAD_BYTES = 96  # bytes of a request in an answer, without its texts
+HEARTBEAT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReputBatch:
+    """Some records, as requests or as columns, the offset behind them, and the log's bounds (bytes, END_UNKNOWN)."""
+
+    requests: list[DispatchRequest]
+    next_offset: int
+    log_first_offset: int
+    log_end_offset: int
+    columns: "DispatchColumns | None" = None
+
+
+# Arguments: offset, confirm offset, about how many bytes of log. Returns columns of records, and the offset behind them.
+ReadColumns = Callable[[int, int, int], "tuple[DispatchColumns, int]"]
+
+
+class Recovering(ConfirmProgress, Protocol):
+    """The progress of a log that is being recovered: `recovery_feed.py`."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the log is recovered; StoreRecoveringError when it could not be."""
+
+
+class LogFollower:
+    """Batches from an offset on; made by `follow_log`."""
+
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        confirm: ConfirmProgress,
+        start_offset: int,
+        batch_bytes_max: int,
+        read_columns: ReadColumns | None = None,
+        recovering: Recovering | None = None,
+    ) -> None:
+        self._recovering = recovering
+        self._files = files
+        self._read_columns = read_columns
+        self._confirm = confirm
+        self._offset = start_offset
+        self._batch_bytes_max = batch_bytes_max
+        # A follower that begins at the end has caught up; an empty batch says so now, not a heartbeat later.
+        self._is_end_news = recovering is None
+
+    def __iter__(self) -> Iterator[ReputBatch]:
+        return self
+
+    def __next__(self) -> ReputBatch:
+        confirm = self._confirm
+        if self._recovering is not None:
+            if self._recovering.is_over:
+                self._recovering, self._is_end_news = None, True
+            else:
+                confirm = self._recovering
+        confirm_offset = confirm.confirm_offset
+        if self._offset >= confirm_offset and not self._is_end_news:
+            confirm_offset = confirm.wait_beyond(self._offset, HEARTBEAT_SECONDS)
+        self._is_end_news = False
+        requests: list[DispatchRequest] = []
+        columns = None
+        if self._offset < confirm_offset:
+            if self._read_columns is not None:
+                columns, self._offset = self._read_columns(self._offset, confirm_offset, self._batch_bytes_max)
+            else:
+                requests, self._offset = read_batch(self._files, self._offset, confirm_offset, self._batch_bytes_max)
+        end_offset = confirm_offset if self._recovering is None else END_UNKNOWN
+        return ReputBatch(requests, self._offset, self._files.first_offset, end_offset, columns)
+
+
+def follow_log(
+    files: MappedFileQueue,
+    confirm: ConfirmProgress,
+    start_offset: int,
+    batch_bytes_max: int,
+    read_columns: ReadColumns | None = None,
+    recovering: Recovering | None = None,
+) -> Iterator[ReputBatch]:
+    """Batches from `start_offset` (a record's or blank's start) on; an empty one when nothing came for a second, or at
+    once when the log ends there.
+
+    With `read_columns` they are columns, else requests. `recovering` is used instead of `confirm` until it is over.
+
+    Raises:
+        OffsetOutOfRangeError: retention removed the next record before it was shown.
+        RecordCorruptedError: a record on the way is damaged.
+        StoreRecoveringError: the log could not be recovered.
+    """
+    return LogFollower(files, confirm, start_offset, batch_bytes_max, read_columns, recovering)
+
+
+def find_file(files: MappedFileQueue, offset: int, end_offset: int) -> MappedFile:
+    """The file that holds the next record of a follower; errors as `follow_log`."""
+    file = files.find(offset)
+    if file is None and offset < files.first_offset:
+        raise OffsetOutOfRangeError(
+            f"commit-log offset {offset} was removed by retention; the log now begins at {files.first_offset}",
+            offset=offset,
+            firstOffset=files.first_offset,
+            lastOffset=end_offset,
+        )
+    if file is None:
+        raise RecordCorruptedError(f"no log file holds offset {offset}", commitLogOffset=offset)
+    return file
+
+
+def read_batch(
+    files: MappedFileQueue, offset: int, end_offset: int, batch_bytes_max: int
+) -> tuple[list[DispatchRequest], int]:
+    """Records from `offset` on, about `batch_bytes_max` bytes of log, at least one; and the offset behind them.
+
+    Raises:
+        OffsetOutOfRangeError, RecordCorruptedError: as `follow_log`.
+    """
+    file = find_file(files, offset, end_offset)
+    # Fewer bytes than a blank's header would show neither a blank nor the size of a record.
+    piece_bytes = min(max(batch_bytes_max, BLANK_SIZE_BYTES), READ_BYTES)
+    # First within the batch's limit; a record that is larger makes a batch of its own.
+    for limit in (min(end_offset, offset + piece_bytes), end_offset):
+        cursor = RecordCursor(OneFile(file), offset, DispatchCheck(), end_offset=limit, piece_bytes=piece_bytes)
+        requests: list[DispatchRequest] = []
+        answer_bytes = 0
+        for request in cursor:
+            requests.append(request)
+            answer_bytes += _answer_bytes(request)
+            if (
+                len(requests) == BATCH_REQUEST_COUNT_MAX
+                or answer_bytes >= ANSWER_BYTES_MAX
+                or cursor.offset >= offset + piece_bytes
+            ):
+                break
+        if cursor.offset > offset:
+            return requests, cursor.offset
+    raise cursor.damage
+
+
+def _answer_bytes(request: DispatchRequest) -> int:
+    texts = len(request.topic) + len(request.unique_key) + sum(map(len, request.keys)) + 2 * len(request.keys)
+    return texts + REQUEST_OVERHEAD_BYTES

@@ -1,0 +1,1 @@
+"""Which log files are removed, and when."""

@@ -1,0 +1,1 @@
+"""The console: the gateway's answers as web pages for people and as JSON for programs."""

@@ -1,0 +1,1 @@
+"""Message bodies in readable form."""

@@ -1,0 +1,43 @@
+"""The methods of the gateway that pages call: those of `reput.gateway.v1.GatewayService`, in this process."""
+
+from typing import Any, Protocol
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+
+
+class GatewayPort(Protocol):
+    """Answers requests as the gateway's servicer does; `context` is a CallContext (calls.py)."""
+
+    def QueryMessageByKey(self, request: pb.QueryMessageByKeyRequest, context: Any) -> pb.QueryMessageByKeyResponse:
+        """Messages by key."""
+
+    def QueryMessageById(self, request: pb.QueryMessageByIdRequest, context: Any) -> pb.QueryMessageByIdResponse:
+        """A message by its offsetMsgId."""
+
+    def QueryMessageByUniqueKey(
+        self, request: pb.QueryMessageByUniqueKeyRequest, context: Any
+    ) -> pb.QueryMessageByUniqueKeyResponse:
+        """Messages by unique key."""
+
+    def QueryMessageByOffset(
+        self, request: pb.QueryMessageByOffsetRequest, context: Any
+    ) -> pb.QueryMessageByOffsetResponse:
+        """Messages of a queue by position."""
+
+    def FindMessage(self, request: pb.FindMessageRequest, context: Any) -> pb.FindMessageResponse:
+        """Messages by a text that may be an id, a unique key or a key."""
+
+    def ExplainQuery(self, request: pb.ExplainQueryRequest, context: Any) -> pb.ExplainQueryResponse:
+        """What a query asked of which shard."""
+
+    def SearchMessages(self, request: pb.SearchMessagesRequest, context: Any) -> pb.SearchMessagesResponse:
+        """Messages by conditions."""
+
+    def SearchOffset(self, request: pb.SearchOffsetRequest, context: Any) -> pb.SearchOffsetResponse:
+        """The position of a queue at a time."""
+
+    def ListTopics(self, request: pb.ListTopicsRequest, context: Any) -> pb.ListTopicsResponse:
+        """Topics and their queues."""
+
+    def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
+        """The state of all services."""

@@ -1,0 +1,307 @@
+"""Find: one box for any id or key, and a form for each query of the gateway.
+
+    find     any id or key; `TOPIC KEY` and `TOPIC#KEY` ask by key in that topic
+    key      topic and key         id       offsetMsgId             offset   queue and position
+    unique   topic and unique key  search   a scan: tag, text in the body, CEL
+
+Every query has a URL: `/?q=...`, `/?mode=key&topic=...&key=...`. A page searches for a limited time; its link to the next
+page has the page token (`page`) and two facts about earlier pages that are not in the token: matches may be missing from one
+(`partial`), or one of a key with `#` had matches (`matched`). The script continues until the page is full: it requests only
+the result (`part=result`) and gives the number of rows that it has (`have`).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from console.calls import Calls
+from console.pages.page import Page, Stopwatch, to_json
+from console.parts.banner import banner_of
+from console.parts.formats import time_text
+from console.parts.message_row import MessageRow, message_row
+from console.parts.scan_progress import ScanProgress, scan_progress
+from console.parts.tag_expression import parse_tags
+from console.question import LAST_SECONDS, Question
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError, TopicNotFoundError
+
+MODES = ("find", "key", "unique", "id", "offset", "search")
+PAGE_SIZES = (25, 50)
+MATCHED_BY = {1: "id", 2: "unique key", 3: "key"}
+QUEUE_ID_MAX = (1 << 31) - 1
+# The time to search, of the 200 ms in which a page should arrive: a batch that has begun (some 128 records) is finished,
+# and fifty rows are rendered in 20 ms. The page token continues exactly there.
+SEARCH_MILLIS_MAX = 140
+# The same for Find in all topics: these must be listed before, and their messages must be read.
+FIND_MILLIS_MAX = 80
+# Parameters of the script, which are not part of the query.
+STEP_PARAMETERS = {"part": None, "have": None}
+# Facts about earlier pages in a link, which are not part of the query either.
+BEFORE_PARAMETERS = {"partial": None, "matched": None}
+UNCHANGED: Mapping[str, str | None] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An answer, ready to be shown.
+
+    Attributes:
+        answer: the gateway's.
+        rows: its messages.
+        next_href: link to the next page; empty at the end.
+        goes_on: whether the page has room for more rows, so that the script continues.
+        count: rows so far, including those that the script has.
+        progress: of a search; None in other modes.
+        was_partial: whether matches may be missing from an earlier answer, such as the page before.
+    """
+
+    answer: Any
+    rows: list[MessageRow]
+    next_href: str = ""
+    goes_on: bool = False
+    count: int = 0
+    progress: ScanProgress | None = None
+    was_partial: bool = False
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether matches may be missing from this answer or an earlier one."""
+        return self.was_partial or _is_partial(self.answer)
+
+
+def find_page(calls: Calls, question: Question) -> Page:
+    """The form, and the answer if the URL has a query. When the query fails, the form stays with the error."""
+    mode = question.choice("mode", MODES, "find")
+    part = question.choice("part", ("all", "result"), "all")
+    left_out = ("lang", "mode", *STEP_PARAMETERS, *BEFORE_PARAMETERS)
+    asked = {name: value for name, value in question.given().items() if name not in left_out}
+    is_asked = bool(asked) and (mode != "find" or bool(question.text("q")))
+    stopwatch = Stopwatch()
+    found, error = None, None
+    if is_asked:
+        try:
+            found = ASKING[mode](calls, question)
+        except StoreError as failure:
+            error = failure
+    took_millis = stopwatch.millis()
+    if error is not None:
+        raise FindFailedError(error, _values(question, mode, None, took_millis))
+    answer: dict[str, Any] = {"mode": mode, "question": asked, "tookMillis": took_millis}
+    if found is not None:
+        answer["answer"] = to_json(found.answer)
+        answer["partial"] = found.is_partial
+        if found.next_href:
+            answer["next"] = found.next_href
+    template = "find.html" if part == "all" or found is None else "find_result.html"
+    return Page(template, _values(question, mode, found, took_millis), answer)
+
+
+class FindFailedError(Exception):
+    """A query failed; the page shows the error with the form.
+
+    Args:
+        error: the reason.
+        values: of the template.
+    """
+
+    def __init__(self, error: StoreError, values: dict[str, Any]) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.values = values
+
+
+def _values(question: Question, mode: str, found: Found | None, took_millis: float) -> dict[str, Any]:
+    given = question.given()
+    banner = None
+    if found is not None and hasattr(found.answer, "completeness"):
+        has_next = bool(found.next_href)
+        banner = banner_of(found.answer, took_millis, has_next=has_next, was_partial=found.was_partial)
+    return {
+        "mode": mode,
+        "modes": MODES,
+        "given": given,
+        "page_sizes": PAGE_SIZES,
+        "ranges": tuple(LAST_SECONDS),
+        "found": found,
+        "banner": banner,
+        "took_millis": took_millis,
+        "is_first_page": "page" not in given,
+        "first_href": question.link("/", page=None, **STEP_PARAMETERS, **BEFORE_PARAMETERS),
+        "page_size": _page_size(question),
+        # A scan uses no index, and its answer names the positions that it searched.
+        "explain_href": question.link("/explain", **STEP_PARAMETERS) if mode != "search" else "",
+    }
+
+
+def _by_anything(calls: Calls, question: Question) -> Found:
+    text = question.text("q")
+    topic, key = split_topic_and_key(text)
+    if key:
+        return _key(calls, question, topic, key, question.text("page"))
+    request = pb.FindMessageRequest(
+        text=text,
+        page_size=_wanted_count(question),
+        page_token=question.text("page"),
+        max_millis=FIND_MILLIS_MAX,
+        **question.window().fields(),
+    )
+    answer = calls.ask(calls.gateway.FindMessage, request)
+    topic, _, key = text.partition("#")
+    changed = UNCHANGED
+    if topic and key:
+        if answer.matches:
+            changed = {"matched": "1"}
+        elif not answer.next_page_token and not question.text("matched") and not _have_count(question):
+            # All topics are searched now: no message has the whole text as its key.
+            found = _topic_and_key(calls, question, topic, key, "1" if _is_partial(answer) else None)
+            if found is not None:
+                return found
+    rows = [message_row(match.message, MATCHED_BY.get(match.matched_by, "")) for match in answer.matches]
+    return _paged(answer, rows, question, changed)
+
+
+def _topic_and_key(calls: Calls, question: Question, topic: str, key: str, partial: str | None) -> Found | None:
+    """The messages for `TOPIC#KEY`; None when there are none, or when the caller can see no topic of this name."""
+    changed = {"mode": "key", "q": None, "topic": topic, "key": key, "partial": partial or question.text("partial")}
+    try:
+        found = _key(calls, question, topic, key, "", changed)
+    except (TopicNotFoundError, InvalidArgumentError, PermissionDeniedError):
+        return None
+    return found if found.rows or found.next_href else None
+
+
+def split_topic_and_key(text: str) -> tuple[str, str]:
+    """The two parts of `TOPIC KEY`. Ids and keys contain no blank, so a text without one is returned with an empty key."""
+    topic, _, key = text.partition(" ")
+    return topic, key.strip()
+
+
+def _by_key(calls: Calls, question: Question) -> Found:
+    return _key(calls, question, question.text("topic"), question.text("key"), question.text("page"))
+
+
+def _key(
+    calls: Calls,
+    question: Question,
+    topic: str,
+    key: str,
+    page_token: str,
+    changed: Mapping[str, str | None] = UNCHANGED,
+) -> Found:
+    request = pb.QueryMessageByKeyRequest(
+        topic=topic,
+        key=key,
+        page_size=_wanted_count(question),
+        page_token=page_token,
+        **question.window().fields(),
+    )
+    answer = calls.ask(calls.gateway.QueryMessageByKey, request)
+    return _paged(answer, _rows(answer), question, changed)
+
+
+def _by_unique_key(calls: Calls, question: Question) -> Found:
+    request = pb.QueryMessageByUniqueKeyRequest(
+        topic=question.text("topic"),
+        unique_key=question.text("unique"),
+        page_size=_wanted_count(question),
+        page_token=question.text("page"),
+    )
+    answer = calls.ask(calls.gateway.QueryMessageByUniqueKey, request)
+    return _paged(answer, _rows(answer), question)
+
+
+def _by_id(calls: Calls, question: Question) -> Found:
+    request = pb.QueryMessageByIdRequest(
+        offset_msg_id=question.text("id"), topic=question.text("topic"), broker_name=question.text("broker")
+    )
+    answer = calls.ask(calls.gateway.QueryMessageById, request)
+    return Found(answer, [message_row(answer.message)], count=1)
+
+
+def _by_offset(calls: Calls, question: Question) -> Found:
+    request = pb.QueryMessageByOffsetRequest(
+        topic=question.text("topic"),
+        queue_id=question.number("queue", 0, QUEUE_ID_MAX),
+        queue_offset=question.number("offset", 0),
+        broker_name=question.text("broker"),
+        max_messages=_page_size(question),
+    )
+    answer = calls.ask(calls.gateway.QueryMessageByOffset, request)
+    has_more = answer.messages and answer.next_queue_offset < answer.max_offset
+    next_href = question.link("/", offset=answer.next_queue_offset) if has_more else ""
+    return Found(answer, _rows(answer), next_href, count=len(answer.messages))
+
+
+def _by_search(calls: Calls, question: Question) -> Found:
+    order = question.choice("order", ("newest", "oldest"), "newest")
+    request = pb.SearchMessagesRequest(
+        topic=question.text("topic"),
+        broker_name=question.text("broker"),
+        order=pb.SEARCH_ORDER_NEWEST_FIRST if order == "newest" else pb.SEARCH_ORDER_OLDEST_FIRST,
+        tags=parse_tags(question.text("tag"), "tag"),
+        cel=question.text("cel"),
+        page_size=_wanted_count(question),
+        page_token=question.text("page"),
+        max_millis=SEARCH_MILLIS_MAX,
+        count_total=True,
+        **question.window().fields(),
+    )
+    if question.text("queue"):
+        request.queue_id = question.number("queue", 0, QUEUE_ID_MAX)
+    if question.text("body"):
+        form = question.choice("body_as", ("text", "hex"), "text")
+        setattr(request, f"body_{form}", question.whole_text("body"))
+    answer = calls.search(request)
+    found = _paged(answer, _rows(answer), question)
+    return replace(found, progress=scan_progress(answer, is_partial=found.is_partial))
+
+
+def _rows(answer: Any) -> list[MessageRow]:
+    return [message_row(message) for message in answer.messages]
+
+
+def _paged(
+    answer: Any, rows: list[MessageRow], question: Question, changed: Mapping[str, str | None] = UNCHANGED
+) -> Found:
+    """A page; `changed` has the other parameters of the link to the next page."""
+    next_href = ""
+    was_partial = bool(question.text("partial") or changed.get("partial"))
+    if answer.next_page_token:
+        if question.text("last") in LAST_SECONDS:
+            # The token is bound to this window. `last` would mean another window in the next request.
+            begin = time_text(question.window().begin_millis).replace(" ", "T")
+            changed = {**changed, "last": None, "begin": begin, "end": None}
+        if was_partial or _is_partial(answer):
+            changed = {**changed, "partial": "1"}
+        next_href = question.link("/", **{**STEP_PARAMETERS, **changed, "page": answer.next_page_token})
+    goes_on = bool(next_href) and len(rows) < _wanted_count(question)
+    return Found(answer, rows, next_href, goes_on, _have_count(question) + len(rows), was_partial=was_partial)
+
+
+def _is_partial(answer: Any) -> bool:
+    return getattr(answer, "completeness", None) == message_pb2.COMPLETENESS_PARTIAL
+
+
+def _have_count(question: Question) -> int:
+    """The rows of this page that the script already has."""
+    return question.number("have", 0, _page_size(question) - 1)
+
+
+def _wanted_count(question: Question) -> int:
+    """The rows for which the page has room."""
+    return _page_size(question) - _have_count(question)
+
+
+def _page_size(question: Question) -> int:
+    return int(question.choice("size", tuple(str(size) for size in PAGE_SIZES), str(PAGE_SIZES[0])))
+
+
+ASKING: dict[str, Callable[[Calls, Question], Found]] = {
+    "find": _by_anything,
+    "key": _by_key,
+    "unique": _by_unique_key,
+    "id": _by_id,
+    "offset": _by_offset,
+    "search": _by_search,
+}

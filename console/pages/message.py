@@ -1,0 +1,230 @@
+"""A message: all fields by RocketMQ's names, its body in four views, its position, and related messages.
+
+Other messages with its unique key are searched in all topics for a short time, because a store may have thousands of
+topics. When the time is not enough, the page says so and links to Find.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from console.bodies.body import HEX_BYTES_MAX, Body, View, show
+from console.calls import Calls
+from console.pages.page import Page, Stopwatch, to_json
+from console.parts.banner import Banner, banner_of
+from console.parts.index_place import index_place
+from console.parts.message_row import MessageRow, message_href, message_row, topic_kind
+from console.parts.position import Track, log_track, queue_track
+from console.question import Question
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from services.convert import timestamp_to_millis
+from store.errors import StoreError
+from store.format.sys_flag import (
+    BORN_HOST_V6,
+    COMPRESSED,
+    INNER_BATCH,
+    MULTI_TAGS,
+    NEED_UNWRAP,
+    STORE_HOST_V6,
+    TransactionType,
+    transaction_type,
+)
+
+RELATED_SECONDS_MAX = 0.15
+RELATED_COUNT_MAX = 50
+SHOWN_RELATED_COUNT = 8
+NEIGHBOUR_COUNT = 3
+STATUS_SECONDS_MAX = 1.0
+SHOWN_PROPERTY_COUNT = 100
+SHOWN_PROPERTY_CHARACTERS = 1_000
+_FLAG_NAMES = (
+    (COMPRESSED, "COMPRESSED"),
+    (MULTI_TAGS, "MULTI_TAGS"),
+    (BORN_HOST_V6, "BORNHOST_V6"),
+    (STORE_HOST_V6, "STOREHOSTADDRESS_V6"),
+    (NEED_UNWRAP, "NEED_UNWRAP"),
+    (INNER_BATCH, "INNER_BATCH"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """Other messages with the same unique key.
+
+    Attributes:
+        groups: kind (`copy`, `retry`, `dead-letter`, `system`, `elsewhere`) and the messages, newest first.
+        problem: why some may be missing; empty when none are.
+        answer: the gateway's; None when it failed.
+    """
+
+    groups: tuple[tuple[str, list[MessageRow]], ...] = ()
+    problem: str = ""
+    banner: Banner | None = None
+    answer: Any = None
+
+
+def message_page(calls: Calls, question: Question) -> Page:
+    """The message of an offsetMsgId."""
+    stopwatch = Stopwatch()
+    message = read_message(calls, question)
+    body = Body.of(message.body, message.sys_flag)
+    view = View(question.choice("view", tuple(View), body.best_view))
+    shown = show(body, view, question.number("at", 0))
+    related = _related(calls, message)
+    neighbours, queue, neighbour_problem = _neighbours(calls, message)
+    log = _log_track(calls, message)
+    explained = _explain(calls, message)
+    took_millis = stopwatch.millis()
+    href = message_href(message.offset_msg_id, message.broker_name)
+    at = question.number("at", 0) // 16 * 16 if view is View.HEX else 0
+    values = {
+        "message": message,
+        "row": message_row(message),
+        "href": href,
+        "kind": topic_kind(message.topic),
+        "store_time_millis": timestamp_to_millis(message.store_time, "store_time"),
+        "born_time_millis": timestamp_to_millis(message.born_time, "born_time"),
+        "flags": flag_names(message.sys_flag),
+        "properties": _properties(message.properties),
+        "property_count": len(message.properties),
+        "body": body,
+        "shown": shown,
+        "views": tuple(View),
+        "hex_begin": at,
+        "hex_previous": max(0, at - HEX_BYTES_MAX) if at else None,
+        "hex_next": at + HEX_BYTES_MAX if view is View.HEX and at + HEX_BYTES_MAX < len(body.content) else None,
+        "related": related,
+        "shown_related_count": SHOWN_RELATED_COUNT,
+        "neighbours": neighbours,
+        "neighbour_problem": neighbour_problem,
+        "queue": queue,
+        "log": log,
+        "index": None if explained is None else index_place(explained, message.broker_name),
+        "origin_id": message.properties.get("ORIGIN_MESSAGE_ID", ""),
+        "real_topic": message.properties.get("RETRY_TOPIC", "") or message.properties.get("REAL_TOPIC", ""),
+        "took_millis": took_millis,
+    }
+    answer = {
+        "message": to_json(message),
+        "body": {
+            "encoding": body.encoding,
+            "compression": body.compression,
+            "problem": body.problem,
+            "storedSizeBytes": str(body.stored_size_bytes),
+            "sizeBytes": str(len(body.content)),
+        },
+        "position": {
+            "logFile": log.name if log else "",
+            "logFileOffset": str(log.at) if log else "",
+            "commitLogOffset": str(message.commit_log_offset),
+        },
+        "tookMillis": took_millis,
+    }
+    if related.answer is not None:
+        answer["related"] = to_json(related.answer)
+    if queue is not None:
+        answer["queue"] = {"minOffset": str(queue.begin), "maxOffset": str(queue.end)}
+    if explained is not None:
+        answer["explained"] = to_json(explained)
+    return Page("message.html", values, answer)
+
+
+def read_message(calls: Calls, question: Question) -> Any:
+    """The message that the path names."""
+    request = pb.QueryMessageByIdRequest(
+        offset_msg_id=question.path_text("offset_msg_id"), broker_name=question.text("broker")
+    )
+    return calls.ask(calls.gateway.QueryMessageById, request).message
+
+
+def flag_names(sys_flag: int) -> list[str]:
+    """RocketMQ's names of the set bits. The type of compression is shown with the body."""
+    names = [name for bit, name in _FLAG_NAMES if sys_flag & bit]
+    kind = transaction_type(sys_flag)
+    if kind is not TransactionType.NONE:
+        names.append(f"TRANSACTION_{kind.name}")
+    return names
+
+
+def _properties(properties: Any) -> list[tuple[str, str, bool]]:
+    """Name, value, and whether the value was cut; sorted by name."""
+    rows = sorted(properties.items())[:SHOWN_PROPERTY_COUNT]
+    return [(name, value[:SHOWN_PROPERTY_CHARACTERS], len(value) > SHOWN_PROPERTY_CHARACTERS) for name, value in rows]
+
+
+def _related(calls: Calls, message: Any) -> Related:
+    if not message.unique_key:
+        return Related()
+    stopwatch = Stopwatch()
+    request = pb.FindMessageRequest(text=message.unique_key, page_size=RELATED_COUNT_MAX)
+    try:
+        answer = calls.ask(calls.gateway.FindMessage, request, RELATED_SECONDS_MAX)
+    except StoreError as error:
+        return Related(problem=error.message)
+    groups: dict[str, list[MessageRow]] = {}
+    for match in answer.matches:
+        other = match.message
+        is_itself = (other.broker_name, other.commit_log_offset) == (message.broker_name, message.commit_log_offset)
+        if not is_itself and other.unique_key == message.unique_key:
+            kind = "copy" if other.topic == message.topic else topic_kind(other.topic) or "elsewhere"
+            groups.setdefault(kind, []).append(message_row(other))
+    kinds = ("copy", "retry", "dead-letter", "system", "elsewhere")
+    ordered = tuple((kind, groups[kind]) for kind in kinds if kind in groups)
+    banner = banner_of(answer, stopwatch.millis())
+    return Related(ordered, "" if banner.kind == "complete" else banner.kind, banner, answer)
+
+
+def _neighbours(calls: Calls, message: Any) -> tuple[Sequence[tuple[MessageRow, bool]], Track | None, str]:
+    """The messages around it, each with whether it is this message; the track of its queue; or why there are none."""
+    request = pb.QueryMessageByOffsetRequest(
+        topic=message.topic,
+        queue_id=message.queue_id,
+        queue_offset=max(0, message.queue_offset - NEIGHBOUR_COUNT),
+        broker_name=message.broker_name,
+        max_messages=2 * NEIGHBOUR_COUNT + 1,
+    )
+    try:
+        answer = calls.ask(calls.gateway.QueryMessageByOffset, request)
+    except StoreError as error:
+        return (), None, error.message
+    rows = [(message_row(other), other.queue_offset == message.queue_offset) for other in answer.messages]
+    if not answer.min_offset <= message.queue_offset < answer.max_offset:
+        return rows, None, ""
+    name = f"{message.topic}/{message.queue_id}"
+    return rows, queue_track(name, answer.min_offset, answer.max_offset, message.queue_offset), ""
+
+
+def _log_track(calls: Calls, message: Any) -> Track | None:
+    """The track in the log file; None when the file size is not known, or when the message is in the archive."""
+    if message.source == 2 or not calls.sees_store:
+        return None
+    try:
+        services = calls.ask(calls.gateway.GetStatus, pb.GetStatusRequest(), STATUS_SECONDS_MAX).services
+    except StoreError:
+        return None
+    for service in services:
+        if service.broker_name == message.broker_name and service.service == "commitlog" and service.file_size_bytes:
+            return log_track(message.commit_log_offset, message.store_size_bytes, service.file_size_bytes)
+    return None
+
+
+def _explain(calls: Calls, message: Any) -> Any:
+    """How the index finds this message by one of its keys; None when it has no key or is in the archive."""
+    if message.source == 2:
+        return None
+    if message.keys:
+        asked = pb.QueryMessageByKeyRequest(topic=message.topic, key=message.keys[0], page_size=1)
+        asked.begin_time.CopyFrom(message.store_time)
+        asked.end_time.CopyFrom(message.store_time)
+        request = pb.ExplainQueryRequest(by_key=asked)
+    elif message.unique_key:
+        by_unique_key = pb.QueryMessageByUniqueKeyRequest(
+            topic=message.topic, unique_key=message.unique_key, page_size=1
+        )
+        request = pb.ExplainQueryRequest(by_unique_key=by_unique_key)
+    else:
+        return None
+    try:
+        return calls.ask(calls.gateway.ExplainQuery, request, STATUS_SECONDS_MAX)
+    except StoreError:
+        return None  # the page has no picture of the index then, as for a message without keys

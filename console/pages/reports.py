@@ -1,0 +1,52 @@
+"""Reports: the reports of the pipeline's audits, analytics and other jobs, newest first."""
+
+from dataclasses import asdict
+
+from starlette.responses import Response
+
+from console.calls import Calls
+from console.pages.page import Page
+from console.parts.reports import Reports
+from console.question import Question
+from reput.gateway.v1 import gateway_service_pb2 as pb
+
+# The page that analytics writes has inline styles and no scripts. The sandbox keeps it away from the console.
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
+
+
+def reports_page(reports: Reports, calls: Calls, question: Question) -> Page:
+    """All reports, newest first; the newest of each job is marked."""
+    _check_sees_store(calls)
+    found = reports.newest_first()
+    latest: dict[str, str] = {}
+    for report in found:
+        if not report.problem and not report.is_dry_run:
+            latest.setdefault(report.job, report.name)
+    values = {
+        "has_directory": reports.root is not None,
+        "reports": found,
+        "latest": set(latest.values()),
+        "pages": reports.pages(),
+    }
+    answer = {"reports": [_to_json(asdict(report)) for report in found], "pages": reports.pages()}
+    return Page("reports.html", values, answer)
+
+
+def report_file(reports: Reports, calls: Calls, name: str) -> Response:
+    """A page of analytics."""
+    _check_sees_store(calls)
+    return Response(reports.page(name), 200, {"Content-Security-Policy": REPORT_POLICY}, "text/html")
+
+
+def _check_sees_store(calls: Calls) -> None:
+    """Check the right to see the state of the store, because reports are about the whole store."""
+    calls.ask(calls.gateway.GetStatus, pb.GetStatusRequest())
+
+
+def _to_json(report: dict[str, object]) -> dict[str, object]:
+    names = {
+        "is_dry_run": "isDryRun",
+        "started_at_millis": "startedAtMillis",
+        "finding_count": "findingCount",
+    }
+    return {names.get(name, name): value for name, value in report.items()}

@@ -1,0 +1,81 @@
+"""A topic: its queues with their ranges and times, the number of messages over time, and a live tail."""
+
+from console.calls import Calls
+from console.pages.page import Page, Stopwatch
+from console.parts.banner import banner_of
+from console.parts.charts import bars
+from console.parts.message_row import topic_href, topic_kind
+from console.parts.rates import Asking, QueueSpan, Rates, rates_of, spans_of
+from console.parts.topic_queues import queues_of
+from console.question import Question
+
+# Each queue costs calls and a row. Further queues have a page of their own, by their numbers in the URL.
+SHOWN_QUEUE_COUNT = 64
+# The time that the page waits, and the time for the script's request when that was too short.
+RATES_SECONDS = 0.1
+RATES_SECONDS_LATER = 3.0
+CHART_WIDTH, CHART_HEIGHT = 960, 96
+SPARK_WIDTH, SPARK_HEIGHT = 120, 24
+
+
+def topic_page(calls: Calls, question: Question) -> Page:
+    """The topic of the path."""
+    stopwatch = Stopwatch()
+    topic = question.path_text("topic")
+    found = queues_of(calls, topic)
+    shown = found.queues[:SHOWN_QUEUE_COUNT]
+    part = question.choice("part", ("all", "rates"), "all")
+    asking = Asking(calls, topic, RATES_SECONDS if part == "all" else RATES_SECONDS_LATER)
+    spans = spans_of(asking, shown)
+    rates = rates_of(asking, spans)
+    took_millis = stopwatch.millis()
+    sparks = {}
+    if rates is not None:
+        top = max((max(counts) for counts in rates.by_queue.values()), default=1)
+        for name, counts in rates.by_queue.items():
+            # All queues on one scale: the last value only sets it.
+            sparks[name] = bars((*counts, top), SPARK_WIDTH * (len(counts) + 1) / len(counts), SPARK_HEIGHT)[:-1]
+    values = {
+        "topic": topic,
+        "kind": topic_kind(topic),
+        "spans": spans,
+        "sparks": sparks,
+        "queue_count": len(found.queues),
+        "message_count": sum(queue.count for queue in found.queues),
+        "rates": rates,
+        "chart": bars(rates.totals, CHART_WIDTH, CHART_HEIGHT) if rates else [],
+        # The script's request for the missing part; empty when nothing is missing or this is that request.
+        "rates_href": f"{topic_href(topic)}?part=rates" if part == "all" and _lacks(spans, rates) else "",
+        "tail_href": f"{topic_href(topic)}/tail",
+        "tail_tag": question.text("tag"),
+        "banner": banner_of(found.answer, took_millis),
+        "took_millis": took_millis,
+    }
+    answer = {
+        "topic": topic,
+        "queues": [
+            {
+                "brokerName": span.queue.broker_name,
+                "queueId": span.queue.queue_id,
+                "minOffset": str(span.queue.min_offset),
+                "maxOffset": str(span.queue.max_offset),
+                "firstStoreMillis": None if span.first_millis is None else str(span.first_millis),
+                "lastStoreMillis": None if span.last_millis is None else str(span.last_millis),
+            }
+            for span in spans
+        ],
+        "queueCount": len(found.queues),
+        "tookMillis": took_millis,
+    }
+    if rates is not None:
+        answer["rates"] = {
+            "beginMillis": str(rates.begin_millis),
+            "endMillis": str(rates.end_millis),
+            "counts": [str(count) for count in rates.totals],
+            "leftOutQueueCount": rates.left_out_count,
+        }
+    return Page("topic.html" if part == "all" else "topic_queues.html", values, answer)
+
+
+def _lacks(spans: list[QueueSpan], rates: Rates | None) -> bool:
+    return any(span.is_left_out for span in spans) or (rates is not None and rates.left_out_count > 0)

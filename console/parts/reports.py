@@ -1,0 +1,131 @@
+"""The pipeline's reports on the store: the JSON that its jobs print, in one directory.
+
+    DIR/audit-2026-11-22.json       one report a file: `reput pipeline audit --store ... > DIR/audit-2026-11-22.json`
+    DIR/analytics.json
+    DIR/analytics/report.html       the page of `reput pipeline analytics --out DIR/analytics`
+
+The files are not trusted: each is read up to a size limit. A file that is not a report is listed with the reason.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from store.errors import InvalidArgumentError, RecordNotFoundError, StoreError
+
+FILE_COUNT_MAX = 40
+FILE_BYTES_MAX = 2 << 20
+PAGE_BYTES_MAX = 32 << 20
+FINDING_COUNT_MAX = 20
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A job's report; `problem` is the reason when the file is not a report.
+
+    Attributes:
+        name: the file's name.
+        job: `audit`, `analytics`, ...
+        findings: the first findings.
+        finding_count: the number of all findings.
+    """
+
+    name: str
+    job: str = ""
+    is_dry_run: bool = False
+    started_at_millis: int = 0
+    seconds: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    findings: tuple[str, ...] = ()
+    finding_count: int = 0
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class Reports:
+    """The reports of a directory.
+
+    Args:
+        root: the directory; None: there are none.
+    """
+
+    def __init__(self, root: Path | None) -> None:
+        self.root = root
+
+    def newest_first(self) -> list[Report]:
+        """The newest reports by their start; StoreError when the directory cannot be read."""
+        if self.root is None:
+            return []
+        try:
+            with os.scandir(self.root) as entries:
+                files = [(entry.stat().st_mtime_ns, entry.name) for entry in entries if entry.name.endswith(".json")]
+        except OSError as error:
+            raise StoreError(f"{self.root}, the directory of reports, cannot be read: {error.strerror}.") from error
+        names = [name for _, name in sorted(files, reverse=True)[:FILE_COUNT_MAX]]
+        return sorted(
+            (self._read(self.root / name, name) for name in names), key=lambda report: -report.started_at_millis
+        )
+
+    def pages(self) -> list[str]:
+        """Names of the directories with a page of analytics."""
+        if self.root is None:
+            return []
+        try:
+            names = [name for name in sorted(os.listdir(self.root)) if _NAME.fullmatch(name)]
+        except OSError:
+            return []  # newest_first raises the error
+        return [name for name in names if (self.root / name / "report.html").is_file()][:FILE_COUNT_MAX]
+
+    def page(self, name: str) -> bytes:
+        """A page of analytics.
+
+        Raises:
+            InvalidArgumentError: the name is not valid.
+            RecordNotFoundError: there is no such page.
+        """
+        if not _NAME.fullmatch(name):
+            raise InvalidArgumentError(f"{name!r} is not a valid report name.", field="name")
+        if self.root is not None:
+            path = self.root / name / "report.html"
+            try:
+                if path.stat().st_size <= PAGE_BYTES_MAX:
+                    return path.read_bytes()
+            except OSError as error:
+                raise RecordNotFoundError(f"There is no report {name!r}: {error.strerror}.", name=name) from error
+        raise RecordNotFoundError(f"There is no report {name!r} to show.", name=name)
+
+    @staticmethod
+    def _read(path: Path, name: str) -> Report:
+        try:
+            if path.stat().st_size > FILE_BYTES_MAX:
+                return Report(name, problem=f"larger than {FILE_BYTES_MAX} bytes")
+            return _report(name, json.loads(path.read_bytes()))
+        except (OSError, ValueError, RecursionError) as error:
+            return Report(name, problem=f"cannot be read: {error}")
+
+
+def _report(name: str, read: Any) -> Report:
+    if not isinstance(read, dict) or not isinstance(read.get("job"), str):
+        return Report(name, problem="not a report: it has no `job`")
+    counts, findings, notes = read.get("counts"), read.get("findings"), read.get("notes")
+    if not isinstance(counts, dict) or not isinstance(findings, list) or not isinstance(notes, list):
+        return Report(name, problem="not a report: counts, findings or notes are missing")
+    try:
+        return Report(
+            name,
+            read["job"],
+            bool(read.get("is_dry_run")),
+            int(read.get("started_at_millis", 0)),
+            float(read.get("seconds", 0)),
+            {str(key): int(value) for key, value in counts.items()},
+            tuple(json.dumps(finding, ensure_ascii=False) for finding in findings[:FINDING_COUNT_MAX]),
+            len(findings),
+            tuple(str(note) for note in notes),
+        )
+    except (TypeError, ValueError, OverflowError) as error:
+        return Report(name, problem=f"not a report: {error}")

@@ -1,0 +1,53 @@
+"""The queues of a topic."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from console.calls import Calls
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from store.errors import StoreError, TopicNotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueue:
+    """A queue and its range `[min_offset, max_offset)`."""
+
+    broker_name: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Broker name and queue id."""
+        return self.broker_name, self.queue_id
+
+    @property
+    def count(self) -> int:
+        """The number of positions in the range."""
+        return max(0, self.max_offset - self.min_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicQueues:
+    """The queues, and the answer that lists them, which has the completeness."""
+
+    queues: tuple[TopicQueue, ...]
+    answer: Any
+
+    @property
+    def missing_names(self) -> tuple[str, ...]:
+        """Shards that did not answer and may have further queues."""
+        return tuple(shard.broker_name for shard in self.answer.shards if shard.HasField("error"))
+
+
+def queues_of(calls: Calls, topic: str) -> TopicQueues:
+    """All queues of the topic; TopicNotFoundError when there is no such topic."""
+    answer = calls.ask(calls.gateway.ListTopics, pb.ListTopicsRequest(topic=topic))
+    for row in answer.topics:
+        queues = (TopicQueue(q.broker_name, q.queue_id, q.min_offset, q.max_offset) for q in row.queues)
+        return TopicQueues(tuple(queues), answer)
+    for shard in answer.shards:
+        if shard.HasField("error"):
+            raise StoreError(f"shard {shard.broker_name}, which may have it, did not answer: {shard.error.message}")
+    raise TopicNotFoundError(f"The store has no topic {topic!r}.", topic=topic)

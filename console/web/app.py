@@ -1,0 +1,331 @@
+"""The console's application: routes, and the common parts of all pages.
+
+Pages are GET requests and change nothing. The two posted forms (language and colours, sign-in) change a cookie of the same
+browser, and only when they come from the console's own pages.
+"""
+
+import functools
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from console.calls import PAGE_SECONDS, CallContext, Calls
+from console.gateway_port import GatewayPort
+from console.pages.download import download
+from console.pages.explain import explain_page
+from console.pages.find import FindFailedError, find_page
+from console.pages.message import message_page
+from console.pages.page import Page, to_json
+from console.pages.queue import queue_page
+from console.pages.reports import report_file, reports_page
+from console.pages.store import StoreHistory, store_page
+from console.pages.topic import topic_page
+from console.pages.topics import topics_page
+from console.parts.reports import Reports
+from console.question import Question
+from console.rendering import STATIC_TYPES, THEMES, Renderer
+from console.web.bounded import bounded
+from console.web.exchange import (
+    here_of,
+    json_response,
+    own_path,
+    read_form,
+    set_cookie,
+    sign_in_href,
+    until_gone,
+    wants_json,
+)
+from console.web.failure import Failure, failure_of
+from console.web.live import LiveTails
+from console.web.openapi import openapi
+from console.web.page_threads import BrowserGoneError, PageThreads
+from console.web.request_guard import RequestGuard
+from console.web.session import COOKIE, SignIn, is_token, metadata_of
+from console.words import LANGUAGES, Words, language_of
+from services.status import to_status
+from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
+
+LANGUAGE_COOKIE, THEME_COOKIE = "reput_language", "reput_theme"
+COOKIE_SECONDS = 365 * 86_400
+
+_log = structlog.get_logger("reput.console")
+
+PageFunction = Callable[[Calls, Question], Page]
+
+
+@dataclass(slots=True)
+class ConsoleSource:
+    """What the console works with.
+
+    Attributes:
+        gateway: answers the requests of pages.
+        sign_in: checks tokens.
+        request_guard: refuses requests that do not come from a browser's own console page.
+        reports: the pipeline's.
+        clock: seconds since 1970.
+        history: the samples of the page Store.
+    """
+
+    gateway: GatewayPort
+    sign_in: SignIn
+    request_guard: RequestGuard
+    reports: Reports
+    clock: Callable[[], float] = time.time
+    history: StoreHistory = field(default_factory=StoreHistory)
+
+
+class ConsoleApp:
+    """The application.
+
+    Args:
+        source: the gateway, the checks and the data of the pages.
+
+    Attributes:
+        application: for an ASGI server.
+    """
+
+    def __init__(self, source: ConsoleSource) -> None:
+        self._source = source
+        self._renderer = Renderer()
+        self._threads = PageThreads()
+        self._tails = LiveTails(self._threads)
+        pages: tuple[tuple[str, str, PageFunction], ...] = (
+            ("/", "find", find_page),
+            ("/messages/{offset_msg_id}", "find", message_page),
+            ("/explain", "find", explain_page),
+            ("/topics", "topics", topics_page),
+            ("/topics/{topic}", "topics", topic_page),
+            ("/topics/{topic}/{queue_id}", "topics", queue_page),
+            ("/store", "store", functools.partial(store_page, source.history)),
+            ("/reports", "reports", functools.partial(reports_page, source.reports)),
+        )
+        routes = [Route(path, self._page(section, function)) for path, section, function in pages]
+        routes[2:2] = [
+            Route("/messages/{offset_msg_id}/body", self._download),
+            Route("/topics/{topic}/tail", self._tail),
+        ]
+        routes += [
+            Route("/reports/{name}/page", self._report),
+            Route("/static/{name}", self._static),
+            Route("/openapi.json", self._openapi),
+            Route("/preferences", self._preferences, methods=["POST"]),
+            Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
+            Route("/sign-out", self._sign_out, methods=["POST"]),
+            Route("/{rest:path}", self._nothing),
+        ]
+        starlette = Starlette(routes=routes)
+        starlette.router.redirect_slashes = False
+        self.application = source.request_guard.around(bounded(starlette))
+
+    def close(self) -> None:
+        """End live tails and threads."""
+        self._tails.close()
+        self._threads.close()
+
+    def _page(self, section: str, function: PageFunction) -> Callable[[Request], Any]:
+        async def serve(request: Request) -> Response:
+            context = self._context(request)
+            refusal = await self._refused(request)
+            if refusal is not None:
+                return refusal
+            make = functools.partial(self._make, request, section, function, context)
+            try:
+                return await self._threads.work(make, context, functools.partial(until_gone, request))
+            except ResourceBusyError as error:
+                return self._failed(request, section, error)
+            except BrowserGoneError:
+                return Response(status_code=499)
+
+        return serve
+
+    def _make(self, request: Request, section: str, function: PageFunction, context: CallContext) -> Response:
+        """A page, in a thread."""
+        try:
+            page = function(self._calls(request, context), self._question(request))
+            if wants_json(request):
+                return json_response(page.answer, page.status_code)
+            return self._render(request, section, page.template, {"failure": None, **page.values}, page.status_code)
+        except FindFailedError as failed:
+            return self._failed(request, section, failed.error, "find.html", failed.values)
+        except StoreError as error:
+            return self._failed(request, section, error)
+        except Exception as error:
+            _log.exception("console.page_failed", path=request.url.path)
+            return self._failed(request, section, StoreError(f"The page could not be made: {type(error).__name__}."))
+
+    def _failed(
+        self,
+        request: Request,
+        section: str,
+        error: StoreError,
+        template: str = "error.html",
+        values: Mapping[str, Any] | None = None,
+    ) -> Response:
+        words = self._words(request)
+        failure = failure_of(error, words)
+        if failure.status_code == 401 and self._source.sign_in.is_on and not wants_json(request):
+            return RedirectResponse(sign_in_href(request), 303)
+        if wants_json(request):
+            return json_response(to_json(to_status(error)), failure.status_code, failure)
+        shown = {"failure": failure, **(values or {})}
+        return self._render(request, section, template, shown, failure.status_code, failure)
+
+    def _render(
+        self,
+        request: Request,
+        section: str,
+        template: str,
+        values: Mapping[str, Any],
+        status_code: int = 200,
+        failure: Failure | None = None,
+    ) -> Response:
+        theme = request.cookies.get(THEME_COOKIE, "")
+        here = here_of(request)
+        frame = {
+            "section": section,
+            "theme": theme if theme in THEMES else "auto",
+            "here": here,
+            "json_href": f"{here}{'&' if '?' in here else '?'}format=json",
+            "signed_in_as": "1" if self._source.sign_in.is_on and self._token(request) else "",
+        }
+        content = self._renderer.render(template, values, self._words(request), frame)
+        headers = {"Retry-After": "1"} if failure is not None and failure.may_retry else None
+        return Response(content, status_code, headers, "text/html")
+
+    async def _refused(self, request: Request) -> Response | None:
+        """The answer to a request without a token where one is needed; None otherwise."""
+        if not self._source.sign_in.is_on:
+            return None
+        token = self._token(request)
+        if token:
+            return None  # the calls check it
+        if wants_json(request):
+            return json_response({"code": 16, "message": "Sign in: send an API key or a JWT as a bearer token."}, 401)
+        return RedirectResponse(sign_in_href(request), 303)
+
+    async def _download(self, request: Request) -> Response:
+        return await self._file(request, "find", lambda calls: download(calls, self._question(request)))
+
+    async def _report(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return await self._file(request, "reports", lambda calls: report_file(self._source.reports, calls, name))
+
+    async def _file(self, request: Request, section: str, make: Callable[[Calls], Response]) -> Response:
+        """A file, with the checks of a page."""
+        refusal = await self._refused(request)
+        if refusal is not None:
+            return refusal
+        context = self._context(request)
+
+        def made() -> Response:
+            try:
+                return make(self._calls(request, context))
+            except StoreError as error:
+                return self._failed(request, section, error)
+
+        try:
+            return await self._threads.work(made, context)
+        except ResourceBusyError as error:
+            return self._failed(request, section, error)
+
+    async def _tail(self, request: Request) -> Response:
+        refusal = await self._refused(request)
+        if refusal is not None:
+            return refusal
+        try:
+            return self._tails.stream(
+                request,
+                lambda seconds: Calls(self._source.gateway, self._context(request, seconds)),
+                self._question(request),
+                functools.partial(self._renderer.render, "tail_rows.html", words=self._words(request), frame={}),
+            )
+        except StoreError as error:
+            return self._failed(request, "topics", error)
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in STATIC_TYPES:
+            return Response("There is no such file.\n", 404, media_type="text/plain")
+        headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(self._renderer.static[name], 200, headers, STATIC_TYPES[name])
+
+    async def _openapi(self, _request: Request) -> Response:
+        return json_response(openapi(), 200)
+
+    async def _nothing(self, request: Request) -> Response:
+        words = self._words(request)
+        failure = Failure("NOT_FOUND", words("There is no such page"), request.url.path, "", 404)
+        if wants_json(request):
+            return json_response({"code": 5, "message": "There is no such page."}, 404)
+        return self._render(request, "", "error.html", {"failure": failure}, 404)
+
+    async def _preferences(self, request: Request) -> Response:
+        form = await read_form(request)
+        response = RedirectResponse(own_path(form.get("next", "")), 303)
+        for name, cookie, choices in (("language", LANGUAGE_COOKIE, LANGUAGES), ("theme", THEME_COOKIE, THEMES)):
+            if form.get(name) in choices:
+                set_cookie(request, response, cookie, form[name], COOKIE_SECONDS)
+        return response
+
+    async def _sign_in(self, request: Request) -> Response:
+        sign_in = self._source.sign_in
+        if not sign_in.is_on:
+            return RedirectResponse("/", 303)
+        target = own_path(request.query_params.get("next", ""))
+        problem = ""
+        if request.method == "POST":
+            token = (await read_form(request)).get("token", "").strip()
+            context = self._context(request)
+            try:
+                await self._threads.work(functools.partial(sign_in.name_of, token, context.peer()), context)
+                if not is_token(token):
+                    raise InvalidArgumentError(
+                        "The token does not fit into a browser's cookie: use another one.", field="token"
+                    )
+                response = RedirectResponse(target, 303)
+                set_cookie(request, response, COOKIE, token, None)
+                return response
+            except StoreError as error:
+                problem = error.message
+        values = {"failure": None, "problem": problem, "target": target}
+        return self._render(request, "", "sign_in.html", values, 401 if problem else 200)
+
+    async def _sign_out(self, request: Request) -> Response:
+        await read_form(request)
+        response = RedirectResponse("/sign-in" if self._source.sign_in.is_on else "/", 303)
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        return response
+
+    def _context(self, request: Request, seconds: float = PAGE_SECONDS) -> CallContext:
+        client = request.client
+        peer = f"console:{client.host}:{client.port}" if client is not None else "console"
+        return CallContext(seconds, metadata_of(self._token(request)), peer)
+
+    def _calls(self, request: Request, context: CallContext) -> Calls:
+        sign_in = self._source.sign_in
+        sees_store = not sign_in.is_on or sign_in.sees_store(self._token(request), context.peer())
+        return Calls(self._source.gateway, context, sees_store=sees_store)
+
+    def _question(self, request: Request) -> Question:
+        parameters = {name: value for name, value in request.query_params.items() if name != "format"}
+        return Question(parameters, request.path_params, int(self._source.clock() * 1000))
+
+    def _words(self, request: Request) -> Words:
+        language = language_of(request.cookies.get(LANGUAGE_COOKIE, ""), request.headers.get("accept-language", ""))
+        return Words(language)
+
+    @staticmethod
+    def _token(request: Request) -> str:
+        """The token from the header of a program, otherwise from the browser's cookie."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and is_token(token.strip()):
+            return token.strip()
+        kept = request.cookies.get(COOKIE, "")
+        return kept if is_token(kept) else ""

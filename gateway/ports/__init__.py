@@ -1,0 +1,1 @@
+"""The interfaces through which queries ask shards, and their values. Pure."""

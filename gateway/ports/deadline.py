@@ -1,0 +1,53 @@
+"""Deadline: the caller's deadline, passed to every call of a port."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from store.errors import DeadlineExceededError
+
+# The share of the remaining time for one shard of several. The rest is for the answer from the others.
+SHARD_SHARE = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment of a monotonic clock.
+
+    Args:
+        at_seconds: the moment, on the clock's scale.
+        allowed_seconds: the whole time of the call.
+        clock: the monotonic clock, in seconds.
+    """
+
+    at_seconds: float
+    allowed_seconds: float
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+
+    @classmethod
+    def after(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> "Deadline":
+        """The deadline that many seconds from now."""
+        return cls(clock() + seconds, seconds, clock)
+
+    def remaining_seconds(self) -> float:
+        """Seconds left, above 0; DeadlineExceededError when there are none."""
+        remaining = self.at_seconds - self.clock()
+        if remaining <= 0:
+            raise DeadlineExceededError(
+                "The deadline passed before the answer was ready: allow more time or ask for less."
+            )
+        return remaining
+
+    def for_one_of(self, shard_count: int) -> "Deadline":
+        """The deadline for each of several shards that are asked at once, so that one that hangs does not cost the answer.
+
+        A single shard has all the time.
+        """
+        if shard_count < 2:
+            return self
+        now = self.clock()
+        return Deadline(now + (self.at_seconds - now) * SHARD_SHARE, self.allowed_seconds, self.clock)
+
+    def is_near(self) -> bool:
+        """Whether less than a fifth of the time is left; a query of several rounds should end now."""
+        return self.at_seconds - self.clock() < self.allowed_seconds / 5

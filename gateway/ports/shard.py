@@ -1,0 +1,281 @@
+"""The calls that queries make to a shard. gRPC clients, archives and test doubles implement them (tests/contracts).
+
+Every call takes the caller's Deadline and raises StoreErrors: ServiceUnavailableError when the service does not answer,
+DeadlineExceededError when the time is over, and the errors that the method names.
+Offsets are bytes in the log (`commit_log_offset`) or messages in a queue (`queue_offset`); times are milliseconds since
+1970.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.key_facts import HeldKeys, KeyExplanation
+from gateway.ports.time_window import TimeWindow
+from store.errors import StoreError
+
+# The type of the message that an answer shows: `reput.message.v1.StoredMessage` in the gateway. Queries pass it on and
+# never read it; `[object]` marks code that ignores it.
+Message = TypeVar("Message")
+Message_co = TypeVar("Message_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord(Generic[Message_co]):
+    """The fields of a stored record that queries read, and the message to show.
+
+    Attributes:
+        topic: its topic.
+        queue_id: its queue.
+        queue_offset: its position in the queue.
+        commit_log_offset: where it starts in the log (bytes).
+        store_time_millis: when it was stored.
+        store_host: `IP:port` of the broker that stored it.
+        keys: its KEYS.
+        unique_key: the producer's id; empty: none.
+        head_size_bytes: its size in an answer, without the body.
+        body_size_bytes: the body's size; an upper bound when the body was omitted.
+        body_omitted: the reader left the body out.
+        message: what the answer shows; the same object that the shard answered with, not a copy.
+        is_archived: it was read from the shard's archive, because the log has dropped it.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    commit_log_offset: int
+    store_time_millis: int
+    store_host: str
+    keys: tuple[str, ...]
+    unique_key: str
+    head_size_bytes: int
+    body_size_bytes: int
+    body_omitted: bool
+    message: Message_co
+    is_archived: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BuildProgress:
+    """How far a builder is: it has built the log before `next_offset`; `log_end_offset` is the flushed end that it knows."""
+
+    next_offset: int
+    log_end_offset: int
+    catching_up: bool
+    built_up_to_millis: int | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether flushed records are not yet built, so an answer may lack them."""
+        return self.catching_up or self.next_offset < self.log_end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Offsets of records whose key has the wanted hash, strictly falling; `more` when there are others below.
+
+    `problem` says why some may be missing. `explanation` is set when it was asked for and the index gives one, `held`
+    when a summary was asked for (shards/summaries.py).
+    """
+
+    commit_log_offsets: tuple[int, ...]
+    more: bool
+    progress: BuildProgress
+    damaged_chain_count: int = 0
+    problem: StoreError | None = None
+    explanation: KeyExplanation | None = None
+    held: HeldKeys | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A queue and its range `[min_offset, max_offset)`."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One position of a queue and the record there; `tags_code` is None when the unit has none."""
+
+    queue_offset: int
+    commit_log_offset: int
+    record_size_bytes: int
+    tags_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStretch:
+    """Units in queue order, empty when out of range, and the queue's range.
+
+    `problem` says why some of the units may be missing.
+    """
+
+    units: tuple[Unit, ...]
+    min_offset: int
+    max_offset: int
+    progress: BuildProgress
+    problem: StoreError | None = None
+
+
+class Boundary(Enum):
+    """Which of several equal store times a search answers with."""
+
+    LOWER = "lower"
+    UPPER = "upper"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOffset:
+    """A position, and the queue's range; the store times of its first and last message, None when it has none.
+
+    `progress` is None when no builder was asked. `problem` says why the position may be that of a wrong message.
+    """
+
+    queue_offset: int
+    min_offset: int
+    max_offset: int
+    progress: BuildProgress | None = None
+    first_store_time_millis: int | None = None
+    last_store_time_millis: int | None = None
+    problem: StoreError | None = None
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether the builder is catching up after a start."""
+        return self.progress is not None and self.progress.catching_up
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStatus:
+    """The state of one service of a shard; the numbers are 0 when `error` says why it did not answer.
+
+    `problem` says what is wrong and what to do; empty: nothing. While a log is being recovered, everything from
+    `recovery_begin_offset` to `recovery_next_offset` is checked and `recovery_end_offset` is where its files end.
+    `newest_store_time_millis` is that of its newest record, None when unknown.
+    """
+
+    service: str
+    address: str
+    error: StoreError | None = None
+    log_first_offset: int = 0
+    log_end_offset: int = 0
+    next_offset: int = 0
+    catching_up: bool = False
+    state: str = ""
+    problem: str = ""
+    recovery_begin_offset: int = 0
+    recovery_next_offset: int = 0
+    recovery_end_offset: int = 0
+    file_count: int = 0
+    file_size_bytes: int = 0
+    key_count: int = 0
+    disk_total_bytes: int = 0
+    disk_free_bytes: int = 0
+    disk_level: str = ""
+    newest_store_time_millis: int | None = None
+
+
+class RecordReader(Protocol[Message_co]):
+    """Reads the log."""
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message_co]:
+        """The record that starts there, with its body.
+
+        RecordNotFoundError when none does, OffsetOutOfRangeError outside the log, RecordCorruptedError when damaged.
+        """
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord[Message_co] | StoreError]:
+        """One outcome for each offset, in order; fewer (but at least one) when the answer was full.
+
+        Bodies come along while all of them fit into `body_bytes_max` bytes; after the first that does not fit, none does.
+        """
+
+
+class QueueLocator(Protocol):
+    """Reads the consume queues. TopicNotFoundError and QueueNotFoundError when it has no file of such a queue."""
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        """The queues of a topic (none when unknown), or all."""
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        """Up to `unit_count_max` units from a position on."""
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        """The position for a store time."""
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """How far the queues are. Waits until they are past that byte, at most `wait_seconds`; not when too many calls wait."""
+
+
+class KeyLocator(Protocol):
+    """Reads the key index."""
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+        explain: bool = False,
+    ) -> Candidates:
+        """Up to `count_max` candidates, newest first, only such as start below `below_offset` (None: all).
+
+        `explain` also asks how they were found.
+
+        The index has whole seconds and hashes, so a candidate may lie outside the window and have another key.
+        """
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """How far the index is. Waits until it is past that byte, at most `wait_seconds`; not when too many calls wait."""
+
+
+class TopicCatalog(Protocol):
+    """Knows the configured topics."""
+
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        """Number of queues by topic name, for every configured topic."""
+
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        """The number of queues of a topic that its first message creates; 0 when messages create no topics."""
+
+
+class StatusReader(Protocol):
+    """Asks a shard's services how they are."""
+
+    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
+        """One row for each service; a service that does not answer has its error in the row."""
+
+
+class Archive(Protocol):
+    """Knows which part of a shard's archive cannot be read. Archived messages come through the other ports."""
+
+    def problem(self, topic: str | None, deadline: Deadline) -> StoreError | None:
+        """Why messages that the log has dropped may be missing, of a topic or of any; None when none are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard(Generic[Message_co]):
+    """One CommitLog with its queues and indexes, and with its archive if there is one."""
+
+    broker_name: str
+    records: RecordReader[Message_co]
+    queues: QueueLocator
+    keys: KeyLocator
+    topics: TopicCatalog
+    services: StatusReader
+    archive: Archive | None = None

@@ -1,0 +1,90 @@
+"""The shards of a gateway: choosing one by name, and whether a topic is known to any."""
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, Protocol
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import Message_co, Shard
+from store.errors import BrokerNotFoundError, QueueNotFoundError, StoreError, TopicNotFoundError
+
+
+class Shards(Generic[Message_co]):
+    """1..N shards, in a fixed order, under distinct names.
+
+    Args:
+        shards: the shards; at least one.
+        fan_out: asks several at once.
+    """
+
+    def __init__(self, shards: Sequence[Shard[Message_co]], fan_out: FanOut) -> None:
+        assert shards, "a gateway without shards"
+        assert len({shard.broker_name for shard in shards}) == len(shards), "two shards of one name"
+        self._shards = tuple(shards)
+        self.fan_out = fan_out
+
+    def __iter__(self) -> Iterator[Shard[Message_co]]:
+        return iter(self._shards)
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def now(self) -> "Shards[Message_co]":
+        """Itself: a fixed set of shards is its own snapshot (see shards/directory.py)."""
+        return self
+
+    def named(self, broker_name: str) -> Shard[Message_co]:
+        """The shard of that name, or the only one when the name is empty; BrokerNotFoundError."""
+        if not broker_name and len(self._shards) == 1:
+            return self._shards[0]
+        for shard in self._shards:
+            if shard.broker_name == broker_name:
+                return shard
+        names = ", ".join(shard.broker_name for shard in self._shards)
+        what = (
+            f"No shard is called {broker_name!r}"
+            if broker_name
+            else "There are several shards: broker_name must choose"
+        )
+        raise BrokerNotFoundError(f"{what}; there are: {names}.", brokerName=broker_name, brokerNames=names)
+
+
+class ShardsSource(Protocol[Message_co]):
+    """Gives the current shards."""
+
+    def now(self) -> Shards[Message_co]:
+        """A snapshot, for one call."""
+
+
+def knows_topic(shard: Shard[object], topic: str, deadline: Deadline) -> bool:
+    """Whether the topic is configured in the shard or has a queue there."""
+    return topic in shard.topics.queue_counts(deadline) or bool(shard.queues.list_queues(topic, deadline))
+
+
+def require_topic(shards: Shards[object], topic: str, deadline: Deadline) -> None:
+    """TopicNotFoundError when no shard knows the topic; the error of a shard that failed when no other knows it."""
+    answers = shards.fan_out.ask(shards, lambda shard: knows_topic(shard, topic, deadline))
+    if True in answers:
+        return
+    for answer in answers:
+        if isinstance(answer, StoreError):
+            raise answer
+    raise topic_not_found(topic)
+
+
+def topic_not_found(topic: str) -> TopicNotFoundError:
+    """The error for an unknown topic."""
+    return TopicNotFoundError(f"The store has no topic {topic!r}.", topic=topic)
+
+
+def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadline: Deadline) -> bool:
+    """Whether a queue without files is configured: it exists and is empty.
+
+    TopicNotFoundError or QueueNotFoundError when it is not.
+    """
+    queue_count = shard.topics.queue_counts(deadline).get(topic)
+    if queue_count is not None and queue_id < queue_count:
+        return True
+    if queue_count is None and not shard.queues.list_queues(topic, deadline):
+        raise topic_not_found(topic)
+    raise QueueNotFoundError(f"Topic {topic!r} has no queue {queue_id}.", topic=topic, queueId=queue_id)

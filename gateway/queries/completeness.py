@@ -1,0 +1,46 @@
+"""How complete an answer is: the outcome of each shard, and the verdict over all.
+
+PARTIAL outweighs TRUNCATED: all pages of a partial answer together may still lack matches.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NoReturn
+
+from gateway.ports.shard import BuildProgress
+from store.errors import StoreError
+
+
+class Completeness(Enum):
+    """Values are the numbers of `reput.message.v1.Completeness`."""
+
+    COMPLETE = 1
+    TRUNCATED = 2
+    PARTIAL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ShardOutcome:
+    """How one shard took part.
+
+    `error` says why matches of it are missing. `progress` is its builder's, None when it was not asked.
+    `complete` is False when matches of this shard may be missing from the answer.
+    """
+
+    broker_name: str
+    error: StoreError | None = None
+    progress: BuildProgress | None = None
+    complete: bool = True
+
+
+def judge(outcomes: Iterable[ShardOutcome], *, more: bool) -> Completeness:
+    """The verdict; `more` when a next page has further matches."""
+    if not all(outcome.complete for outcome in outcomes):
+        return Completeness.PARTIAL
+    return Completeness.TRUNCATED if more else Completeness.COMPLETE
+
+
+def raise_first_error(outcomes: Iterable[ShardOutcome]) -> NoReturn:
+    """Raise the first shard's error: when every shard failed, an empty list would hide it."""
+    raise next(outcome.error for outcome in outcomes if outcome.error is not None)

@@ -1,0 +1,333 @@
+"""Shards that record what they are asked: they answer a query as usual, and the record explains it.
+
+They wrap the ports that every query uses, so they record what really happened, archives and ends of pages included.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Generic
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.key_facts import FileVisit, KeyExplanation, PassedOver
+from gateway.ports.shard import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    FoundRecord,
+    KeyLocator,
+    Message,
+    QueueLocator,
+    QueueRange,
+    QueueStretch,
+    RecordReader,
+    Shard,
+    TopicCatalog,
+)
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.dropped import was_dropped
+from store.errors import StoreError
+
+# Whether a record has the key that was searched for.
+HasKey = Callable[[FoundRecord[object], str], bool]
+
+
+class Rejection(Enum):
+    """Why a candidate is no match."""
+
+    OTHER_TOPIC = "other topic"
+    OTHER_KEY = "other key"
+    OUT_OF_WINDOW = "out of window"
+    DROPPED = "dropped"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A candidate that is no match: where it starts in the log (bytes), why, and what it is instead."""
+
+    commit_log_offset: int
+    reason: Rejection
+    detail: str
+
+
+@dataclass(slots=True)
+class Step:
+    """Calls of one kind: how many, what they brought, and how long they took.
+
+    Attributes:
+        call_count: calls.
+        item_count: candidates, records, units or names that came.
+        message_bytes: of the messages that came.
+        elapsed_micros: of all calls together.
+    """
+
+    call_count: int = 0
+    item_count: int = 0
+    message_bytes: int = 0
+    elapsed_micros: int = 0
+
+
+@dataclass(slots=True)
+class Lookup:
+    """The searches for one key of one topic, and what became of their candidates.
+
+    Attributes:
+        topic: the topic.
+        key: the key.
+        window: store times.
+        explanations: what the index said of each round; None where it did not say.
+        candidates: where records with the key's hash start (bytes of the log).
+        matches: those that are matches.
+        rejected: those that are none.
+    """
+
+    topic: str
+    key: str
+    window: TimeWindow
+    explanations: list[KeyExplanation | None] = field(default_factory=list)
+    candidates: list[int] = field(default_factory=list)
+    matches: set[int] = field(default_factory=set)
+    rejected: dict[int, Rejected] = field(default_factory=dict)
+
+    @property
+    def unread_count(self) -> int:
+        """Candidates that were not read."""
+        return len(self.candidates) - len(self.matches) - len(self.rejected)
+
+    @property
+    def visits(self) -> list[FileVisit]:
+        """The visits of index files, round by round."""
+        return [visit for explanation in self.explanations if explanation for visit in explanation.visits]
+
+    @property
+    def passed_over(self) -> PassedOver:
+        """Why the index was not asked; NOT when it was."""
+        first = self.explanations[0]
+        return first.passed_over if first is not None else PassedOver.NOT
+
+    def note(self, offset: int, outcome: FoundRecord[object] | StoreError, has_key: HasKey) -> None:
+        """Records the outcome of reading a candidate."""
+        if isinstance(outcome, StoreError):
+            reason = Rejection.DROPPED if was_dropped(outcome, offset) else Rejection.UNREADABLE
+            self.rejected[offset] = Rejected(offset, reason, outcome.message)
+        elif outcome.topic != self.topic:
+            self.rejected[offset] = Rejected(offset, Rejection.OTHER_TOPIC, f"topic {outcome.topic}")
+        elif not has_key(outcome, self.key):
+            keys = " ".join((*outcome.keys, outcome.unique_key)).strip()
+            self.rejected[offset] = Rejected(offset, Rejection.OTHER_KEY, f"keys {keys}")
+        elif not self.window.holds(outcome.store_time_millis):
+            detail = f"stored at {outcome.store_time_millis} ms"
+            self.rejected[offset] = Rejected(offset, Rejection.OUT_OF_WINDOW, detail)
+        else:
+            self.matches.add(offset)
+
+
+class ShardRecord:
+    """What one shard was asked; written by one thread at a time.
+
+    Args:
+        broker_name: the shard's.
+        has_key: whether a record has the key that was searched for.
+        clock: seconds, rising.
+
+    Attributes:
+        steps: calls by name.
+        lookups: searches of the index, in order.
+        error: the last one that a call ended with; None when all were answered.
+    """
+
+    def __init__(self, broker_name: str, has_key: HasKey, clock: Callable[[], float]) -> None:
+        self.broker_name = broker_name
+        self.steps: dict[str, Step] = {}
+        self.lookups: list[Lookup] = []
+        self.error: StoreError | None = None
+        self._has_key = has_key
+        self._clock = clock
+        self._by_question: dict[tuple[str, str], Lookup] = {}
+        self._by_candidate: dict[int, list[Lookup]] = {}
+
+    @property
+    def elapsed_micros(self) -> int:
+        """Time of all calls."""
+        return sum(step.elapsed_micros for step in self.steps.values())
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Step]:
+        """Records a call made in the block."""
+        step = self.steps.setdefault(name, Step())
+        step.call_count += 1
+        began = self._clock()
+        try:
+            yield step
+        except StoreError as error:
+            self.error = error
+            raise
+        finally:
+            step.elapsed_micros += round((self._clock() - began) * 1e6)
+
+    def searched(self, topic: str, key: str, window: TimeWindow, found: Candidates) -> None:
+        """Records an answer of the index."""
+        lookup = self._by_question.get((topic, key))
+        if lookup is None:
+            lookup = self._by_question[topic, key] = Lookup(topic, key, window)
+            self.lookups.append(lookup)
+        lookup.explanations.append(found.explanation)
+        lookup.candidates.extend(found.commit_log_offsets)
+        for offset in found.commit_log_offsets:
+            self._by_candidate.setdefault(offset, []).append(lookup)
+
+    def read(self, offset: int, outcome: FoundRecord[object] | StoreError) -> None:
+        """Records an outcome of the log."""
+        for lookup in self._by_candidate.get(offset, ()):
+            if offset not in lookup.matches and offset not in lookup.rejected:
+                lookup.note(offset, outcome, self._has_key)
+                return
+
+
+def recorded(
+    shards: Shards[Message], has_key: HasKey, clock: Callable[[], float] = time.perf_counter
+) -> tuple[Shards[Message], tuple[ShardRecord, ...]]:
+    """The shards of one call with a record for each.
+
+    Args:
+        shards: answer the calls.
+        has_key: whether a record has the key that was searched for.
+        clock: seconds, rising.
+
+    Returns:
+        The shards to ask, and what each of them is asked from now on.
+    """
+    records = tuple(ShardRecord(shard.broker_name, has_key, clock) for shard in shards)
+    asked = [_recorded(shard, record) for shard, record in zip(shards, records, strict=True)]
+    return Shards(asked, shards.fan_out), records
+
+
+def _recorded(shard: Shard[Message], record: ShardRecord) -> Shard[Message]:
+    return replace(
+        shard,
+        records=_RecordedLog(shard.records, record),
+        queues=_RecordedQueues(shard.queues, record),
+        keys=_RecordedKeys(shard.keys, record),
+        topics=_RecordedTopics(shard.topics, record),
+    )
+
+
+class _RecordedLog(Generic[Message]):
+    """RecordReader."""
+
+    def __init__(self, records: RecordReader[Message], record: ShardRecord) -> None:
+        self._records = records
+        self._record = record
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
+        with self._record.step("log.read") as step:
+            found = self._records.get(commit_log_offset, deadline)
+            _count(step, found)
+        return found
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord[Message] | StoreError]:
+        with self._record.step("log.read") as step:
+            outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
+        for offset, outcome in zip(commit_log_offsets, outcomes, strict=False):
+            if isinstance(outcome, FoundRecord):
+                _count(step, outcome)
+            self._record.read(offset, outcome)
+        return outcomes
+
+
+def _count(step: Step, record: FoundRecord[object]) -> None:
+    step.item_count += 1
+    step.message_bytes += record.head_size_bytes + (0 if record.body_omitted else record.body_size_bytes)
+
+
+class _RecordedQueues:
+    """QueueLocator."""
+
+    def __init__(self, queues: QueueLocator, record: ShardRecord) -> None:
+        self._queues = queues
+        self._record = record
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        with self._record.step("queues.list") as step:
+            queues = self._queues.list_queues(topic, deadline)
+            step.item_count += len(queues)
+        return queues
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        with self._record.step("queues.read") as step:
+            stretch = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
+            step.item_count += len(stretch.units)
+        return stretch
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        with self._record.step("queues.search"):
+            return self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        with self._record.step("queues.wait"):
+            return self._queues.progress(past_offset, wait_seconds, deadline)
+
+
+class _RecordedKeys:
+    """KeyLocator."""
+
+    def __init__(self, keys: KeyLocator, record: ShardRecord) -> None:
+        self._keys = keys
+        self._record = record
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+        explain: bool = True,
+    ) -> Candidates:
+        with self._record.step("index.search") as step:
+            found = self._keys.search(
+                topic,
+                key,
+                window,
+                below_offset=below_offset,
+                count_max=count_max,
+                deadline=deadline,
+                explain=True,
+            )
+            step.item_count += len(found.commit_log_offsets)
+        self._record.searched(topic, key, window, found)
+        return found
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        with self._record.step("index.wait"):
+            return self._keys.progress(past_offset, wait_seconds, deadline)
+
+
+class _RecordedTopics:
+    """TopicCatalog."""
+
+    def __init__(self, topics: TopicCatalog, record: ShardRecord) -> None:
+        self._topics = topics
+        self._record = record
+
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        with self._record.step("topics.list") as step:
+            counts = self._topics.queue_counts(deadline)
+            step.item_count += len(counts)
+        return counts
+
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        return self._topics.new_topic_queue_count(deadline)

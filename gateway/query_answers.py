@@ -1,0 +1,233 @@
+"""The queries of `reput.gateway.v1`: each function reads the request, runs the query and makes the response.
+
+A function gets the shards with its Call. So ExplainQuery (explain_answer.py) runs the same functions over shards that
+record their calls.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Boundary
+from gateway.ports.time_window import millis_at_or_after, millis_at_or_before
+from gateway.queries.by_key import query_by_key
+from gateway.queries.by_offset_msg_id import find_record, query_by_offset_msg_id
+from gateway.queries.by_queue_offset import query_by_queue_offset
+from gateway.queries.by_unique_key import query_by_unique_key
+from gateway.queries.completeness import judge
+from gateway.queries.find_message import find_message
+from gateway.queries.freshness import Freshness, FreshnessWaits, Part
+from gateway.queries.limits import BODY_CHUNK_BYTES
+from gateway.queries.list_topics import TopicChoice, list_topics
+from gateway.queries.page_token import PageTokens
+from gateway.queries.search_offset import outcome_of, search_offset
+from gateway.wire import (
+    MessageShards,
+    completeness_of,
+    message_of,
+    millis_of,
+    shard_outcome_of,
+    timestamp_of,
+    window_of,
+)
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from store.errors import InvalidArgumentError
+
+BOUNDARIES = {
+    pb.BOUNDARY_UNSPECIFIED: Boundary.LOWER,
+    pb.BOUNDARY_LOWER: Boundary.LOWER,
+    pb.BOUNDARY_UPPER: Boundary.UPPER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a query needs beside its request.
+
+    Attributes:
+        shards: the shards to ask.
+        tokens: seals and opens page tokens.
+        waits: makes queries with freshness tokens wait.
+        deadline: the caller's deadline.
+    """
+
+    shards: MessageShards
+    tokens: PageTokens
+    waits: FreshnessWaits
+    deadline: Deadline
+
+    def fresh(self, freshness_tokens: Sequence[str], part: Part) -> Freshness:
+        """Wait until the shards have built what the tokens name; errors as `FreshnessWaits.wait`."""
+        return self.waits.wait(self.shards, freshness_tokens, part, self.deadline)
+
+
+def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageByKeyResponse:
+    """QueryMessageByKey; errors as `query_by_key` and `window_of`."""
+    window = window_of(request)
+    freshness = call.fresh(request.freshness_tokens, Part.INDEX)
+    answer = query_by_key(
+        call.shards,
+        call.tokens,
+        request.topic,
+        request.key,
+        window,
+        page_size_asked=request.page_size,
+        page_token=request.page_token,
+        deadline=call.deadline,
+    )
+    outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
+    return pb.QueryMessageByKeyResponse(
+        messages=map(message_of, answer.entries),
+        next_page_token=answer.next_page_token,
+        completeness=completeness_of(completeness),
+        shards=map(shard_outcome_of, outcomes),
+        begin_time=timestamp_of(window.begin_millis),
+        end_time=timestamp_of(window.end_millis),
+    )
+
+
+def by_unique_key(call: Call, request: pb.QueryMessageByUniqueKeyRequest) -> pb.QueryMessageByUniqueKeyResponse:
+    """QueryMessageByUniqueKey; errors as `query_by_unique_key`."""
+    freshness = call.fresh(request.freshness_tokens, Part.INDEX)
+    answer = query_by_unique_key(
+        call.shards,
+        call.tokens,
+        request.topic,
+        request.unique_key,
+        page_size_asked=request.page_size,
+        page_token=request.page_token,
+        deadline=call.deadline,
+    )
+    outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
+    return pb.QueryMessageByUniqueKeyResponse(
+        messages=map(message_of, answer.entries),
+        next_page_token=answer.next_page_token,
+        completeness=completeness_of(completeness),
+        shards=map(shard_outcome_of, outcomes),
+    )
+
+
+def by_id(call: Call, request: pb.QueryMessageByIdRequest) -> pb.QueryMessageByIdResponse:
+    """QueryMessageById; errors as `query_by_offset_msg_id`."""
+    entry = query_by_offset_msg_id(
+        call.shards, request.offset_msg_id, request.topic, request.broker_name, call.deadline
+    )
+    return pb.QueryMessageByIdResponse(message=message_of(entry))
+
+
+def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMessageByOffsetResponse:
+    """QueryMessageByOffset; errors as `query_by_queue_offset`."""
+    freshness = call.fresh(request.freshness_tokens, Part.QUEUES)
+    answer = query_by_queue_offset(
+        call.shards,
+        request.topic,
+        request.queue_id,
+        request.queue_offset,
+        broker_name=request.broker_name,
+        max_messages_asked=request.max_messages,
+        deadline=call.deadline,
+    )
+    outcomes, completeness = freshness.judge([answer.outcome], answer.completeness)
+    return pb.QueryMessageByOffsetResponse(
+        messages=map(message_of, answer.entries),
+        min_offset=answer.min_offset,
+        max_offset=answer.max_offset,
+        next_queue_offset=answer.next_queue_offset,
+        completeness=completeness_of(completeness),
+        shards=map(shard_outcome_of, outcomes),
+    )
+
+
+def find(call: Call, request: pb.FindMessageRequest) -> pb.FindMessageResponse:
+    """FindMessage; errors as `find_message` and `window_of`."""
+    window = window_of(request)
+    freshness = call.fresh(request.freshness_tokens, Part.INDEX)
+    answer = find_message(
+        call.shards,
+        call.tokens,
+        request.text,
+        request.topic,
+        window,
+        page_size_asked=request.page_size,
+        page_token=request.page_token,
+        max_millis=request.max_millis,
+        deadline=call.deadline,
+    )
+    outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
+    return pb.FindMessageResponse(
+        matches=[
+            pb.FindMessageResponse.Match(message=message_of(entry), matched_by=pb.MatchedBy.Name(matched_by.value))
+            for entry, matched_by in answer.entries
+        ],
+        completeness=completeness_of(completeness),
+        shards=map(shard_outcome_of, outcomes),
+        topic_count=answer.topic_count,
+        begin_time=timestamp_of(window.begin_millis),
+        end_time=timestamp_of(window.end_millis),
+        next_page_token=answer.next_page_token,
+    )
+
+
+def body_chunks(call: Call, request: pb.DownloadBodyRequest) -> Iterator[pb.DownloadBodyResponse]:
+    """DownloadBody: the body in chunks of BODY_CHUNK_BYTES, one empty chunk for an empty body; errors as `find_record`."""
+    found = find_record(call.shards, request.offset_msg_id, request.broker_name, call.deadline)
+    body = found.record.message.body  # the rest of the record is freed while a slow reader takes the chunks
+
+    def chunk(begin: int) -> pb.DownloadBodyResponse:
+        return pb.DownloadBodyResponse(chunk=body[begin : begin + BODY_CHUNK_BYTES], body_size_bytes=len(body))
+
+    return map(chunk, range(0, max(len(body), 1), BODY_CHUNK_BYTES))
+
+
+def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffsetResponse:
+    """SearchOffset; errors as `search_offset`, InvalidArgumentError for an unknown boundary or an absent time."""
+    if request.boundary not in BOUNDARIES:
+        raise InvalidArgumentError(
+            f"boundary {request.boundary} is not a Boundary: use BOUNDARY_LOWER or BOUNDARY_UPPER.", field="boundary"
+        )
+    boundary = BOUNDARIES[request.boundary]
+    time_millis = millis_of(request, "time", millis_at_or_after if boundary is Boundary.LOWER else millis_at_or_before)
+    if time_millis is None:
+        raise InvalidArgumentError("time is missing.", field="time")
+    freshness = call.fresh(request.freshness_tokens, Part.QUEUES)
+    found = search_offset(
+        call.shards,
+        request.topic,
+        request.queue_id,
+        time_millis,
+        boundary=boundary,
+        broker_name=request.broker_name,
+        deadline=call.deadline,
+    )
+    outcome = outcome_of(call.shards.named(request.broker_name).broker_name, found, boundary)
+    outcomes, completeness = freshness.judge([outcome], judge([outcome], more=False))
+    return pb.SearchOffsetResponse(
+        queue_offset=found.queue_offset,
+        min_offset=found.min_offset,
+        max_offset=found.max_offset,
+        completeness=completeness_of(completeness),
+        shards=map(shard_outcome_of, outcomes),
+        first_store_time=timestamp_of(found.first_store_time_millis),
+        last_store_time=timestamp_of(found.last_store_time_millis),
+    )
+
+
+def topics(call: Call, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
+    """ListTopics; errors as `list_topics`."""
+    choice = TopicChoice(request.topic, request.name_contains)
+    answer = list_topics(call.shards, call.tokens, request.page_size, request.page_token, call.deadline, choice)
+    response = pb.ListTopicsResponse(
+        next_page_token=answer.next_page_token,
+        completeness=completeness_of(answer.completeness),
+        shards=map(shard_outcome_of, answer.outcomes),
+    )
+    for row in answer.topics:
+        topic = response.topics.add(topic=row.topic)
+        for broker_name, queue in row.queues:
+            topic.queues.add(
+                broker_name=broker_name,
+                queue_id=queue.queue_id,
+                min_offset=queue.min_offset,
+                max_offset=queue.max_offset,
+            )
+    return response

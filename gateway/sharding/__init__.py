@@ -1,1 +1,0 @@
-"""The shards there are: found, watched, guarded against, and what each can hold."""

@@ -1,0 +1,1 @@
+"""A shard whose dropped records are read from an archive."""

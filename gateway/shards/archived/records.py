@@ -1,0 +1,80 @@
+"""Records by offset: a record that the log has dropped is read from the archive."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Generic
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import FoundRecord, Message_co, RecordReader
+from gateway.queries.dropped import was_dropped
+from store.archive.archive_reader import ArchiveReader, missing_log
+from store.errors import OffsetOutOfRangeError, StoreError
+from store.format.record import Record
+
+# Converts a decoded record; with True as the second argument, without its body.
+FoundOf = Callable[[Record, bool], FoundRecord[Message_co]]
+
+
+class ArchivedRecords(Generic[Message_co]):
+    """RecordReader over log and archive."""
+
+    def __init__(self, log: RecordReader[Message_co], archive: ArchiveReader, found_of: FoundOf[Message_co]) -> None:
+        self._log = log
+        self._archive = archive
+        self._found_of = found_of
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message_co]:
+        """See the port."""
+        try:
+            return self._log.get(commit_log_offset, deadline)
+        except OffsetOutOfRangeError as error:
+            if not was_dropped(error, commit_log_offset):
+                raise
+            return self._from_archive(commit_log_offset, error, omit_body=False)
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord[Message_co] | StoreError]:
+        """See the port. The answer ends before a record of the log whose body exceeds the rest of the limit."""
+        outcomes: list[FoundRecord[Message_co] | StoreError] = []
+        omits_bodies = False
+        for offset, live in zip(
+            commit_log_offsets, self._log.get_many(commit_log_offsets, body_bytes_max, deadline), strict=False
+        ):
+            outcome = live
+            if isinstance(live, OffsetOutOfRangeError) and was_dropped(live, offset):
+                if outcomes and deadline.is_near():
+                    break
+                try:
+                    outcome = self._from_archive(offset, live, omit_body=False)
+                except StoreError as error:
+                    outcome = error
+                else:
+                    omits_bodies = omits_bodies or outcome.body_size_bytes > body_bytes_max
+                    if omits_bodies and outcome.body_size_bytes:
+                        outcome = self._from_archive(offset, live, omit_body=True)
+            if isinstance(outcome, FoundRecord):
+                body_bytes = 0 if outcome.body_omitted else outcome.body_size_bytes
+                # The log was asked with the whole limit; archived bodies have used a part of it since.
+                if body_bytes and (omits_bodies or body_bytes > body_bytes_max):
+                    break
+                omits_bodies = omits_bodies or outcome.body_omitted
+                body_bytes_max -= body_bytes
+            outcomes.append(outcome)
+        return outcomes
+
+    def hole(self, deadline: Deadline) -> StoreError | None:
+        """The error when the log has dropped records that are not archived; None otherwise."""
+        end = self._archive.range()[1]
+        answer = self._log.get_many([end], 1, deadline)[0]
+        if not isinstance(answer, OffsetOutOfRangeError) or not was_dropped(answer, end):
+            return None
+        return missing_log(end, int(answer.metadata["firstOffset"]))
+
+    def _from_archive(self, commit_log_offset: int, dropped: StoreError, *, omit_body: bool) -> FoundRecord[Message_co]:
+        """The archived record; the error of the log when the archive does not have it."""
+        try:
+            record = self._archive.record(commit_log_offset)
+        except OffsetOutOfRangeError:
+            raise dropped from None
+        return replace(self._found_of(record, omit_body), is_archived=True)

@@ -1,0 +1,85 @@
+"""A shard with an archive: records that retention has dropped from the log are read from the archive.
+
+Log and archive share one space of commit-log offsets, and every query goes down through it. So only these ports know of the
+archive: they answer for both, and a page token with an offset is valid in both.
+
+    archive   |-----------------------------------|          up to the last sealed log file
+    log                           |--------------------|     from the first file that retention has left
+              answered from the archive   answered from the log
+
+Records that are still in the log are read from the log. A part of the archive that cannot be read is reported as a
+`problem` beside the rest, which makes the answer PARTIAL. A query for one message that cannot be read raises that error.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Message, ServiceStatus, Shard, StatusReader
+from gateway.shards.archived.keys import ArchivedKeys
+from gateway.shards.archived.queues import ArchivedQueues
+from gateway.shards.archived.records import ArchivedRecords, FoundOf
+from store.archive.archive_reader import ArchiveReader
+from store.errors import StoreError
+
+SERVICE = "archive"
+
+
+def with_archive(shard: Shard[Message], archive: ArchiveReader, found_of: FoundOf[Message]) -> Shard[Message]:
+    """The shard with its archive.
+
+    Args:
+        shard: the shard without an archive.
+        archive: its archive.
+        found_of: converts an archived record to the form that queries read.
+    """
+    records = ArchivedRecords(shard.records, archive, found_of)
+    return replace(
+        shard,
+        records=records,
+        queues=ArchivedQueues(shard.queues, records, archive),
+        keys=ArchivedKeys(shard.keys, records, archive),
+        services=ArchivedServices(shard.services, archive),
+        archive=ArchiveProblems(archive, records),
+    )
+
+
+class ArchiveProblems:
+    """Archive: manifests, the indexes of segments, and whether log and archive meet."""
+
+    def __init__(self, archive: ArchiveReader, records: ArchivedRecords[object]) -> None:
+        self._archive = archive
+        self._records = records
+
+    def problem(self, topic: str | None, deadline: Deadline) -> StoreError | None:
+        """See the port. Parquet files are not checked here; reading them reports their errors."""
+        try:
+            self._archive.queues(topic)
+            return self._archive.problem() or self._records.hole(deadline)
+        except StoreError as error:
+            return error
+
+
+class ArchivedServices:
+    """StatusReader with a row for the archive."""
+
+    def __init__(self, services: StatusReader, archive: ArchiveReader) -> None:
+        self._services = services
+        self._archive = archive
+
+    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
+        """See the port."""
+        row = ServiceStatus(SERVICE, str(self._archive.root), state="serving")
+        try:
+            first, end = self._archive.range()
+            problem = self._archive.problem()
+            row = replace(
+                row,
+                log_first_offset=first,
+                log_end_offset=end,
+                next_offset=end,
+                problem=problem.message if problem else "",
+            )
+        except StoreError as error:
+            row = replace(row, error=error)
+        return [*self._services.statuses(deadline), row]

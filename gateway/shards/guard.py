@@ -1,0 +1,227 @@
+"""Keeps a shard that hangs from using up the threads that all queries share.
+
+A call to a shard may take most of its caller's deadline. While one of several shards hangs, each query holds a thread
+for that long; after as many queries as there are threads, no thread is left for the other shards (docs/scale.md has
+figures). So a call is refused at once when:
+
+    calls are running, the oldest for over PATIENCE_SECONDS
+    half of all threads wait for the shard, the oldest call for over HURRY_SECONDS
+    the last call exceeded its deadline, and another one is running: a single call tests the shard
+
+A refused call makes the answer PARTIAL with the shard's name, as a call that times out does.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Generic, ParamSpec, TypeVar
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    FoundRecord,
+    KeyLocator,
+    Message,
+    QueueLocator,
+    QueueRange,
+    QueueStretch,
+    RecordReader,
+    Shard,
+    TopicCatalog,
+)
+from gateway.ports.time_window import TimeWindow
+from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
+
+# A healthy shard answers in milliseconds; a cold disk may take a second.
+PATIENCE_SECONDS = 2.0
+# Many short calls at once are not refused.
+HURRY_SECONDS = 0.25
+
+Parameters = ParamSpec("Parameters")
+Answer = TypeVar("Answer")
+
+
+class ShardGuard:
+    """Counts the running calls to one service of a shard; thread-safe.
+
+    Args:
+        name: the service's and the shard's name, for errors.
+        thread_count: the number of threads that all queries share.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, name: str, thread_count: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._share_count = max(thread_count // 2, 1)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._begun: dict[int, float] = {}  # begin of each running call, oldest first
+        self._number = 0
+        self._was_late = False
+
+    def call(
+        self, call: Callable[Parameters, Answer], *arguments: Parameters.args, **options: Parameters.kwargs
+    ) -> Answer:
+        """Make a call to the shard; ServiceUnavailableError when it hangs, and the errors of the call."""
+        number, begin = self._begin()
+        try:
+            answer = call(*arguments, **options)
+        except DeadlineExceededError:
+            # A short deadline of the caller does not show that the shard hangs.
+            self._end(number, was_late=self._clock() - begin >= PATIENCE_SECONDS or self._was_late)
+            raise
+        except StoreError:
+            self._end(number, was_late=False)
+            raise
+        except BaseException:
+            self._end(number, was_late=self._was_late)
+            raise
+        self._end(number, was_late=False)
+        return answer
+
+    def _begin(self) -> tuple[int, float]:
+        now = self._clock()
+        with self._lock:
+            if self._begun:
+                waited = now - next(iter(self._begun.values()))
+                if (
+                    self._was_late
+                    or waited > PATIENCE_SECONDS
+                    or (waited > HURRY_SECONDS and len(self._begun) >= self._share_count)
+                ):
+                    raise ServiceUnavailableError(
+                        f"{self._name} does not answer: {len(self._begun)} calls wait for it, one for {waited:.1f} s",
+                        service=self._name,
+                    )
+            self._number += 1
+            self._begun[self._number] = now
+            return self._number, now
+
+    def _end(self, number: int, *, was_late: bool) -> None:
+        with self._lock:
+            del self._begun[number]
+            self._was_late = was_late
+
+
+class GuardedRecords(Generic[Message]):
+    """A RecordReader behind a guard."""
+
+    def __init__(self, records: RecordReader[Message], guard: ShardGuard) -> None:
+        self._records = records
+        self._guard = guard
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
+        """See the port."""
+        return self._guard.call(self._records.get, commit_log_offset, deadline)
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord[Message] | StoreError]:
+        """See the port."""
+        return self._guard.call(self._records.get_many, commit_log_offsets, body_bytes_max, deadline)
+
+
+class GuardedQueues:
+    """A QueueLocator behind a guard."""
+
+    def __init__(self, queues: QueueLocator, guard: ShardGuard) -> None:
+        self._queues = queues
+        self._guard = guard
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        """See the port."""
+        return self._guard.call(self._queues.list_queues, topic, deadline)
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        """See the port."""
+        return self._guard.call(self._queues.units, topic, queue_id, queue_offset, unit_count_max, deadline)
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        """See the port."""
+        return self._guard.call(self._queues.search_offset, topic, queue_id, time_millis, boundary, deadline)
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port; not guarded, because this call waits on purpose."""
+        return self._queues.progress(past_offset, wait_seconds, deadline)
+
+
+class GuardedKeys:
+    """A KeyLocator behind a guard."""
+
+    def __init__(self, keys: KeyLocator, guard: ShardGuard) -> None:
+        self._keys = keys
+        self._guard = guard
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+        explain: bool = False,
+    ) -> Candidates:
+        """See the port."""
+        return self._guard.call(
+            self._keys.search,
+            topic,
+            key,
+            window,
+            below_offset=below_offset,
+            count_max=count_max,
+            deadline=deadline,
+            explain=explain,
+        )
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port; not guarded, because this call waits on purpose."""
+        return self._keys.progress(past_offset, wait_seconds, deadline)
+
+
+class GuardedTopics:
+    """A TopicCatalog behind a guard."""
+
+    def __init__(self, topics: TopicCatalog, guard: ShardGuard) -> None:
+        self._topics = topics
+        self._guard = guard
+
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        """See the port."""
+        return self._guard.call(self._topics.queue_counts, deadline)
+
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        """See the port."""
+        return self._guard.call(self._topics.new_topic_queue_count, deadline)
+
+
+def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float] = time.monotonic) -> Shard[Message]:
+    """The shard with a guard for each of its services. Its status is asked without a guard.
+
+    Args:
+        shard: the shard.
+        thread_count: the number of threads that all queries share.
+        clock: seconds, rising.
+    """
+
+    def guard(service: str) -> ShardGuard:
+        return ShardGuard(f"{service} of {shard.broker_name}", thread_count, clock)
+
+    commitlog = guard("commitlog")
+    return replace(
+        shard,
+        records=GuardedRecords(shard.records, commitlog),
+        # One service answers for both, unless slow reads of an archive are among the records.
+        topics=GuardedTopics(shard.topics, commitlog if shard.archive is None else guard("commitlog")),
+        queues=GuardedQueues(shard.queues, guard("consumequeue")),
+        keys=GuardedKeys(shard.keys, guard("index")),
+    )

@@ -1,0 +1,293 @@
+"""The ports over gRPC: a shard whose commitlog, consumequeue and index are services."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    FoundRecord,
+    QueueRange,
+    QueueStretch,
+    Shard,
+    Unit,
+)
+from gateway.ports.time_window import TimeWindow
+from gateway.shards.remote_key_facts import explanation_of, held_of
+from gateway.shards.remote_services import RemoteServices, optional_millis
+from gateway.shards.summaries import FilterCache, SummarizedKeys
+from gateway.shards.targets import ShardTargets
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
+from reput.message.v1 import message_pb2
+from services.calling.commitlog import CommitLogClient
+from services.calling.consumequeue import ConsumeQueueClient
+from services.calling.index import IndexClient
+from services.calling.port_calls import port_call
+from services.convert import stored_message, timestamp_to_millis
+from services.serving.tls import TlsIdentity
+from store.errors import StoreError
+from store.format.record import Record
+
+# The time in which a new ordinal has to answer with its name.
+ASK_SECONDS = 2.0
+# A message's own tag and length in an answer, and its body's.
+FIELD_OVERHEAD_BYTES = 16
+# Answers with the progress of a builder, in fields of the same names.
+_BuiltAnswer = (
+    queue_pb.GetStatusResponse
+    | queue_pb.GetQueueUnitsResponse
+    | queue_pb.SearchOffsetResponse
+    | index_pb.GetStatusResponse
+)
+_log = structlog.get_logger("reput.gateway")
+
+BOUNDARIES = {Boundary.LOWER: queue_pb.BOUNDARY_LOWER, Boundary.UPPER: queue_pb.BOUNDARY_UPPER}
+
+
+def found_record(message: message_pb2.StoredMessage) -> FoundRecord[message_pb2.StoredMessage]:
+    """The fields that queries read, with the message for the answer."""
+    body_size_bytes = len(message.body)
+    return FoundRecord(
+        topic=message.topic,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        commit_log_offset=message.commit_log_offset,
+        store_time_millis=timestamp_to_millis(message.store_time, "store_time"),
+        store_host=message.store_host,
+        keys=tuple(message.keys),
+        unique_key=message.unique_key,
+        head_size_bytes=message.ByteSize() - body_size_bytes + FIELD_OVERHEAD_BYTES,
+        body_size_bytes=message.store_size_bytes if message.body_omitted else body_size_bytes,
+        body_omitted=message.body_omitted,
+        message=message,
+    )
+
+
+def found_stored(broker_name: str, record: Record, omit_body: bool) -> FoundRecord[message_pb2.StoredMessage]:
+    """The same for a decoded record of an archive; its message has the form that the shard's service gives it."""
+    return found_record(stored_message(record, broker_name, omit_body=omit_body))
+
+
+class RemoteRecords:
+    """RecordReader and TopicCatalog over a commitlog service."""
+
+    def __init__(self, client: CommitLogClient) -> None:
+        self._client = client
+
+    @port_call("commitlog.get")
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[message_pb2.StoredMessage]:
+        """See the port."""
+        return found_record(self._client.get(commit_log_offset, timeout_seconds=deadline.remaining_seconds()))
+
+    @port_call("commitlog.get-many")
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord[message_pb2.StoredMessage] | StoreError]:
+        """See the port."""
+        outcomes = self._client.get_many(
+            commit_log_offsets, body_bytes_max=body_bytes_max, timeout_seconds=deadline.remaining_seconds()
+        )
+        return [outcome if isinstance(outcome, StoreError) else found_record(outcome) for outcome in outcomes]
+
+    @port_call("commitlog.list-topics")
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        """See the port."""
+        response = self._client.list_topics(timeout_seconds=deadline.remaining_seconds())
+        return {topic.topic: max(topic.write_queue_count, topic.read_queue_count) for topic in response.topics}
+
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        """See the port."""
+        response = self._client.list_topics(timeout_seconds=deadline.remaining_seconds())
+        return int(response.new_topic_queue_count)
+
+
+class RemoteQueues:
+    """QueueLocator over a consumequeue service."""
+
+    def __init__(self, client: ConsumeQueueClient) -> None:
+        self._client = client
+
+    @port_call("consumequeue.list-queues")
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        """See the port."""
+        queues = self._client.list_queues(topic or "", timeout_seconds=deadline.remaining_seconds())
+        return [QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in queues]
+
+    @port_call("consumequeue.units")
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        """See the port."""
+        answer = self._client.get_units(
+            topic, queue_id, queue_offset, unit_count_max, timeout_seconds=deadline.remaining_seconds()
+        )
+        units = (
+            Unit(unit.queue_offset, unit.commit_log_offset, unit.record_size_bytes, unit.tags_code)
+            for unit in answer.units
+        )
+        return QueueStretch(tuple(units), answer.min_offset, answer.max_offset, _progress(answer))
+
+    @port_call("consumequeue.search-offset")
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        """See the port."""
+        answer = self._client.search_offset(
+            topic, queue_id, time_millis, BOUNDARIES[boundary], timeout_seconds=deadline.remaining_seconds()
+        )
+        return FoundOffset(
+            answer.queue_offset,
+            answer.min_offset,
+            answer.max_offset,
+            _progress(answer),
+            optional_millis(answer, "first_store_time"),
+            optional_millis(answer, "last_store_time"),
+        )
+
+    @port_call("consumequeue.progress")
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port."""
+        return _progress_past(self._client, past_offset, wait_seconds, deadline)
+
+
+class RemoteKeys:
+    """KeyLocator over an index service."""
+
+    def __init__(self, client: IndexClient) -> None:
+        self._client = client
+
+    @port_call("index.search")
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+        explain: bool = False,
+        summarize: bool = False,
+    ) -> Candidates:
+        """See the port, and SummarizingKeys."""
+        answer = self._client.search_key(
+            topic,
+            key,
+            begin_time_millis=window.begin_millis,
+            end_time_millis=window.end_millis,
+            page_size=count_max,
+            page_token="" if below_offset is None else str(below_offset),
+            explain=explain,
+            summarize=summarize,
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+        built_up_to_millis = None
+        if answer.HasField("indexed_up_to_time"):
+            built_up_to_millis = timestamp_to_millis(answer.indexed_up_to_time, "indexed_up_to_time")
+        return Candidates(
+            tuple(answer.commit_log_offsets),
+            bool(answer.next_page_token),
+            BuildProgress(answer.next_offset, answer.log_end_offset, answer.catching_up, built_up_to_millis),
+            answer.damaged_chain_count,
+            explanation=explanation_of(answer.explanation) if answer.HasField("explanation") else None,
+            held=held_of(answer.summary) if answer.HasField("summary") else None,
+        )
+
+    @port_call("index.filter-pages")
+    def filter_pages(self, name: str, header_crc: int, first_page: int, deadline: Deadline) -> bytes:
+        """See SummarizingKeys."""
+        return self._client.get_filter_pages(name, header_crc, first_page, timeout_seconds=deadline.remaining_seconds())
+
+    @port_call("index.progress")
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port."""
+        return _progress_past(self._client, past_offset, wait_seconds, deadline)
+
+
+def _progress_past(
+    client: ConsumeQueueClient | IndexClient, past_offset: int, wait_seconds: float, deadline: Deadline
+) -> BuildProgress:
+    return _progress(
+        client.get_status(
+            past_offset=past_offset,
+            wait_millis=int(wait_seconds * 1000),
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+    )
+
+
+def _progress(answer: _BuiltAnswer) -> BuildProgress:
+    return BuildProgress(
+        answer.next_offset,
+        answer.log_end_offset,
+        answer.catching_up,
+        optional_millis(answer, "built_up_to_time"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteShard:
+    """A shard of remote services. Appends use the channel of its commitlog's client."""
+
+    targets: ShardTargets
+    shard: Shard[message_pb2.StoredMessage]
+    commitlog: CommitLogClient
+    consumequeue: ConsumeQueueClient
+    index: IndexClient
+
+    def close(self) -> None:
+        """See OpenShard."""
+        for client in (self.commitlog, self.consumequeue, self.index):
+            client.close()
+
+
+def open_shard(
+    targets: ShardTargets, tls: TlsIdentity | None = None, filters: FilterCache | None = None
+) -> RemoteShard:
+    """The shard at these addresses; it connects with the first call.
+
+    Args:
+        targets: the addresses.
+        tls: our certificate; None: no TLS.
+        filters: caches key filters; None: the index is always asked.
+    """
+    commitlog = CommitLogClient(targets.commitlog, tls=tls)
+    consumequeue = ConsumeQueueClient(targets.consumequeue, tls=tls)
+    index = IndexClient(targets.index, tls=tls)
+    records = RemoteRecords(commitlog)
+    keys = RemoteKeys(index)
+    shard = Shard(
+        broker_name=targets.broker_name,
+        records=records,
+        queues=RemoteQueues(consumequeue),
+        keys=keys if filters is None else SummarizedKeys(targets.broker_name, keys, filters),
+        topics=records,
+        services=RemoteServices(commitlog, consumequeue, index),
+    )
+    return RemoteShard(targets, shard, commitlog, consumequeue, index)
+
+
+def commitlog_answers(targets: ShardTargets, tls: TlsIdentity | None = None) -> bool:
+    """Whether the shard's commitlog answers, also while it recovers, and has the shard's name."""
+    client = CommitLogClient(targets.commitlog, tls=tls)
+    try:
+        broker_name = client.get_status(timeout_seconds=ASK_SECONDS).broker_name
+    except StoreError:
+        return False
+    finally:
+        client.close()
+    if broker_name != targets.broker_name:
+        _log.warning(
+            "shard.has_another_name",
+            commitlog=targets.commitlog,
+            broker_name=broker_name,
+            expected_name=targets.broker_name,
+        )
+        return False
+    return True

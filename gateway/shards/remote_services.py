@@ -1,0 +1,100 @@
+"""The state of a shard's three services, over gRPC."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import ServiceStatus
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
+from services.calling.commitlog import CommitLogClient
+from services.calling.consumequeue import ConsumeQueueClient
+from services.calling.index import IndexClient
+from services.calling.port_calls import port_call
+from services.convert import confirm_offset, timestamp_to_millis
+from store.errors import StoreError
+
+
+class RemoteServices:
+    """StatusReader over the three services."""
+
+    def __init__(self, commitlog: CommitLogClient, consumequeue: ConsumeQueueClient, index: IndexClient) -> None:
+        self._commitlog = commitlog
+        self._consumequeue = consumequeue
+        self._index = index
+
+    def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
+        """See the port. All three are asked at once, so one that hangs does not hide the others."""
+        asks: tuple[tuple[str, str, Callable[[float], ServiceStatus]], ...] = (
+            ("commitlog", self._commitlog.target, self._commitlog_status),
+            ("consumequeue", self._consumequeue.target, self._consumequeue_status),
+            ("index", self._index.target, self._index_status),
+        )
+        # Half of the caller's time, so that the answer can still report a service that hangs.
+        seconds = deadline.remaining_seconds() / 2
+
+        @port_call("status")
+        def ask(row: tuple[str, str, Callable[[float], ServiceStatus]]) -> ServiceStatus:
+            service, address, call = row
+            try:
+                return call(seconds)
+            except StoreError as error:
+                return ServiceStatus(service, address, error)
+
+        with ThreadPoolExecutor(len(asks)) as pool:
+            contexts = [copy_context() for _ in asks]
+            return list(pool.map(lambda context, row: context.run(ask, row), contexts, asks))
+
+    def _commitlog_status(self, seconds: float) -> ServiceStatus:
+        answer = self._commitlog.get_status(timeout_seconds=seconds)
+        return ServiceStatus(
+            "commitlog",
+            self._commitlog.target,
+            log_first_offset=answer.log_first_offset,
+            log_end_offset=answer.log_end_offset,
+            next_offset=confirm_offset(answer),
+            catching_up=answer.state == "recovering",
+            state=answer.state,
+            problem=answer.problem,
+            recovery_begin_offset=answer.recovery.begin_offset,
+            recovery_next_offset=answer.recovery.next_offset,
+            recovery_end_offset=answer.recovery.end_offset,
+            file_count=answer.file_count,
+            file_size_bytes=answer.file_size_bytes,
+            disk_total_bytes=answer.disk.total_bytes,
+            disk_free_bytes=answer.disk.free_bytes,
+            disk_level=answer.disk.level,
+            newest_store_time_millis=optional_millis(answer, "last_store_time"),
+        )
+
+    def _consumequeue_status(self, seconds: float) -> ServiceStatus:
+        return _builder_status(
+            "consumequeue", self._consumequeue.target, self._consumequeue.get_status(timeout_seconds=seconds)
+        )
+
+    def _index_status(self, seconds: float) -> ServiceStatus:
+        return _builder_status("index", self._index.target, self._index.get_status(timeout_seconds=seconds))
+
+
+def _builder_status(
+    service: str, address: str, answer: queue_pb.GetStatusResponse | index_pb.GetStatusResponse
+) -> ServiceStatus:
+    return ServiceStatus(
+        service,
+        address,
+        log_end_offset=answer.log_end_offset,
+        next_offset=answer.next_offset,
+        catching_up=answer.catching_up,
+        state=answer.state or ("catching-up" if answer.catching_up else "serving"),
+        problem=answer.last_error,
+        file_count=answer.file_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
+        key_count=answer.key_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
+        newest_store_time_millis=optional_millis(answer, "built_up_to_time"),
+    )
+
+
+def optional_millis(answer: Any, field: str) -> int | None:
+    """A time of a service's answer in milliseconds since 1970; None when it is absent."""
+    return timestamp_to_millis(getattr(answer, field), field) if answer.HasField(field) else None

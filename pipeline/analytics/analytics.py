@@ -1,0 +1,177 @@
+"""Statistics of a log: traffic and delay over time, keys, missing and repeated messages, load of the index files.
+
+    log ── traffic ──▶ topics, hours        each arrow is one scan, with only the columns that it needs
+        ── offsets ──▶ queues, gaps
+        ── keys ─────▶ keys, hot_keys, the key columns of hours
+        ── unique ───▶ duplicates
+        ── time ─────▶ timeline
+    index files ─────▶ index_files, index_chains       one task a file
+
+The first scan finds the end of the log; the others stop there, so that the tables agree although the store may still grow.
+Spark writes part files into a hidden directory of the output; from them, the driver makes one Parquet and one CSV file for
+each table.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from pipeline.analytics import tables
+from pipeline.analytics.digest import bucket_seconds_for, digest_of
+from pipeline.analytics.files import publish
+from pipeline.analytics.index import index_files, index_tables, load_of
+from pipeline.analytics.page import page
+from pipeline.progress import Progress, run_on_spark, silent
+from pipeline.report import JobReport
+from store.errors import UnsupportedStoreError
+from store.files.file_system import RealFileSystem
+from store.format.paths import commit_log_dir, parse_log_file_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PAGE_NAME = "report.html"
+TABLE_NAMES = (
+    "topics", "hours", "timeline", "queues", "gaps", "keys", "hot_keys", "duplicates", "index_files", "index_chains",
+)  # fmt: skip
+STEP = "analytics"
+STEPS = ("traffic", "keys", "offsets", "duplicates", "timeline", "index", "page")
+Done = Callable[[str], None]
+
+
+def run(
+    spark: "SparkSession",
+    store: Path,
+    out: Path,
+    *,
+    dry_run: bool = False,
+    progress: Progress = silent,
+    clock: Callable[[], float] = time.time,
+) -> JobReport:
+    """Makes the tables and the page.
+
+    Args:
+        spark: a session with the formats registered.
+        store: the root of the store; only read.
+        out: a directory on a disk that driver and executors share; created if missing. Files of an earlier run are replaced.
+        dry_run: only report what would be read and written.
+        progress: called with the count of steps done.
+        clock: seconds since 1970.
+
+    Raises:
+        UnsupportedStoreError: `store` has no commitlog/.
+    """
+    if dry_run:
+        return plan(store, out, clock=clock)
+    report = _begin(store, out, is_dry_run=False, clock=clock)
+    store, out = store.absolute(), out.absolute()
+    paths, layout = index_files(store)
+
+    def done(step: str) -> None:
+        progress(STEP, STEPS.index(step) + 1, len(STEPS))
+
+    progress(STEP, 0, len(STEPS))
+    out.mkdir(parents=True, exist_ok=True)
+    staging = out / f".analytics-{report.started_at_millis}"
+    try:
+        bucket_seconds = _write_tables(spark, store, staging, report, done)
+        loads = [] if layout is None else run_on_spark(spark)("index", partial(load_of, layout=layout), paths)
+        for name, rows in index_tables(loads).items():
+            (staging / name).mkdir(parents=True)
+            pq.write_table(rows, staging / name / "part-0.parquet")
+        done("index")
+        row_counts = {name: publish(staging / name, out, name) for name in TABLE_NAMES}
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    digest = digest_of(out, str(store), report.started_at_millis, bucket_seconds, row_counts)
+    fresh = out / f".{PAGE_NAME}"
+    fresh.write_text(page(digest), encoding="utf-8")
+    fresh.rename(out / PAGE_NAME)
+    done("page")
+    report.counts |= {name: count for name, count in digest.totals.items() if name.endswith(("_count", "_bytes"))}
+    report.counts |= {f"{name}_row_count": count for name, count in row_counts.items()}
+    if not loads:
+        report.notes.append("The store has no index file with entries.")
+    return report.end(clock)
+
+
+def plan(store: Path, out: Path, *, clock: Callable[[], float] = time.time) -> JobReport:
+    """What `run` would read and write; needs no Spark."""
+    return _begin(store, out, is_dry_run=True, clock=clock).end(clock)
+
+
+def _begin(store: Path, out: Path, *, is_dry_run: bool, clock: Callable[[], float]) -> JobReport:
+    report = JobReport.begin("analytics", is_dry_run=is_dry_run, clock=clock)
+    store, out = store.absolute(), out.absolute()
+    if not Path(commit_log_dir(str(store))).is_dir():
+        raise UnsupportedStoreError(f"{store} has no commitlog/: name the root of a store", directory=store)
+    report.counts |= {"log_bytes": _log_bytes(store), "index_file_count": len(index_files(store)[0])}
+    report.outputs = {"page": str(out / PAGE_NAME)} | {name: str(out / f"{name}.parquet") for name in TABLE_NAMES}
+    return report
+
+
+def _write_tables(spark: "SparkSession", store: Path, staging: Path, report: JobReport, done: Done) -> int:
+    """Writes a directory of Parquet parts for each table of the log; returns the bucket length of `timeline` in seconds."""
+    from pyspark.sql import functions as f
+
+    bounds: dict[str, str] = {}
+
+    def read_log(columns: Sequence[str]) -> "DataFrame":
+        reader = spark.read.format("commitlog").option("columns", ",".join(columns))
+        return reader.options(**bounds).load(str(store))
+
+    def write(name: str, rows: "DataFrame") -> None:
+        tables.in_order(name, rows).write.mode("overwrite").parquet(str(staging / name))
+
+    traffic = tables.traffic(read_log)
+    try:
+        write("topics", traffic.topics)
+        ends = traffic.topics.agg(
+            f.min("first_commit_log_offset"), f.max("end_commit_log_offset"),
+            f.min(f.unix_millis("first_store_time")), f.max(f.unix_millis("last_store_time")),
+        ).first()  # fmt: skip
+        assert ends is not None
+        begin, end, first_millis, last_millis = ends
+        if end is not None:
+            bounds |= {"startingPhysicalOffset": str(begin), "endingPhysicalOffset": str(end)}
+            report.counts |= {"first_commit_log_offset": begin, "end_commit_log_offset": end}
+        done("traffic")
+        uses = tables.key_uses(read_log).persist()
+        try:
+            keys, hot_keys = tables.keys(uses)
+            write("keys", keys)
+            write("hot_keys", hot_keys)
+            hours = traffic.hours.join(tables.keys_by_hour(uses), ["topic", "queue_id", "hour"], "left")
+            write("hours", hours)
+        finally:
+            uses.unpersist()
+    finally:
+        traffic.kept.unpersist()
+    done("keys")
+    runs = tables.runs(read_log).persist()
+    try:
+        gaps, queues = tables.gaps_and_queues(runs)
+        write("gaps", gaps)
+        write("queues", queues)
+    finally:
+        runs.unpersist()
+    done("offsets")
+    write("duplicates", tables.duplicates(read_log))
+    done("duplicates")
+    bucket_seconds = bucket_seconds_for(last_millis - first_millis) if end is not None else 1
+    write("timeline", tables.timeline(read_log, bucket_seconds))
+    done("timeline")
+    return bucket_seconds
+
+
+def _log_bytes(store: Path) -> int:
+    """Total size of the log files, with their part that is not written yet."""
+    fs = RealFileSystem()
+    directory = Path(commit_log_dir(str(store)))
+    names = [name for name in fs.listdir(directory) if parse_log_file_name(name) is not None]
+    return sum(fs.stat_size(directory / name) for name in names)

@@ -1,0 +1,255 @@
+"""The tables of the analytics, as DataFrames: each from one scan of the log with only the columns that it needs.
+
+Names of tables and columns are part of the job's contract. Times are UTC, sizes are in bytes. Delays are milliseconds from
+birth to store; they are negative if the producer's clock was ahead.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pipeline.analytics.runs import RUN_SCHEMA, runs_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+HOUR_SECONDS = 3600
+HOT_KEY_COUNT = 20  # of each topic
+# Accuracy of percentile_approx: its rank is off by at most 1 in this many rows, and exact for fewer rows.
+PERCENTILE_ACCURACY = 10_000
+# The order of the rows of a table in its files; `-` means descending.
+ORDERS = {
+    "topics": ("-message_count", "topic"),
+    "hours": ("topic", "queue_id", "hour"),
+    "timeline": ("begin", "topic"),
+    "queues": ("topic", "queue_id"),
+    "gaps": ("topic", "queue_id", "first_missing_queue_offset"),
+    "keys": ("-key_use_count", "topic"),
+    "hot_keys": ("topic", "rank"),
+    "duplicates": ("topic", "first_commit_log_offset", "unique_key"),
+}
+ReadLog = Callable[[Sequence[str]], "DataFrame"]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The results of one scan at two levels.
+
+    Attributes:
+        hours: a row for each topic, queue and hour.
+        topics: a row for each topic.
+        kept: the persisted source of both; the caller unpersists it.
+    """
+
+    hours: "DataFrame"
+    topics: "DataFrame"
+    kept: "DataFrame"
+
+
+def begin_of(time: "str | Column", bucket_seconds: int) -> "Column":
+    """The begin of the bucket that holds a time; counted from 1970 UTC in any time zone of the session."""
+    from pyspark.sql import functions as f
+
+    seconds = f.unix_seconds(f.col(time) if isinstance(time, str) else time)
+    return f.timestamp_seconds(seconds - f.pmod(seconds, f.lit(bucket_seconds)))
+
+
+def in_order(name: str, rows: "DataFrame") -> "DataFrame":
+    """The rows of a table in one partition, sorted, so that Spark writes one part file."""
+    from pyspark.sql import functions as f
+
+    order = [f.desc(column[1:]) if column.startswith("-") else f.asc(column) for column in ORDERS[name]]
+    return rows.repartition(1).sortWithinPartitions(*order)
+
+
+def traffic(read_log: ReadLog) -> Traffic:
+    """Counts, rates, sizes and delays by topic, queue and hour, and by topic."""
+    from pyspark.sql import functions as f
+
+    log = read_log(["topic", "queueId", "physicalOffset", "storeSize", "bornTimestamp", "storeTimestamp"])
+    rows = log.select(
+        "topic",
+        f.col("queueId").alias("queue_id"),
+        begin_of("storeTimestamp", HOUR_SECONDS).alias("hour"),
+        "physicalOffset",
+        "storeSize",
+        "storeTimestamp",
+        _delay().alias("delay"),
+    )
+    levels = rows.groupingSets([["topic", "queue_id", "hour"], ["topic"]], "topic", "queue_id", "hour")
+    grouped = levels.agg(f.grouping_id().alias("level"), *_measures()).persist()
+    measures = [name for name in grouped.columns if name not in {"topic", "queue_id", "hour", "level"}]
+    span_seconds = (f.unix_millis("last_store_time") - f.unix_millis("first_store_time")) / 1000
+    topics = (
+        grouped.where("level != 0")
+        .select("topic", *measures)
+        .withColumn("messages_per_second", f.when(span_seconds > 0, f.col("message_count") / span_seconds))
+    )
+    hours = (
+        grouped.where("level = 0")
+        .select("topic", "queue_id", "hour", *measures)
+        .withColumn("messages_per_second", f.col("message_count") / HOUR_SECONDS)
+        .withColumn("bytes_per_second", f.col("store_size_bytes") / HOUR_SECONDS)
+    )
+    return Traffic(hours, topics, grouped)
+
+
+def timeline(read_log: ReadLog, bucket_seconds: int) -> "DataFrame":
+    """Traffic and delays by topic and bucket, for plots; rows with `topic` null are for all topics together."""
+    from pyspark.sql import functions as f
+
+    log = read_log(["topic", "storeSize", "bornTimestamp", "storeTimestamp"])
+    rows = log.select(
+        "topic", begin_of("storeTimestamp", bucket_seconds).alias("begin"), "storeSize", _delay().alias("delay")
+    )
+    return rows.groupingSets([["topic", "begin"], ["begin"]], "topic", "begin").agg(
+        f.count("*").alias("message_count"),
+        f.sum("storeSize").alias("store_size_bytes"),
+        *_percentiles("delay", "delay_{}_millis", (50, 99)),
+    )
+
+
+def runs(read_log: ReadLog) -> "DataFrame":
+    """Runs of queue offsets; see `runs.py`."""
+
+    def map_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return runs_of(batches)
+
+    log = read_log(["topic", "queueId", "queueOffset", "sysFlag"])
+    schema = ", ".join(f"{field.name} {_SQL_TYPES[field.type]}" for field in RUN_SCHEMA)
+    return log.mapInArrow(map_task, schema)
+
+
+def gaps_and_queues(runs_of_log: "DataFrame") -> "tuple[DataFrame, DataFrame]":
+    """Missing and repeated offsets: a row for each gap, and a row for each queue.
+
+    Offsets before a queue's first one do not count as a gap: retention may have removed their log files.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    queue = Window.partitionBy("topic", "queue_id").orderBy("first", "last")
+    reached = f.max("last").over(queue.rowsBetween(Window.unboundedPreceding, -1))
+    laid = runs_of_log.withColumn("reached", reached)
+    missing = f.greatest(f.col("first") - f.col("reached") - 1, f.lit(0))
+    repeated = f.greatest(f.least("last", "reached") - f.col("first") + 1, f.lit(0))
+    laid = laid.withColumn("missing", f.coalesce(f.when(f.col("reached").isNotNull(), missing), f.lit(0)))
+    laid = laid.withColumn("repeated", f.coalesce(f.when(f.col("reached").isNotNull(), repeated), f.lit(0)))
+    gaps = laid.where("missing > 0").select(
+        "topic",
+        "queue_id",
+        (f.col("reached") + 1).alias("first_missing_queue_offset"),
+        f.col("missing").alias("missing_count"),
+    )
+    queues = laid.groupBy("topic", "queue_id").agg(
+        f.sum(f.col("last") - f.col("first") + 1).alias("message_count"),
+        f.min("first").alias("first_queue_offset"),
+        f.max("last").alias("last_queue_offset"),
+        f.count_if(f.col("missing") > 0).alias("gap_count"),
+        f.sum("missing").alias("missing_count"),
+        f.sum("repeated").alias("repeated_count"),
+    )
+    return gaps, queues
+
+
+def key_uses(read_log: ReadLog) -> "DataFrame":
+    """How often each key is used by topic, queue and hour."""
+    from pyspark.sql import functions as f
+
+    log = read_log(["topic", "queueId", "storeTimestamp", "keys"])
+    hour = begin_of("storeTimestamp", HOUR_SECONDS).alias("hour")
+    rows = log.select("topic", f.col("queueId").alias("queue_id"), hour, f.explode("keys").alias("key"))
+    return rows.groupBy("topic", "queue_id", "hour", "key").agg(f.count("*").alias("use_count"))
+
+
+def keys_by_hour(uses: "DataFrame") -> "DataFrame":
+    """Cardinality and skew of keys by topic, queue and hour, to be joined to `hours`."""
+    return uses.groupBy("topic", "queue_id", "hour").agg(*_key_measures())
+
+
+def keys(uses: "DataFrame") -> "tuple[DataFrame, DataFrame]":
+    """Cardinality and skew of the keys of each topic, and its most used keys."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    of_topic = uses.groupBy("topic", "key").agg(f.sum("use_count").alias("use_count"))
+    cardinality = of_topic.groupBy("topic").agg(
+        *_key_measures(),
+        f.count_if(f.col("use_count") == 1).alias("used_once_count"),
+        *_percentiles("use_count", "uses_per_key_{}", (50, 99)),
+    )
+    ranked = of_topic.withColumn(
+        "rank", f.row_number().over(Window.partitionBy("topic").orderBy(f.desc("use_count"), "key"))
+    )
+    hot = ranked.where(f.col("rank") <= HOT_KEY_COUNT).join(cardinality.select("topic", "key_use_count"), "topic")
+    hot = hot.select("topic", "rank", "key", "use_count", (f.col("use_count") / f.col("key_use_count")).alias("share"))
+    return cardinality, hot
+
+
+def duplicates(read_log: ReadLog) -> "DataFrame":
+    """Unique keys that several messages of one topic have: a producer sent a message again that was already stored."""
+    from pyspark.sql import functions as f
+
+    log = read_log(["topic", "uniqKey", "physicalOffset", "storeTimestamp"])
+    return (
+        log.where("uniqKey is not null")
+        .groupBy("topic", f.col("uniqKey").alias("unique_key"))
+        .agg(
+            f.count("*").alias("copy_count"),
+            f.min("physicalOffset").alias("first_commit_log_offset"),
+            f.max("physicalOffset").alias("last_commit_log_offset"),
+            f.min("storeTimestamp").alias("first_store_time"),
+            f.max("storeTimestamp").alias("last_store_time"),
+        )
+        .where("copy_count > 1")
+    )
+
+
+_SQL_TYPES = {pa.string(): "string", pa.int32(): "int", pa.int64(): "long"}
+
+
+def _delay() -> "Column":
+    from pyspark.sql import functions as f
+
+    return f.unix_millis("storeTimestamp") - f.unix_millis("bornTimestamp")
+
+
+def _measures() -> "list[Column]":
+    from pyspark.sql import functions as f
+
+    return [
+        f.count("*").alias("message_count"),
+        f.sum("storeSize").alias("store_size_bytes"),
+        f.min("storeTimestamp").alias("first_store_time"),
+        f.max("storeTimestamp").alias("last_store_time"),
+        *_percentiles("storeSize", "size_{}_bytes", (50, 95)),
+        f.max("storeSize").alias("size_max_bytes"),
+        *_percentiles("delay", "delay_{}_millis", (50, 95, 99)),
+        f.max("delay").alias("delay_max_millis"),
+        f.count_if(f.col("delay") < 0).alias("born_after_store_count"),
+        f.min("physicalOffset").alias("first_commit_log_offset"),
+        f.max(f.col("physicalOffset") + f.col("storeSize")).alias("end_commit_log_offset"),
+    ]
+
+
+def _key_measures() -> "list[Column]":
+    from pyspark.sql import functions as f
+
+    return [
+        f.sum("use_count").alias("key_use_count"),
+        f.count("*").alias("distinct_key_count"),
+        f.max("use_count").alias("top_key_use_count"),
+        (f.max("use_count") / f.sum("use_count")).alias("top_key_share"),
+    ]
+
+
+def _percentiles(column: str, name: str, percents: Sequence[int]) -> "list[Column]":
+    """Percentiles of a column: the least value that the given percent of rows do not exceed; `{}` in `name` becomes p50 etc."""
+    from pyspark.sql import functions as f
+
+    return [
+        f.percentile_approx(column, percent / 100, PERCENTILE_ACCURACY).alias(name.format(f"p{percent}"))
+        for percent in percents
+    ]

@@ -1,0 +1,1 @@
+"""The jobs `archive`, `query` and `restore`."""

@@ -1,0 +1,261 @@
+"""The job `query`: the four query modes over an archive and the live store together, as point lookups without Spark.
+
+    archive   |----------------------|              looked up by its own indexes (store/archive)
+    log               |---------------------|       files without a sealed segment are walked; no queue or index is needed
+
+A message that is in both is one row, read from the log. `union_view` in `pipeline/archive/view.py` is the same for Spark.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.archive.segment import log_path, map_file, walk_log_file
+from store.archive.archive_reader import ArchiveReader, missing_log
+from store.archive.manifest import Segment
+from store.derive.dispatch_columns import DispatchColumns
+from store.derive.queue_units import NO_UNIT_BIT
+from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.index_layout import index_key, key_hash
+from store.format.message_id import decode_offset_msg_id
+from store.format.paths import commit_log_dir, parse_log_file_name
+from store.format.record import Record, decode_record
+
+COUNT_DEFAULT = 64
+
+
+class Source(StrEnum):
+    """Where a message was read."""
+
+    LIVE = "live"
+    ARCHIVE = "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """A message and where it was read."""
+
+    record: Record
+    source: Source
+
+
+@dataclass(slots=True)
+class QueryAnswer:
+    """The answer to a query.
+
+    Attributes:
+        messages: newest first; in a query by queue offset, in queue order.
+        has_more: whether more messages match than were requested.
+        problem: why messages may be missing; None if the answer is complete.
+    """
+
+    messages: list[FoundMessage] = field(default_factory=list)
+    has_more: bool = False
+    problem: StoreError | None = None
+
+
+class UnionReader:
+    """An archive and optionally the store that it was made from.
+
+    Args:
+        archive: the archive.
+        store: the store root; None for the archive alone.
+        broker_name: the shard.
+        fs: the port to the disk.
+
+    Raises:
+        StoreError: the archive cannot be opened.
+    """
+
+    def __init__(
+        self,
+        archive: Path | str,
+        store: Path | str | None,
+        *,
+        broker_name: str = "broker-a",
+        fs: FileSystem | None = None,
+    ) -> None:
+        self._fs = fs or RealFileSystem()
+        self._archive = ArchiveReader(Path(archive), broker_name, self._fs)
+        self._archive.range()  # raises if `archive` is not an archive
+        self._store = None if store is None else Path(store)
+        self._maps: dict[int, memoryview] = {}
+        self._log_offsets = self._list_log()
+
+    def plan(self) -> dict[str, int]:
+        """What a query would read: counts, and offsets in bytes."""
+        segments = self._segments()
+        sealed = {segment.first_offset for segment in segments if segment.is_sealed}
+        first, end = self._archive.range()
+        return {
+            "segment_count": len(segments),
+            "archive_first_offset": first,
+            "archive_end_offset": end,
+            "log_file_count": len(self._log_offsets),
+            "walked_file_count": sum(1 for offset in self._log_offsets if offset not in sealed),
+        }
+
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_millis: int | None = None,
+        end_millis: int | None = None,
+        count: int = COUNT_DEFAULT,
+    ) -> QueryAnswer:
+        """Messages of a topic with exactly this key, stored in the window (milliseconds, both ends inclusive)."""
+        return self._by_hash(topic, key, begin_millis, end_millis, count, is_unique=False)
+
+    def by_unique_key(self, topic: str, unique_key: str, *, count: int = COUNT_DEFAULT) -> QueryAnswer:
+        """All copies of a message."""
+        return self._by_hash(topic, unique_key, None, None, count, is_unique=True)
+
+    def by_id(self, offset_msg_id: str) -> FoundMessage:
+        """The message at the offset that the id names.
+
+        Raises:
+            InvalidMessageIdError: the id is not valid.
+            RecordNotFoundError: no message starts there, in the log or in the archive.
+            StoreError: the message exists and cannot be read.
+        """
+        return self._read(decode_offset_msg_id(offset_msg_id)[1])
+
+    def by_offset(self, topic: str, queue_id: int, queue_offset: int, *, count: int = 1) -> QueryAnswer:
+        """Up to `count` messages of a queue from a queue offset on."""
+        hits = self._archive.units(topic, queue_id, queue_offset, count + 1)
+        answer = QueryAnswer(problem=hits.problem or self._hole())
+        places = {unit.queue_offset: unit.commit_log_offset for unit in hits.units}
+        for columns in self._walked():
+            if topic in columns.topics:
+                chosen = np.flatnonzero(
+                    (columns.topic_numbers == columns.topics.index(topic))
+                    & (columns.queue_ids == queue_id)
+                    & (columns.queue_offsets >= queue_offset)
+                    & (columns.sys_flags & NO_UNIT_BIT == 0)
+                )
+                places.update(
+                    zip(
+                        columns.queue_offsets[chosen].tolist(), columns.commit_log_offsets[chosen].tolist(), strict=True
+                    )
+                )
+        for place in sorted(places)[:count]:
+            answer.messages.append(self._read(places[place]))
+        answer.has_more = len(places) > count
+        return answer
+
+    def _by_hash(
+        self, topic: str, key: str, begin_millis: int | None, end_millis: int | None, count: int, *, is_unique: bool
+    ) -> QueryAnswer:
+        answer = QueryAnswer(problem=self._hole())
+        seen: set[int] = set()
+        for offset in self._candidates(topic, key, begin_millis, end_millis, answer):
+            if offset in seen:
+                continue
+            seen.add(offset)
+            found = self._read(offset)
+            record = found.record
+            if (
+                record.topic != topic
+                or (record.unique_key != key if is_unique else key not in record.keys)
+                or (begin_millis is not None and record.store_time_millis < begin_millis)
+                or (end_millis is not None and record.store_time_millis > end_millis)
+            ):
+                continue
+            if len(answer.messages) == count:
+                answer.has_more = True
+                break
+            answer.messages.append(found)
+        return answer
+
+    def _candidates(
+        self, topic: str, key: str, begin_millis: int | None, end_millis: int | None, answer: QueryAnswer
+    ) -> Iterator[int]:
+        """Commit-log offsets of records whose key has the hash, descending (bytes)."""
+        hash_ = key_hash(index_key(topic, key))
+        walked: set[int] = set()
+        for columns in self._walked():
+            records = columns.key_records[columns.key_hashes == hash_]
+            walked.update(columns.commit_log_offsets[records].tolist())
+        waiting = sorted(walked)
+        below: int | None = None
+        while True:
+            hits = self._archive.search(
+                topic, key, below_offset=below, begin_millis=begin_millis, end_millis=end_millis, count=COUNT_DEFAULT
+            )
+            answer.problem = answer.problem or hits.problem
+            for offset in hits.commit_log_offsets:
+                while waiting and waiting[-1] > offset:
+                    yield waiting.pop()
+                yield offset
+            if not hits.more:
+                yield from reversed(waiting)
+                return
+            below = hits.commit_log_offsets[-1]
+
+    def _read(self, commit_log_offset: int) -> FoundMessage:
+        """Reads a record from the log if it is there, else from the archive."""
+        first = max((offset for offset in self._log_offsets if offset <= commit_log_offset), default=None)
+        if first is not None:
+            try:
+                log_file = self._map(first)
+                if commit_log_offset - first < len(log_file):
+                    record = decode_record(log_file, at=commit_log_offset - first, commit_log_offset=commit_log_offset)
+                    return FoundMessage(record, Source.LIVE)
+            except FileNotFoundError:
+                self._log_offsets = self._list_log()  # retention has removed the file
+            except RecordCorruptedError as error:
+                raise RecordNotFoundError(
+                    f"No valid record starts at commit-log offset {commit_log_offset} of the log: {error.message}",
+                    commitLogOffset=commit_log_offset,
+                ) from error
+        try:
+            return FoundMessage(self._archive.record(commit_log_offset), Source.ARCHIVE)
+        except OffsetOutOfRangeError as error:
+            raise RecordNotFoundError(
+                f"{error.message} The log does not have it either.", commitLogOffset=commit_log_offset
+            ) from error
+
+    def _walked(self) -> Iterator[DispatchColumns]:
+        """The records of log files without a sealed segment, newest file first."""
+        sealed = {s.first_offset for s in self._segments() if s.is_sealed}
+        for first in reversed(self._log_offsets):
+            if first in sealed:
+                continue
+            try:
+                log_file = self._map(first)
+            except FileNotFoundError:
+                continue  # retention has removed it: it is archived, or a hole
+            if self._store is not None and len(log_file):
+                path = log_path(self._store, first)
+                is_last = first == self._log_offsets[-1]
+                yield walk_log_file(log_file, first, path, is_last=is_last)[0]
+
+    def _segments(self) -> list[Segment]:
+        try:
+            return self._archive.segments()
+        except StoreError:  # the lookups report it; no file counts as archived and the whole log is walked
+            return []
+
+    def _hole(self) -> StoreError | None:
+        """The error for log that is missing between archive and store; None if there is none."""
+        end = self._archive.range()[1]
+        if self._log_offsets and end < self._log_offsets[0]:
+            return missing_log(end, self._log_offsets[0])
+        return None
+
+    def _list_log(self) -> list[int]:
+        if self._store is None:
+            return []
+        names = self._fs.listdir(commit_log_dir(str(self._store)))
+        return sorted(offset for name in names if (offset := parse_log_file_name(name)) is not None)
+
+    def _map(self, first_offset: int) -> memoryview:
+        assert self._store is not None
+        if first_offset not in self._maps:
+            self._maps[first_offset] = map_file(log_path(self._store, first_offset))
+        return self._maps[first_offset]

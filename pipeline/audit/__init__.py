@@ -1,0 +1,1 @@
+"""The job `audit`: log, queues and indexes compared."""

@@ -1,0 +1,325 @@
+"""`audit`: compares the log with the queues and the indexes, on all machines of the cluster.
+
+    log files      each walked and decoded by one task                             (scan.py)
+    the log        joined by the driver: holes, tails, queue offsets               (log.py)
+    queues         groups of them by each task, compared with units from the log   (queues.py)
+    index files    each by one task, compared with keys from the log               (index.py)
+    small state    by the driver
+
+It finds the same as `reput fsck`, with the same code and finding codes, except LOG_UNIQUE_KEY_REPEATED, which is not a
+fault and belongs to `analytics`.
+"""
+
+import re
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.audit.index import IndexTask, audit_index, is_as_rebuilt
+from pipeline.audit.log import JoinedLogAudit
+from pipeline.audit.queues import QueueTask, audit_queues
+from pipeline.audit.scan import AuditScanTask, FileScan, QueueId, UnitSpan, scan_file
+from pipeline.log_scan import LogSplit
+from pipeline.progress import Progress, RunTasks, run_on_spark, silent
+from pipeline.rebuild.files import IndexFilePlan, KeyPart, keys_before, plan_index_files
+from pipeline.report import JobReport
+from store.audit.codes import Severity
+from store.audit.findings import Finding, Findings
+from store.audit.holders import refuse_held_root
+from store.audit.index_files import check_index_files
+from store.audit.index_layout import find_index_layout
+from store.audit.log_audit import LogSummary
+from store.audit.log_files import LogFiles
+from store.audit.queue_files import tell_strangers
+from store.audit.state_audit import StateAudit
+from store.derive.index_files import index_file_count
+from store.errors import UnsupportedStoreError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.paths import commit_log_dir, consume_queue_dir, index_dir
+from store.readers.index_reader import IndexLayout, list_index_files
+from store.readers.queue_reader import list_queue_ids
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Queues for one task: enough that the start of the task costs little in comparison.
+QUEUES_PER_TASK_MIN = 8
+ROW_FIELDS = (
+    "kind", "severity", "file", "offset", "commit_log_offset", "topic", "queue", "count", "what", "expected", "found",
+)  # fmt: skip
+# These patterns read the texts of findings, which store/audit writes.
+_INSTEAD = re.compile(r"(-?\d+) instead of (-?\d+)")
+_QUEUE_FILE = re.compile(r"consumequeue/([^/]+)/(\d+)(?:/|$)")
+_QUEUE_NAME = re.compile(r"queue (\S+)/(\d+)[,: ]")
+
+
+def run(
+    spark: "SparkSession",
+    store: Path | str,
+    *,
+    scratch: Path | str | None = None,
+    dry_run: bool = False,
+    progress: Progress = silent,
+) -> JobReport:
+    """Audits a store that no process writes to; only reads it.
+
+    Args:
+        spark: the session that runs the tasks.
+        store: the store root.
+        scratch: an empty directory that all tasks can write to; None for a temporary directory of this machine.
+        dry_run: only count what would be read.
+        progress: called with the progress of each step.
+
+    Raises:
+        UnsupportedStoreError: `store` has no commitlog/.
+        StoreLockedError: another process has the store open.
+        StoreError, OSError: the disk cannot be read.
+    """
+    report = JobReport.begin("audit", is_dry_run=dry_run)
+    fs, root = RealFileSystem(), Path(store)
+    refuse_unfit(fs, root)
+    if dry_run:
+        outline_only(fs, root, report)
+        return report.end()
+    place = Path(scratch) if scratch is not None else Path(tempfile.mkdtemp(prefix="reput-audit-"))
+    try:
+        Audit(fs, root, place, run_on_spark(spark, progress), report).run()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    refuse_held_root(fs, root)  # a process that opened it meanwhile may have changed what was read
+    return report.end()
+
+
+def refuse_unfit(fs: FileSystem, root: Path) -> None:
+    """UnsupportedStoreError for a directory without commitlog/, StoreLockedError for a store in use."""
+    if not fs.is_dir(commit_log_dir(str(root))):
+        raise UnsupportedStoreError(f"{root} has no commitlog/: name the root of a store", directory=root)
+    refuse_held_root(fs, root)
+
+
+def outline_only(fs: FileSystem, root: Path, report: JobReport) -> None:
+    """Counts what an audit would read."""
+    files = LogFiles(fs, root, Findings(root))
+    files.close()
+    report.counts = {
+        "log_file_count": len(files.sizes),
+        "log_bytes": files.total_bytes,
+        "queue_count": len(list_queue_ids(fs, root)),
+        "index_file_count": len(list_index_files(fs, root)),
+    }
+
+
+@dataclass
+class Judged:
+    """The findings of several audits, joined."""
+
+    parts: list[Findings] = field(default_factory=list)
+
+    @property
+    def kept(self) -> list[Finding]:
+        """The findings, worst first."""
+        order = list(Severity)
+        findings = [finding for part in self.parts for finding in part.kept]
+        return sorted(findings, key=lambda finding: (order.index(finding.severity), finding.file, finding.byte))
+
+    @property
+    def left_out_count(self) -> int:
+        """The count of findings that are counted, but not kept."""
+        return sum(part.left_out_count for part in self.parts)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The count of damaged places by finding code."""
+        total: Counter[str] = Counter()
+        for part in self.parts:
+            total.update(part.counts)
+        return total
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there are neither errors nor warnings."""
+        return all(part.is_clean for part in self.parts)
+
+
+class Audit:
+    """One run.
+
+    Args:
+        fs: the port to the disk, for the driver's own part.
+        root: the store root.
+        scratch: directory for files that later tasks read.
+        run_tasks: runs the tasks.
+        report: receives counts and findings.
+    """
+
+    def __init__(self, fs: FileSystem, root: Path, scratch: Path, run_tasks: RunTasks, report: JobReport) -> None:
+        self._fs = fs
+        self._root = root
+        self._scratch = scratch
+        self._run_tasks = run_tasks
+        self._report = report
+        self._findings = Findings(root)
+        self.judged = Judged([self._findings])
+
+    def run(self) -> None:
+        """Reads the store and fills the report."""
+        state = StateAudit(self._fs, self._root, self._findings)
+        files = LogFiles(self._fs, self._root, self._findings)
+        try:
+            scans = self._scan(files, state)
+            log = JoinedLogAudit(
+                files, self._findings, {first: (scan, Path(stem + ".units")) for first, (scan, stem) in scans.items()},
+                durable_offset=state.durable_offset, watched=state.watched,
+            )  # fmt: skip
+            summary = log.run()
+            topics = self._judge_queues(scans, summary, state)
+            self._judge_index(scans, summary, state)
+            state.finish(log, files, topics)
+        finally:
+            files.close()
+        self._tell(summary, [scan for scan, _ in scans.values()])
+
+    def _scan(self, files: LogFiles, state: StateAudit) -> dict[int, tuple[FileScan, str]]:
+        """Scans the log files; results by first offset (bytes), with the path of the scratch files without endings."""
+        size = files.file_size_bytes
+        tasks = [
+            AuditScanTask(
+                LogSplit(str(self._root), first, size, first, first + size),
+                str(self._scratch / f"log-{first}"),
+                tuple(sorted(offset for offset in state.watched if first < offset <= first + size)),
+            )
+            for first in files.sizes
+        ]
+        scans = self._run_tasks("log files", scan_file, tasks)
+        return {task.split.file_offset: (scan, task.spill) for task, scan in zip(tasks, scans, strict=True)}
+
+    def _judge_queues(self, scans: dict[int, tuple[FileScan, str]], summary: LogSummary, state: StateAudit) -> set[str]:
+        """Audits all queues; returns the topics that have a queue or a record."""
+        spans: dict[QueueId, list[tuple[str, UnitSpan]]] = {}
+        for scan, stem in scans.values():
+            for segments, _, _ in scan.stretches:
+                for segment in segments:
+                    for span in segment.spans:
+                        spans.setdefault((span.topic, span.queue_id), []).append((stem + ".units", span))
+        present = set(list_queue_ids(self._fs, self._root))
+        queues = sorted(present | spans.keys())
+        groups = [queues[at : at + QUEUES_PER_TASK_MIN] for at in range(0, len(queues), QUEUES_PER_TASK_MIN)]
+        tasks = [
+            QueueTask(
+                str(self._root), frozenset(group), tuple(pair for queue in group for pair in spans.get(queue, ())),
+                summary.first_offset, summary.end_offset, tuple(summary.lost),
+                state.queues.next_offset if state.queues is not None else None,
+            )
+            for group in groups
+        ]  # fmt: skip
+        outcomes = self._run_tasks("queues", audit_queues, tasks)
+        self.judged.parts += [outcome.findings for outcome in outcomes]
+        tell_strangers(self._fs, Path(consume_queue_dir(str(self._root))), present, self._findings)
+        self._report.counts |= {
+            "queue_count": len(present),
+            "unit_count": sum(outcome.unit_count for outcome in outcomes),
+            "wrong_queue_count": sum(len(outcome.wrong_queues) for outcome in outcomes),
+        }
+        return {topic for topic, _ in queues}
+
+    def _judge_index(self, scans: dict[int, tuple[FileScan, str]], summary: LogSummary, state: StateAudit) -> None:
+        layout = find_index_layout(self._fs, self._root, state.index.layout if state.index is not None else None)
+        spills = [(stem, scan.key_count) for scan, stem in scans.values()]
+        key_count = sum(count for _, count in spills)
+        plans = self._plans_of_sound_files(layout, spills, summary)
+        if plans is not None and all(self._run_tasks("index files", is_as_rebuilt, plans)):
+            check_index_files(self._fs, Path(index_dir(str(self._root))), layout, self._findings)
+            self._report.counts |= {"key_count": key_count, "entry_count": key_count}
+            return
+        task = IndexTask(
+            str(self._root), layout, tuple(KeyPart(stem, 0, count) for stem, count in spills),
+            summary.first_offset, summary.end_offset, tuple(summary.lost),
+            state.index.next_offset if state.index is not None else None, state.index_unflushed_from,
+        )  # fmt: skip
+        for outcome in self._run_tasks("index, key by key", audit_index, [task]):
+            self.judged.parts.append(outcome.findings)
+            self._report.counts |= {"key_count": outcome.key_count, "entry_count": outcome.entry_count}
+
+    def _plans_of_sound_files(
+        self, layout: IndexLayout | None, spills: list[tuple[str, int]], summary: LogSummary
+    ) -> list[IndexFilePlan] | None:
+        """The content of each index file of a sound index; None if it cannot be derived from the log."""
+        paths = list_index_files(self._fs, self._root)
+        if layout is None or summary.first_offset or summary.lost:
+            return None
+        key_count = sum(count for _, count in spills)
+        counts = [index_file_count(key_count, layout.entry_count_max, is_followed=flag) for flag in (False, True)]
+        if not key_count or len(paths) not in counts:
+            return None
+        return plan_index_files(
+            self._root, iter([path.name for path in paths]), layout, spills,
+            key_before=keys_before(self._fs, layout, spills),
+            is_followed=len(paths) > counts[0],
+            is_flushed=False,
+        )  # fmt: skip
+
+    def _tell(self, summary: LogSummary, scans: list[FileScan]) -> None:
+        report, judged = self._report, self.judged
+        report.findings = [row_of(finding) for finding in judged.kept]
+        report.counts |= {
+            "log_first_offset": summary.first_offset,
+            "log_end_offset": summary.end_offset,
+            "log_file_count": summary.file_count,
+            "log_bytes": summary.total_bytes,
+            "record_count": summary.record_count,
+            "records_behind_damage_count": summary.records_behind_damage,
+            "index_file_count": len(list_index_files(self._fs, self._root)),
+            "finding_left_out_count": judged.left_out_count,
+            "error_count": sum(part.severity_count(Severity.ERROR) for part in judged.parts),
+            "warning_count": sum(part.severity_count(Severity.WARNING) for part in judged.parts),
+            "worker_memory_bytes_max": max((scan.memory_bytes_max for scan in scans), default=0),
+        }
+
+
+def is_clean(report: JobReport) -> bool:
+    """Whether an audit found neither errors nor warnings."""
+    return not report.counts.get("error_count", 0) and not report.counts.get("warning_count", 0)
+
+
+def row_of(finding: Finding) -> dict[str, Any]:
+    """One finding as a row; `expected` and `found` are set if the finding is about a number."""
+    named = _QUEUE_FILE.search(finding.file) or _QUEUE_NAME.search(finding.what)
+    differs = _INSTEAD.search(finding.what)
+    return {
+        "kind": finding.code,
+        "severity": str(finding.severity),
+        "file": finding.file,
+        "offset": finding.byte,
+        "commit_log_offset": finding.commit_log_offset,
+        "topic": named.group(1) if named else None,
+        "queue": int(named.group(2)) if named else None,
+        "count": finding.count,
+        "what": finding.what,
+        "expected": differs.group(2) if differs else None,
+        "found": differs.group(1) if differs else None,
+    }
+
+
+def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
+    """Writes the rows as Parquet or CSV, by the file's ending, else as one JSON object per line."""
+    import json
+
+    if path.suffix not in (".parquet", ".csv"):
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        return
+    import pyarrow as pa
+
+    whole = {"offset", "commit_log_offset", "queue", "count"}
+    schema = pa.schema([(name, pa.int64() if name in whole else pa.string()) for name in ROW_FIELDS])
+    table = pa.Table.from_pylist(rows, schema=schema)
+    if path.suffix == ".csv":
+        from pyarrow import csv
+
+        csv.write_csv(table, path)
+    else:
+        from pyarrow import parquet
+
+        parquet.write_table(table, path)

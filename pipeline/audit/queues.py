@@ -1,0 +1,58 @@
+"""The second step of an audit: `QueueAudit` compares a group of queues with the units that follow from the log."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.audit.scan import QueueId, UnitSpan
+from store.audit.findings import Findings
+from store.audit.queue_audit import QueueAudit
+from store.derive.queue_placement import UnitRun
+from store.files.file_system import RealFileSystem
+from store.format.queue_unit import UNIT_SIZE_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTask:
+    """A group of queues to audit.
+
+    Attributes:
+        root: the store root.
+        queues: topic and queue id of each queue.
+        spans: the units that they must hold, in log order, with the path of the units' scratch file.
+        log_first_offset, log_end_offset: the range of the log (bytes).
+        lost: begin and end of the damaged parts of the log (bytes).
+        resumes_at: see QueueAudit.
+    """
+
+    root: str
+    queues: frozenset[QueueId]
+    spans: tuple[tuple[str, UnitSpan], ...]
+    log_first_offset: int
+    log_end_offset: int
+    lost: tuple[tuple[int, int], ...]
+    resumes_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOutcome:
+    """The result of one task."""
+
+    findings: Findings
+    unit_count: int
+    total_bytes: int
+    wrong_queues: frozenset[QueueId]
+
+
+def audit_queues(task: QueueTask) -> QueueOutcome:
+    """Audits the queues of one task."""
+    findings = Findings(Path(task.root))
+    audit = QueueAudit(RealFileSystem(), Path(task.root), task.log_first_offset, findings, resumes_at=task.resumes_at)
+    for begin, end in task.lost:
+        audit.lose(begin, end)
+    for path, span in task.spans:
+        with open(path, "rb") as file:
+            file.seek(span.spill_at)
+            units = file.read(span.count * UNIT_SIZE_BYTES)
+        audit.see_units(span.topic, span.queue_id, UnitRun(span.position, units))
+    audit.finish(task.log_end_offset, only=set(task.queues))
+    return QueueOutcome(findings, audit.unit_count, audit.total_bytes, frozenset(audit.wrong_queues))

@@ -1,1 +1,0 @@
-"""The jobs: `reput pipeline NAME`."""

@@ -1,0 +1,1 @@
+"""The job `rebuild`: queues and indexes made from the log."""

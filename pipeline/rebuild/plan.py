@@ -1,0 +1,93 @@
+"""The plan of a rebuild: the splits in which the log is read, and the files that are made."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.log_scan import LogOutline, LogSplit, durable_offset_of, outline_log, plan_splits
+from pipeline.rebuild.layout import StoreLayout, find_layout
+from pipeline.rebuild.object_out import refuse_objects
+from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.out import refuse_out
+from pipeline.rebuild.scan import ScanResult, ScanTask
+from store.errors import StoreLockedError, UnsupportedStoreError
+from store.files.file_system import FileSystem
+from store.format.paths import commit_log_dir
+
+# One task for each log file: its fixed cost is small beside a GiB of log, and no file is read twice to find a boundary.
+SPLIT_BYTES = 1 << 30
+SPLIT_BYTES_MIN = 16 << 20  # in smaller splits, the fixed cost of a task dominates
+
+Scanned = list[tuple[ScanTask, ScanResult]]  # the splits with records, in log order
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    """What a rebuild reads and makes.
+
+    Attributes:
+        source: the store root.
+        out: the output root: a directory, or a place in an object store.
+        layout: sizes of the files to be made.
+        outline: the log's files and bounds.
+        splits: the parts of the log that tasks read.
+        is_flushed: whether everything must be flushed before it appears as `out`.
+    """
+
+    source: Path
+    out: Path | ObjectRoot
+    layout: StoreLayout
+    outline: LogOutline
+    splits: list[LogSplit]
+    is_flushed: bool = True
+
+
+def refuse_goal(source: Path, out: Path | ObjectRoot) -> None:
+    """Refuses an `out` that a rebuild of `source` cannot use; see `refuse_out` and `refuse_objects`."""
+    if isinstance(out, ObjectRoot):
+        refuse_objects(source, out)
+    else:
+        refuse_out(source, out)
+
+
+def make_plan(
+    fs: FileSystem,
+    source: Path,
+    out: Path | ObjectRoot,
+    wanted: StoreLayout,
+    *,
+    split_bytes: int | None = None,
+    parallelism: int = 1,
+    is_flushed: bool = True,
+) -> tuple[RebuildPlan, list[str]]:
+    """The plan, and notes for the report."""
+    refuse_goal(source, out)
+    live = is_live(fs, source)
+    durable_offset = durable_offset_of(fs, source)
+    refuse_no_store(fs, source)
+    outline = outline_log(fs, source, durable_offset=durable_offset, is_live=live)
+    layout, notes = find_layout(fs, source, wanted)
+    if live:
+        notes.append(f"the store is being written to: only the log before {outline.end_bound} was read")
+    if split_bytes is None:
+        split_bytes = SPLIT_BYTES
+        if len(outline.file_offsets) < parallelism:
+            split_bytes = max(outline.total_bytes // parallelism + 1, SPLIT_BYTES_MIN)
+    splits = plan_splits(fs, source, outline, split_bytes)
+    return RebuildPlan(source, out, layout, outline, splits, is_flushed), notes
+
+
+def refuse_no_store(fs: FileSystem, root: Path) -> None:
+    """UnsupportedStoreError for a directory without commitlog/."""
+    if not fs.is_dir(commit_log_dir(str(root))):
+        raise UnsupportedStoreError(f"{root} has no commitlog/: name the root of a store", directory=root)
+
+
+def is_live(fs: FileSystem, root: Path) -> bool:
+    """Whether a RocketMQ broker or a Reput service has the store open for writing."""
+    from store.audit.holders import refuse_held_root
+
+    try:
+        refuse_held_root(fs, root)
+    except StoreLockedError:
+        return True
+    return False

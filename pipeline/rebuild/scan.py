@@ -1,0 +1,214 @@
+"""The first step of a rebuild: writes the queue units of one split of the log, and its keys to scratch files.
+
+A unit's position follows from its record alone. So tasks write to the same files at the same time, but to different
+bytes. This is correct as long as the positions of a queue are consecutive. Each task reports where each of its queues
+begins and ends. A queue that does not continue where the split before ended, or that jumps inside a split, is `ordered`:
+one task that reads the whole log writes it again (`pipeline/rebuild/queues.py`).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.log_scan import LogSplit, load_kernels, scan_split
+from pipeline.rebuild.files import KeySpill, QueueFiles
+from store.derive.dispatch_columns import DispatchColumns
+from store.derive.index_files import is_followed
+from store.derive.queue_placement import QueuePlacement, UnitRun, Verdict
+from store.derive.queue_runs import place_runs
+from store.errors import InvalidArgumentError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.format.paths import queue_dir
+from store.format.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
+
+# Records whose units are made together: enough for long runs in each of hundreds of queues; 10 MB of columns.
+BATCH_RECORD_COUNT = 1 << 17
+
+QueueId = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """The input of one task of the first step.
+
+    Attributes:
+        split: the part of the log to read.
+        out: the root to write to; None to write nothing.
+        queue_file_size_bytes: size of queue files.
+        spill: path of the key spill without endings; None to keep no keys.
+        is_flushed: whether queue files must be flushed.
+    """
+
+    split: LogSplit
+    out: str | None
+    queue_file_size_bytes: int
+    spill: str | None
+    is_flushed: bool = True
+
+
+@dataclass(slots=True)
+class QueueSpan:
+    """The messages of one queue in one split.
+
+    Attributes:
+        first: position of the first message.
+        end: the position after the last message.
+        first_offset: commit-log offset of the first record (bytes).
+        is_broken: whether the positions in between are not consecutive.
+    """
+
+    first: int
+    end: int
+    first_offset: int
+    is_broken: bool = False
+
+
+@dataclass(slots=True)
+class ScanResult:
+    """The result of one task.
+
+    Attributes:
+        begin, end: the range of the split (bytes of the log).
+        end_offset: where the walk ended; `end` if the split is sound (bytes).
+        why: the damage there, as a text; empty for zeros.
+        record_count, key_count, unit_count: counts of records, of their keys and of their units.
+        last_record_offset: where the last record starts (bytes); -1 without one.
+        last_key_offset: where the last record with a key starts (bytes); -1 without one.
+        last_store_time_millis: store time of the last record; 0 without one.
+        queues: by topic and queue id.
+        refused: topics and queue ids that are not valid as folder names.
+        paths: files written, below the root.
+        memory_bytes_max: peak resident memory of the worker process so far.
+    """
+
+    begin: int
+    end: int
+    end_offset: int = 0
+    why: str = ""
+    record_count: int = 0
+    key_count: int = 0
+    unit_count: int = 0
+    last_record_offset: int = -1
+    last_key_offset: int = -1
+    last_store_time_millis: int = 0
+    queues: dict[QueueId, QueueSpan] = field(default_factory=dict)
+    refused: set[QueueId] = field(default_factory=set)
+    memory_bytes_max: int = 0
+
+
+class Batches:
+    """Joins small runs of columns to larger ones.
+
+    Args:
+        record_count: least size of a batch, in records.
+    """
+
+    def __init__(self, record_count: int = BATCH_RECORD_COUNT) -> None:
+        self._wanted = record_count
+        self._parts: list[DispatchColumns] = []
+        self._count = 0
+
+    def add(self, columns: DispatchColumns) -> Iterator[DispatchColumns]:
+        """Adds records; yields a batch if there are enough."""
+        self._parts.append(columns)
+        self._count += len(columns)
+        if self._count >= self._wanted:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[DispatchColumns]:
+        """Yields the remaining records as a batch."""
+        if self._count:
+            parts, self._parts, self._count = self._parts, [], 0
+            yield DispatchColumns.joined(parts)
+
+
+def scan(task: ScanTask) -> ScanResult:
+    """Runs one task of the first step. Its only side effect is the files that it writes."""
+    load_kernels()
+    return _Scan(RealFileSystem(), task).run()
+
+
+class _Scan:
+    def __init__(self, fs: FileSystem, task: ScanTask) -> None:
+        self._fs = fs
+        self._task = task
+        self._result = ScanResult(task.split.begin, task.split.end)
+        self._files = QueueFiles(fs, Path(task.out), task.queue_file_size_bytes) if task.out is not None else None
+        self._spill = KeySpill(fs, Path(task.spill)) if task.spill is not None else None
+
+    def run(self) -> ScanResult:
+        batches, result = Batches(), self._result
+
+        def see(columns: DispatchColumns) -> None:
+            for batch in batches.add(columns):
+                self._take(batch)
+
+        try:
+            end = scan_split(self._task.split, see, fs=self._fs)
+            for batch in batches.rest():
+                self._take(batch)
+            if self._files is not None and self._task.is_flushed:
+                self._files.flush()
+        finally:
+            if self._files is not None:
+                self._files.close()
+            if self._spill is not None:
+                self._spill.close()
+        result.end_offset = end.end_offset
+        result.why = end.why.message if end.why is not None else ""
+        result.memory_bytes_max = memory_bytes_max()
+        return result
+
+    def _take(self, columns: DispatchColumns) -> None:
+        result = self._result
+        result.record_count += len(columns)
+        result.last_record_offset = int(columns.commit_log_offsets[-1])
+        result.last_store_time_millis = int(columns.store_times_millis[-1])
+        if len(columns.key_records):
+            offsets = columns.commit_log_offsets[columns.key_records]
+            result.last_key_offset = int(offsets[-1])
+            result.key_count += len(offsets)
+            if self._spill is not None:
+                times_millis = columns.store_times_millis[columns.key_records]
+                self._spill.append(np.ascontiguousarray(columns.key_hashes), offsets, times_millis)
+        for topic, queue_id, runs in place_runs(columns):
+            self._place((topic, queue_id), runs)
+
+    def _place(self, queue: QueueId, runs: list[UnitRun]) -> None:
+        if queue in self._result.refused:
+            return
+        span = self._result.queues.get(queue)
+        if span is None:
+            try:
+                queue_dir("", *queue)
+            except InvalidArgumentError:
+                self._result.refused.add(queue)
+                return
+            position, units = runs[0]
+            offset = decode_queue_unit(units).commit_log_offset
+            is_broken = QueuePlacement(1).judge(position, units) is not Verdict.FIRST
+            span = self._result.queues[queue] = QueueSpan(position, position, offset, is_broken)
+        for position, units in runs:
+            self._result.unit_count += len(units) // UNIT_SIZE_BYTES
+            if position != span.end:
+                span.is_broken = True
+            if span.is_broken:
+                continue  # another task writes the whole queue
+            if self._files is not None:
+                self._files.write(*queue, position, units)
+            span.end = position + len(units) // UNIT_SIZE_BYTES
+
+
+def ends_without_keys(results: list[ScanResult]) -> bool:
+    """Whether a record without keys follows the log's last record with keys."""
+    last_record = max((result.last_record_offset for result in results), default=-1)
+    return is_followed(last_record, max((result.last_key_offset for result in results), default=-1))
+
+
+def memory_bytes_max() -> int:
+    """The peak resident memory of this process, in bytes."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

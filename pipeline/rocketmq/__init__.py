@@ -1,0 +1,1 @@
+"""format("rocketmq"): topics over the gateway as rows."""

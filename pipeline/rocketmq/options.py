@@ -1,0 +1,276 @@
+"""Options of `format("rocketmq")`: names, meanings, and combinations that are refused.
+
+Names are those of Spark's Kafka source where it has the option; upper and lower case are equal, as in Spark. An unknown
+option is refused, with the nearest known name: otherwise a misspelt `failOnDataLoss` would silently have its default.
+
+Which queues: one of                  from where: at most one of       up to where (batch): at most one of
+    subscribe         topic,topic         startingOffsets                  endingOffsets
+    subscribePattern  regular expression  startingTimestamp                endingTimestamp
+    assign            JSON
+"""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from pipeline.rocketmq.positions import EARLIEST, LATEST, Bound, assigned_queues, bound_of
+from pipeline.scan.options import OptionError, parse_size
+
+NATIVE = "native"
+KAFKA = "kafka"
+VIEWS = (NATIVE, KAFKA)
+# A gateway that restarts is back within seconds; after a minute the query fails, so that the fault is noticed.
+RETRY_SECONDS_DEFAULT = 60.0
+
+READ_OPTIONS = (
+    "endpoint",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "failOnDataLoss",
+    "tags",
+    "view",
+    "includeHeaders",
+    "includeBroker",
+    "includeBody",
+    "columns",
+    "decompress",
+    "retrySeconds",
+)
+BATCH = "batch"
+STREAM = "stream"
+REFUSED_BY_MODE = {
+    BATCH: ("maxOffsetsPerTrigger", "maxBytesPerTrigger"),
+    STREAM: ("endingOffsets", "endingTimestamp"),
+}
+_CHOICES = (
+    ("subscribe", "subscribePattern", "assign"),
+    ("startingOffsets", "startingTimestamp"),
+    ("endingOffsets", "endingTimestamp"),
+    # Spark passes a source written in Python at most one limit.
+    ("maxOffsetsPerTrigger", "maxBytesPerTrigger"),
+)
+_BOOLEANS = {"true": True, "false": False}
+_HINTS = {
+    "path": "files are read by format commitlog; for this format give the gateway as option endpoint",
+    "topic": "to read, give option subscribe",
+    "topics": "to read, give option subscribe",
+    "nameserver": "give the gateway as option endpoint",
+    "namesrvaddr": "give the gateway as option endpoint",
+    "kafka.bootstrap.servers": "give the gateway as option endpoint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Which queues to read: one of the three is set.
+
+    Attributes:
+        topics: all queues of these topics.
+        pattern: all queues of the topics whose whole name matches.
+        assigned: queue ids by topic and broker name; the broker name "" means every shard.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: Mapping[str, Mapping[str, tuple[int, ...]]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The checked options of a query.
+
+    Attributes:
+        endpoints: the gateways; each has shards of its own.
+        subscription: which queues.
+        start: where to begin; a stream uses it only without a checkpoint.
+        end: where a batch ends, exclusive.
+        max_offsets_per_trigger: messages of a micro-batch, over all queues; None: no limit.
+        max_bytes_per_trigger: estimated bytes of a micro-batch's records; None: no limit.
+        min_partitions: least number of tasks, if there are as many messages.
+        fail_on_data_loss: messages that retention removed are an error; otherwise they are skipped with a warning.
+        tags: the tags of the messages to read; empty: all.
+        view: `native` or `kafka`.
+        include_headers: the Kafka view has the properties, too.
+        include_broker: the native view has the broker name of the message's shard.
+        include_body: the native view has the bodies.
+        columns: the columns to read; None: all.
+        decompress: bodies as their producers sent them, not as they are stored.
+        retry_seconds: how long a gateway that does not answer is tried, in seconds.
+    """
+
+    endpoints: tuple[str, ...]
+    subscription: Subscription
+    start: Bound
+    end: Bound
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_partitions: int
+    fail_on_data_loss: bool
+    tags: frozenset[str]
+    view: str
+    include_headers: bool
+    include_broker: bool
+    include_body: bool
+    columns: tuple[str, ...] | None
+    decompress: bool
+    retry_seconds: float
+
+
+def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
+    """The options of a query, checked.
+
+    Args:
+        options: as the user gave them.
+        mode: BATCH or STREAM; options of the other mode are refused. Empty, when only the schema is asked for: both pass.
+
+    Raises:
+        OptionError: names the wrong option.
+    """
+    given = given_options(options, READ_OPTIONS)
+    for choice in _CHOICES:
+        chosen = [name for name in choice if name in given]
+        if len(chosen) > 1:
+            raise OptionError(f"Options {' and '.join(chosen)} are given: give only one of {', '.join(choice)}.")
+    for name in REFUSED_BY_MODE.get(mode, ()):
+        if name in given:
+            raise OptionError(f"Option {name} has no meaning for a {mode}: leave it out.")
+    view = _one_of(given, "view", VIEWS)
+    for name, only_in in (("includeHeaders", KAFKA), ("includeBroker", NATIVE), ("includeBody", NATIVE)):
+        if name in given and view != only_in:
+            raise OptionError(f"Option {name} belongs to view={only_in}, not to view={view}: leave it out.")
+    columns = given.get("columns")
+    return ReadOptions(
+        endpoints=endpoints_of(given),
+        subscription=_subscription(given),
+        # As Spark's Kafka source: by default a batch reads all existing messages, a stream only new ones.
+        start=bound_of(
+            given,
+            "startingOffsets",
+            "startingTimestamp",
+            default=LATEST if mode == STREAM else EARLIEST,
+            refused=LATEST if mode == BATCH else None,
+        ),
+        end=bound_of(given, "endingOffsets", "endingTimestamp", default=LATEST, refused=EARLIEST),
+        max_offsets_per_trigger=_whole(given, "maxOffsetsPerTrigger", int),
+        max_bytes_per_trigger=_whole(given, "maxBytesPerTrigger", parse_size),
+        min_partitions=_whole(given, "minPartitions", int) or 1,
+        fail_on_data_loss=boolean(given, "failOnDataLoss", default=True),
+        tags=_tags(given),
+        view=view,
+        include_headers=boolean(given, "includeHeaders", default=False),
+        include_broker=boolean(given, "includeBroker", default=False),
+        include_body=boolean(given, "includeBody", default=True),
+        columns=None if columns is None else tuple(columns.split(",")),
+        # Readers of Kafka never see compressed values. sysFlag and bodyCRC of the native view describe the stored bytes.
+        decompress=boolean(given, "decompress", default=view == KAFKA),
+        retry_seconds=seconds(given, "retrySeconds", RETRY_SECONDS_DEFAULT),
+    )
+
+
+def given_options(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """The options under their canonical spelling; OptionError for an unknown one."""
+    spelling = {name.lower(): name for name in known}
+    given: dict[str, str] = {}
+    for name, value in options.items():
+        if name.lower() not in spelling:
+            raise OptionError(_unknown(name, known))
+        given[spelling[name.lower()]] = value
+    return given
+
+
+def _unknown(name: str, known: Collection[str]) -> str:
+    if name.lower() in _HINTS and "subscribe" in known:
+        return f"There is no option {name!r}: {_HINTS[name.lower()]}."
+    by_lower = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.0)
+    return f"There is no option {name!r}: did you mean {by_lower[near[0]]}? Known options: {', '.join(known)}."
+
+
+def endpoints_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The addresses of the gateways; OptionError without one, or for a wrong or repeated one."""
+    endpoints = tuple(part.strip() for part in given.get("endpoint", "").split(",") if part.strip())
+    if not endpoints:
+        raise OptionError("Option endpoint is missing: give the gateway's HOST:PORT, or several, separated by commas.")
+    if len(set(endpoints)) < len(endpoints):
+        raise OptionError(f"Option endpoint names a gateway twice: {', '.join(endpoints)}. Name it once.")
+    for endpoint in endpoints:
+        host, colon, port = endpoint.rpartition(":")
+        if not endpoint.startswith("unix:") and not (host and colon and port.isdecimal()):
+            raise OptionError(f"Option endpoint: {endpoint!r} is not HOST:PORT. Give such an address, or unix:/path.")
+    return endpoints
+
+
+def boolean(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """The option as true or false; OptionError for other values."""
+    if name not in given:
+        return default
+    value = _BOOLEANS.get(given[name].strip().lower())
+    if value is None:
+        raise OptionError(f"Option {name} is {given[name]!r}: give true or false.")
+    return value
+
+
+def seconds(given: Mapping[str, str], name: str, default: float) -> float:
+    """The option as seconds above 0; OptionError for other values."""
+    try:
+        value = float(given.get(name, default))
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise OptionError(f"Option {name} is {given[name]!r}: give a number of seconds above 0.")
+    return value
+
+
+def _whole(given: Mapping[str, str], name: str, parse: Callable[[str], int]) -> int | None:
+    if name not in given:
+        return None
+    try:
+        number = parse(given[name].strip())
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise OptionError(f"Option {name} is {given[name]!r}: give a whole number of 1 or more.")
+    return number
+
+
+def _one_of(given: Mapping[str, str], name: str, values: Collection[str]) -> str:
+    value = given.get(name, next(iter(values))).strip().lower()
+    if value not in values:
+        raise OptionError(f"Option {name} is {given[name]!r}: give {' or '.join(values)}.")
+    return value
+
+
+def _tags(given: Mapping[str, str]) -> frozenset[str]:
+    """The tags of a RocketMQ tag expression: `TagA || TagB`, or `*` for all."""
+    text = given.get("tags", "*").strip()
+    tags = frozenset(part.strip() for part in text.split("||"))
+    if not all(tags):
+        raise OptionError(f"Option tags is {given['tags']!r}: give TagA || TagB, or * for all.")
+    return frozenset() if "*" in tags else tags
+
+
+def _subscription(given: Mapping[str, str]) -> Subscription:
+    if "subscribe" in given:
+        topics = tuple(dict.fromkeys(part.strip() for part in given["subscribe"].split(",") if part.strip()))
+        if not topics:
+            raise OptionError("Option subscribe names no topic: give one or several, separated by commas.")
+        return Subscription(topics=topics)
+    if "subscribePattern" in given:
+        try:
+            re.compile(given["subscribePattern"])
+        except re.error as error:
+            raise OptionError(f"Option subscribePattern is not a regular expression of Python: {error}.") from error
+        return Subscription(pattern=given["subscribePattern"])
+    if "assign" in given:
+        return Subscription(assigned=assigned_queues(given["assign"]))
+    raise OptionError("The queues to read are not given: give one of subscribe, subscribePattern, assign.")

@@ -1,0 +1,141 @@
+"""The gateway's messages as Arrow batches: the native view, and the view of Spark's Kafka source.
+
+Columns are filled one after the other from the generated message classes, whose fields are cheap to read. Only the columns
+that are asked for are made.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf.timestamp_pb2 import Timestamp
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
+
+from pipeline.rocketmq.bodies import decompressed
+from pipeline.rocketmq.options import KAFKA, ReadOptions
+from pipeline.scan.schema import (
+    TIMESTAMP_TYPE_LOG_APPEND,
+    check_columns,
+    choose_columns,
+    kafka_schema,
+    native_schema,
+)
+from reput.message.v1 import message_pb2
+from store.format.java_hash import tags_code
+from store.format.properties import KEYS
+
+BROKER = StructField("brokerName", StringType(), False, {"comment": "the shard that holds the message"})
+# Bytes of bodies in one Arrow batch: a body from DownloadBody can have several MiB.
+BATCH_BYTES_MAX = 16 << 20
+
+StoredMessage = message_pb2.StoredMessage
+Column = Callable[[Sequence[StoredMessage]], list[Any]]
+
+
+def source_schema(options: ReadOptions) -> StructType:
+    """The columns that the options ask for; ColumnError for an unknown or repeated one."""
+    if options.view == KAFKA:
+        return choose_columns(kafka_schema(with_headers=options.include_headers), options.columns)
+    full = native_schema()
+    if options.include_broker:
+        full = StructType([*full.fields, BROKER])
+    return choose_columns(full, options.columns, include_body=options.include_body)
+
+
+def checked_schema(options: ReadOptions, asked: StructType) -> StructType:
+    """The columns of `.schema(...)`, or those of the options, checked; ColumnError for a wrong one.
+
+    Any column of the view is accepted, also one that is otherwise added by an option.
+    """
+    if options.view == KAFKA:
+        return check_columns(kafka_schema(with_headers=True), asked)
+    return check_columns(StructType([*native_schema().fields, BROKER]), asked)
+
+
+class RowBatches:
+    """Makes batches of one schema.
+
+    Args:
+        schema: the columns; upper and lower case of names are equal.
+        view: `native` or `kafka`.
+        decompress: bodies as their producers sent them.
+    """
+
+    def __init__(self, schema: StructType, view: str, *, decompress: bool) -> None:
+        self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        columns = _columns(view, stored_body if not decompress else plain_body)
+        by_lower = {name.lower(): column for name, column in columns.items()}
+        self._columns = [by_lower[name.lower()] for name in schema.names]
+        self.needs_bodies = any(name.lower() in ("body", "value") for name in schema.names)
+
+    def batch(self, messages: Sequence[StoredMessage]) -> pa.RecordBatch:
+        """One row for each message."""
+        arrays = [
+            pa.array(column(messages), pa.int64()).cast(field.type)
+            if pa.types.is_timestamp(field.type)
+            else pa.array(column(messages), field.type)
+            for column, field in zip(self._columns, self._arrow_schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
+
+
+def stored_body(message: StoredMessage) -> bytes:
+    """The body as it is stored."""
+    body: bytes = message.body
+    return body
+
+
+def plain_body(message: StoredMessage) -> bytes:
+    """The body as its producer sent it; BodyCompressionError names the message."""
+    return decompressed(message.body, message.sys_flag, message.offset_msg_id)
+
+
+def _columns(view: str, body: Callable[[StoredMessage], bytes]) -> Mapping[str, Column]:
+    if view == KAFKA:
+        return {
+            "key": lambda messages: [each.keys[0].encode() if each.keys else None for each in messages],
+            "value": lambda messages: [body(each) for each in messages],
+            "topic": lambda messages: [each.topic for each in messages],
+            "partition": lambda messages: [each.queue_id for each in messages],
+            "offset": lambda messages: [each.queue_offset for each in messages],
+            "timestamp": lambda messages: [_micros(each.store_time) for each in messages],
+            "timestampType": lambda messages: [TIMESTAMP_TYPE_LOG_APPEND] * len(messages),
+            "headers": lambda messages: [_headers(each) for each in messages],
+        }
+    return {
+        "topic": lambda messages: [each.topic for each in messages],
+        "queueId": lambda messages: [each.queue_id for each in messages],
+        "queueOffset": lambda messages: [each.queue_offset for each in messages],
+        "physicalOffset": lambda messages: [each.commit_log_offset for each in messages],
+        "storeSize": lambda messages: [each.store_size_bytes for each in messages],
+        "flag": lambda messages: [each.flag for each in messages],
+        "sysFlag": lambda messages: [each.sys_flag for each in messages],
+        "bornTimestamp": lambda messages: [_micros(each.born_time) for each in messages],
+        "bornHost": lambda messages: [each.born_host for each in messages],
+        "storeTimestamp": lambda messages: [_micros(each.store_time) for each in messages],
+        "storeHost": lambda messages: [each.store_host for each in messages],
+        "reconsumeTimes": lambda messages: [each.reconsume_times for each in messages],
+        "preparedTransactionOffset": lambda messages: [each.prepared_transaction_offset for each in messages],
+        "bodyCRC": lambda messages: [each.body_crc for each in messages],
+        # The parser of properties drops empty values, so an empty tag is absent.
+        "tags": lambda messages: [each.tags or None for each in messages],
+        "tagsCode": lambda messages: [
+            tags_code(each.topic, each.properties, _micros(each.store_time) // 1000) for each in messages
+        ],
+        "keys": lambda messages: [
+            list(each.keys) if each.keys or KEYS in each.properties else None for each in messages
+        ],
+        "uniqKey": lambda messages: [each.unique_key or None for each in messages],
+        "properties": lambda messages: [sorted(each.properties.items()) for each in messages],
+        "body": lambda messages: [body(each) for each in messages],
+        "brokerName": lambda messages: [each.broker_name for each in messages],
+    }
+
+
+def _micros(time: Timestamp) -> int:
+    return int(time.seconds) * 1_000_000 + int(time.nanos) // 1000
+
+
+def _headers(message: StoredMessage) -> list[dict[str, Any]]:
+    return [{"key": name, "value": value.encode()} for name, value in sorted(message.properties.items())]

@@ -1,0 +1,58 @@
+"""`format("rocketmq")`: topics over the gateway, as batch, stream and sink.
+
+    spark.read.format("rocketmq").option("endpoint", "127.0.0.1:8081").option("subscribe", "Orders").load()
+    spark.readStream.format("rocketmq")...            the same, as messages arrive
+    df.write.format("rocketmq").option("endpoint", ...).option("topic", "Orders").mode("append").save()
+
+A queue is a partition, as in Spark's Kafka source, and has a gateway; several shards are more queues. The source reads
+through the gateway and not from a commitlog's Reput stream: the gateway is the only address that users have, its answers are
+bounded and checked, a subscription reads only its own queues instead of the whole log, and tasks read queues in parallel.
+To read the whole log at the speed of the disk, use `format("commitlog")`.
+"""
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from pipeline.rocketmq.batch import RocketMQBatchReader
+from pipeline.rocketmq.options import BATCH, STREAM, read_options
+from pipeline.rocketmq.rows import checked_schema, source_schema
+from pipeline.rocketmq.sink import RocketMQBatchWriter, RocketMQStreamWriter
+from pipeline.rocketmq.sink_options import sink_options
+from pipeline.rocketmq.stream import RocketMQStreamReader
+
+
+class RocketMQDataSource(DataSource):
+    """The format; its options are in `options.py` and `sink_options.py`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "rocketmq"
+
+    def schema(self) -> StructType:
+        """The columns that the options ask for."""
+        return source_schema(read_options(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of one batch."""
+        options = read_options(self.options, BATCH)
+        return RocketMQBatchReader(options, checked_schema(options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A reader of a stream."""
+        options = read_options(self.options, STREAM)
+        return RocketMQStreamReader(options, checked_schema(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of a DataFrame."""
+        return RocketMQBatchWriter(sink_options(self.options, overwrite=overwrite), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A writer of a stream."""
+        return RocketMQStreamWriter(sink_options(self.options, overwrite=overwrite), schema)

@@ -1,0 +1,1 @@
+"""format("commitlog"): the log as rows."""

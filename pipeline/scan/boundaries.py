@@ -1,0 +1,261 @@
+"""Where records begin in a log file: found by a walk from its first byte, and cached for complete files.
+
+                     a mark for each block of 16 MiB
+    file  |----------|------------|-----...-----------|blank|
+          ^ record   ^ the first record that starts in the block, how many start there, their least and greatest store time
+
+A task may start to read at a mark. Only a walk finds marks: a search for the magic number would also find bytes that a
+producer put into a body. So each complete file is walked once, at 8 GB/s when it is in memory, and the marks are kept in the
+user's cache, never in the store. The cache need not be trusted: each task of a scan proves that its records end exactly
+where the next task's begin, so all tasks together walk the file again from its first byte.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.scan.log_files import LogFile
+from store.compiled import loading
+from store.derive.record_dispatch import decode_dispatch
+from store.errors import RecordCorruptedError
+from store.files.file_system import FileSystem
+from store.format.record_header import Buffer
+from store.walk import scan_plain
+from store.walk.cursor import Gap, OneFile, PieceBuffer, RecordCursor
+from store.walk.scan_layout import (
+    INT64_MAX,
+    INT64_MIN,
+    LENGTHS,
+    MARK_OFFSET,
+    MARK_RECORD_COUNT,
+    MARK_ROW_COUNT,
+    MARK_TIME_MAX,
+    MARK_TIME_MIN,
+)
+
+KERNEL = "store.walk.scan_kernel"
+BLOCK_BYTES = 16 << 20
+WALK_BYTES = 4 << 20  # read at once; small enough to stay in the CPU's cache
+HEAD_BYTES = 64  # of the first record: its offset, times and hosts tell one log from another
+FORMAT = 1
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A stretch of the log between two records' starts.
+
+    Attributes:
+        offset: commit-log offset of its first record.
+        record_count: how many records start in it.
+        time_millis_min: the least of their store times.
+        time_millis_max: the greatest.
+    """
+
+    offset: int
+    record_count: int
+    time_millis_min: int
+    time_millis_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileWalk:
+    """What a walk found in a file.
+
+    Attributes:
+        marks: by ascending offset; empty for a file without a record.
+        end_offset: where the walk ended: the file's last offset when it is complete, else the first byte that is not a record.
+        is_complete: whether the walk reached the file's end: its last record or its blank ends there.
+        has_damage: whether damage lies between its records.
+    """
+
+    marks: tuple[Mark, ...]
+    end_offset: int
+    is_complete: bool
+    has_damage: bool = False
+
+
+def kernel() -> Any:
+    """The compiled kernel of the scan, or its plain twin where the kernel cannot be loaded."""
+    return loading.load(KERNEL) or scan_plain
+
+
+def walk_file(
+    fs: FileSystem,
+    file: LogFile,
+    *,
+    check: int,
+    block_bytes: int = BLOCK_BYTES,
+    over_damage: bool = False,
+) -> FileWalk:
+    """Walks a file from its first byte to its end, or to the first byte that is not a record.
+
+    Args:
+        fs: the port to the disk.
+        file: the file.
+        check: LENGTHS or PLACE (`store/walk/scan_layout.py`).
+        block_bytes: approximate distance of marks, in bytes.
+        over_damage: go on at the next sound record after damage.
+    """
+    opened = file.open(fs)
+    marks = _MarkCheck(file.first_offset, check, block_bytes)
+    gaps: list[Gap] = []
+    cursor = RecordCursor(
+        OneFile(opened),
+        file.first_offset,
+        marks,
+        skip=gaps.append if over_damage else None,
+        piece_bytes=WALK_BYTES,
+        read=PieceBuffer().read,
+    )
+    try:
+        for _ in cursor:
+            pass
+    finally:
+        opened.close()
+    is_complete = cursor.offset == file.last_offset
+    return FileWalk(marks.end(), cursor.offset, is_complete=is_complete, has_damage=bool(gaps))
+
+
+class _MarkCheck:
+    """Passes all records of a piece by their lengths, and keeps a mark for each block."""
+
+    def __init__(self, first_offset: int, check: int, block_bytes: int) -> None:
+        self._scan = kernel()
+        self._check = check
+        self._block_bytes = block_bytes
+        self._block_end = first_offset + block_bytes
+        self._marks: list[Mark] = []
+        # The current block, the blocks that a piece may complete, and one more.
+        self._block: Int64s = np.empty((MARK_ROW_COUNT, 1 + WALK_BYTES // block_bytes + 1), dtype=np.int64)
+        self._block[:, 0] = (first_offset, 0, INT64_MAX, INT64_MIN)
+
+    def begin(self, offset: int) -> None:
+        """Does nothing: this check keeps no state of a stretch (`store.walk.cursor.Check`)."""
+
+    def take(self, piece: Buffer, at: int, offset: int) -> tuple[None, int]:
+        """Passes the records from `at` on, and returns where it stopped (`store.walk.cursor.Check`)."""
+        data = as_array(piece)
+        count, next_at, mark_count, self._block_end = self._scan.mark_frames(
+            data, at, len(data), offset, self._check, self._block_bytes, self._block_end, self._block
+        )
+        if not count:
+            raise refusal(piece, at, offset, self._check)
+        self._marks.extend(_marks(self._block[:, : mark_count - 1]))
+        self._block[:, 0] = self._block[:, mark_count - 1]
+        return None, int(next_at)
+
+    def end(self) -> tuple[Mark, ...]:
+        """All marks, including that of the current block."""
+        return (*self._marks, *_marks(self._block[:, :1]))
+
+
+def as_array(piece: Buffer) -> npt.NDArray[np.uint8]:
+    """The bytes as a read-only array: always the same type, so each kernel is compiled once."""
+    data = np.frombuffer(piece, dtype=np.uint8)
+    data.flags.writeable = False
+    return data
+
+
+def refusal(piece: Buffer, at: int, offset: int, check: int) -> RecordCorruptedError:
+    """The error for piece[at], commit-log offset `offset`, where the kernel accepted no record."""
+    stated = int.from_bytes(piece[at + 28 : at + 36], "big", signed=True) if check == LENGTHS else offset
+    try:
+        decode_dispatch(piece, at, stated)
+    except RecordCorruptedError as error:
+        return error
+    raise AssertionError(f"the kernel rejects the record at commit-log offset {offset}, the plain codec accepts it")
+
+
+def _marks(block: Int64s) -> list[Mark]:
+    rows = block[[MARK_OFFSET, MARK_RECORD_COUNT, MARK_TIME_MIN, MARK_TIME_MAX]].T.tolist()
+    return [Mark(*row) for row in rows if row[1]]
+
+
+class BoundaryCache:
+    """Walks of complete files, kept in a directory, one small JSON file each.
+
+    A walk is used only for a file of the same path, size, modification time, inode and first bytes; other files are walked
+    again. Cache files that cannot be read or written are ignored.
+
+    Args:
+        directory: the cache's directory, made when missing. None keeps nothing.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+
+    def get(self, file: LogFile, *, check: int, block_bytes: int) -> FileWalk | None:
+        """The kept walk of a file; None without one, or if the file has changed."""
+        if self._directory is None:
+            return None
+        try:
+            state = json.loads(self._path(file, check, block_bytes).read_bytes())
+            if state["format"] != FORMAT or state["file"] != _identity(file):
+                return None
+            marks = tuple(Mark(*map(int, row)) for row in state["marks"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        offsets = [mark.offset for mark in marks]
+        if not marks or offsets != sorted(set(offsets)) or offsets[0] != file.first_offset:
+            return None
+        return FileWalk(marks, file.last_offset, is_complete=True) if offsets[-1] < file.last_offset else None
+
+    def put(self, file: LogFile, walk: FileWalk, *, check: int, block_bytes: int, identity: dict[str, Any]) -> None:
+        """Keeps the walk of a complete, sound file.
+
+        Args:
+            file: the file.
+            walk: the walk's result.
+            check: the check of the walk.
+            block_bytes: approximate distance of its marks, in bytes.
+            identity: `identity_of` the file, taken before the walk.
+        """
+        if self._directory is None or not walk.is_complete or walk.has_damage or not walk.marks:
+            return
+        if identity != _identity(file):  # the file changed during the walk
+            return
+        rows = [(mark.offset, mark.record_count, mark.time_millis_min, mark.time_millis_max) for mark in walk.marks]
+        text = json.dumps({"format": FORMAT, "file": identity, "marks": rows}, separators=(",", ":"))
+        path = self._path(file, check, block_bytes)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            handle, written = tempfile.mkstemp(dir=self._directory, prefix=path.name)
+            with open(handle, "w", encoding="ascii") as stream:
+                stream.write(text)
+            os.rename(written, path)
+        except OSError:  # then the next scan walks again
+            return
+
+    def _path(self, file: LogFile, check: int, block_bytes: int) -> Path:
+        assert self._directory is not None
+        name = f"{os.path.realpath(file.path)}\0{check}\0{block_bytes}"
+        return self._directory / (hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".json")
+
+
+def identity_of(file: LogFile) -> dict[str, Any]:
+    """Path, size, time, inode and first bytes, which identify one state of a file; empty when the file is gone."""
+    try:
+        return _identity(file)
+    except OSError:
+        return {}
+
+
+def _identity(file: LogFile) -> dict[str, Any]:
+    with open(file.path, "rb") as stream:
+        head = stream.read(HEAD_BYTES)
+        stat = os.fstat(stream.fileno())
+    return {
+        "path": os.path.realpath(file.path),
+        "size_bytes": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+        "inode": stat.st_ino,
+        "head": hashlib.sha256(head).hexdigest(),
+    }

@@ -1,1 +1,0 @@
-"""Where Spark reads and writes: the Data Sources `commitlog` and `rocketmq`."""

@@ -1,0 +1,1 @@
+"""Sending messages, from threads and under asyncio."""

@@ -1,0 +1,182 @@
+"""`AsyncProducer`: sends messages under asyncio; each gets a future."""
+
+import asyncio
+import contextlib
+import warnings
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from reput_client.channel import open_async_channel
+from reput_client.errors import ProducerClosedError
+from reput_client.producing.async_delivery import AsyncDelivery
+from reput_client.producing.batch_delivery import Receipts
+from reput_client.producing.futures import OnDelivery
+from reput_client.producing.new_message import NewMessage
+from reput_client.producing.settings import ProducerSettings
+from reput_client.producing.unique_key import UniqueKeyGenerator
+from reput_client.producing.wire import encode, encode_all
+from reput_client.receipt import SendReceipt
+from reput_client.security import ClientSecurity
+
+
+class AsyncProducer:
+    """Sends messages through a gateway; for the tasks of one event loop.
+
+        async with AsyncProducer("127.0.0.1:8081") as producer:
+            future = await producer.send("Orders", b"hello", keys=["order-1001"])
+            print((await future).offset_msg_id)
+
+    What `Producer` says of order, unique keys and settings holds here too. Cancelling a message's future does not call
+    the message back. An event loop that ends without `close` drops what was not delivered.
+
+    Args:
+        target: the gateway, `HOST:PORT`.
+        channel: used instead of one of its own; `close` leaves it open.
+        security: TLS and credentials of its own channel.
+        settings: fields of `ProducerSettings`.
+    """
+
+    def __init__(
+        self,
+        target: str = "127.0.0.1:8081",
+        *,
+        channel: grpc.aio.Channel | None = None,
+        security: ClientSecurity | None = None,
+        **settings: Any,
+    ) -> None:
+        self._delivery: AsyncDelivery | None = None
+        self._is_closed = False
+        self._settings = ProducerSettings(**settings)
+        self.target = target
+        self._channel = channel
+        self._security = security
+        self._create_unique_key = UniqueKeyGenerator().create_ascii
+
+    async def send(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> asyncio.Future[SendReceipt]:
+        """Send a message and return its future; awaits only while the buffer is full.
+
+        Args:
+            topic: the topic.
+            body: 1 byte to 4 MiB.
+            keys: business keys to find it by; without spaces.
+            tags: RocketMQ's TAGS: one tag.
+            properties: the application's own.
+            queue_id: the queue; by default the store takes them in turn.
+            unique_key: its id; by default one is made. Two messages with one id are stored once.
+            born_time: when it was made, with a time zone; by default the time of storing.
+            flag: the application's own 32 bits.
+            on_delivery: called with `(receipt, None)` or `(None, error)` from the event loop.
+
+        Raises:
+            BufferFullError: no room in `block_seconds_max`.
+            ProducerClosedError: closed.
+            InvalidMessageError: too large for any request.
+        """
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        return await self._started().send(wire, on_delivery, urgent=False)
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        timeout_seconds: float | None = None,
+    ) -> SendReceipt:
+        """Send a message and wait until it is stored; it does not linger while nothing else is under way.
+
+        Raises:
+            ReputClientError: as `send`, and what its future fails with.
+            TimeoutError: not within `timeout_seconds`; it is tried further.
+        """
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        future = await self._started().send(wire, None, urgent=True)
+        async with asyncio.timeout(timeout_seconds):
+            return await asyncio.shield(future)
+
+    async def send_batch(self, messages: Iterable[NewMessage]) -> asyncio.Future[Receipts]:
+        """Send messages in one call; awaits only while the buffer is full.
+
+        The quickest way to send many: what `send` takes for each, this takes once. They travel in one request if they
+        fit into one (`batch_count_max`, `batch_bytes_max`), and keep their order as those of `send` do.
+
+        Args:
+            messages: any number; the buffer takes all of them or none.
+
+        Returns:
+            One future for all: the receipts in the order of the messages, or a BatchDeliveryError that says which failed.
+
+        Raises:
+            BufferFullError: no room in `block_seconds_max`.
+            ProducerClosedError: closed.
+            InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
+        """
+        return await self._started().send_all(encode_all(messages, self._create_unique_key))
+
+    async def flush(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until all that was sent so far is stored or has failed; False when the time was over first."""
+        return self._delivery is None or await self._delivery.flush(timeout_seconds)
+
+    async def close(self, timeout_seconds: float | None = None) -> None:
+        """Deliver what waits, then end; what is not delivered in time fails. Once closed, always closed.
+
+        Args:
+            timeout_seconds: by default `close_seconds_max`.
+        """
+        self._is_closed = True
+        if self._delivery is not None:
+            await self._delivery.close(timeout_seconds)
+
+    async def __aenter__(self) -> "AsyncProducer":
+        return self
+
+    async def __aexit__(
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        if self._is_closed or self._delivery is None or self._delivery.is_closed:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        # Its tasks live on until its messages are delivered, if its event loop does.
+        with contextlib.suppress(RuntimeError):
+            self._delivery.begin_close()
+
+    def __repr__(self) -> str:
+        return f"AsyncProducer({self.target!r})"
+
+    def _started(self) -> AsyncDelivery:
+        """A channel of grpc's belongs to the event loop that runs when it is made."""
+        if self._is_closed:
+            raise ProducerClosedError("the producer is closed")
+        if self._delivery is None:
+            owns_channel = self._channel is None
+            channel = self._channel or open_async_channel(self.target, self._security)
+            self._delivery = AsyncDelivery(channel, self._settings, owns_channel=owns_channel)
+        return self._delivery

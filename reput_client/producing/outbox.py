@@ -1,0 +1,349 @@
+"""The messages of a producer between `send` and their answers. No I/O, no clock, no lock: both producers use it.
+
+    add ──▶ open batch ──full, lingered, sealed──▶ ready ──take──▶ in flight ──answered──▶ settled
+                                                     ▲                 │
+                                                     └────give_back────┘   the stream broke, or a request was refused
+
+Batches keep their order: a batch that is given back goes to the front, by number. A batch is settled when each of its
+messages has an answer or an error; until then its bytes count as buffered.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from reput_client.errors import BufferFullError, ReputClientError
+from reput_client.producing.batch_delivery import Span
+from reput_client.producing.futures import Settlement
+from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
+
+# A batch that cannot be sent is closed after this time, so that its messages have about one age and expire together.
+BATCH_SPREAD_SECONDS_MAX = 1.0
+# Callers that wait for room are woken when this part of the buffer is free, not for each answer.
+AMPLE_ROOM_DIVISOR = 8
+
+
+def taken_bytes(wires: Sequence[bytes]) -> int:
+    """Bytes that messages take in the buffer."""
+    return sum(map(len, wires)) + MESSAGE_OVERHEAD_BYTES * len(wires)
+
+
+class Batch:
+    """Messages that share a request.
+
+    Attributes:
+        number: rising in the order of sending.
+        wires: its messages as fields of a request, in the order of sending.
+        settlement: told how it went.
+        slots: of each message its slot in the settlement; None while that is its place in `wires`.
+        wire_bytes: of all messages.
+        opened_at: time of its first message, seconds.
+        last_added_at: time of its last message, seconds.
+        attempt_count: how often it was taken.
+        may_be_written: it was taken, and how that ended is unknown.
+        error: why it was given back last.
+    """
+
+    __slots__ = (
+        "attempt_count",
+        "error",
+        "last_added_at",
+        "may_be_written",
+        "number",
+        "opened_at",
+        "settlement",
+        "slots",
+        "wire_bytes",
+        "wires",
+    )
+
+    def __init__(self, number: int, now: float) -> None:
+        self.number = number
+        self.wires: list[bytes] = []
+        self.settlement = Settlement()
+        self.slots: list[int] | None = None
+        self.wire_bytes = 0
+        self.opened_at = self.last_added_at = now
+        self.attempt_count = 0
+        self.may_be_written = False
+        self.error: ReputClientError | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What its messages count in the buffer."""
+        return self.wire_bytes + MESSAGE_OVERHEAD_BYTES * len(self.wires)
+
+    def slot_of(self, index: int) -> int:
+        """The slot of the message at this place."""
+        return index if self.slots is None else self.slots[index]
+
+
+class Outbox:
+    """See the top of the file; times are seconds of a monotonic clock.
+
+    Args:
+        settings: the limits.
+
+    Attributes:
+        buffered_bytes: of all messages that are not settled.
+        is_saturated: the limit of requests in flight was reached, and more than half of them still are. The taker need not
+            check after each answer.
+    """
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._linger_seconds = settings.linger_millis / 1000
+        self._batch_count_max = settings.batch_count_max
+        self._batch_bytes_max = settings.batch_bytes_max
+        self._buffer_bytes_max = settings.buffer_bytes_max
+        self._in_flight_count_max = settings.in_flight_count_max
+        self._delivery_seconds_max = settings.delivery_seconds_max
+        self._open: Batch | None = None
+        self._is_urgent = False
+        self._ready: deque[Batch] = deque()
+        self._in_flight: deque[Batch] = deque()
+        self._refused: list[Batch] = []
+        self._unfinished: set[int] = set()
+        self._number = 0
+        self.buffered_bytes = 0
+        self.is_saturated = False
+
+    @property
+    def has_work(self) -> bool:
+        """Whether any message has no answer yet."""
+        return bool(self._open or self._ready or self._in_flight or self._refused)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether any message is not in flight."""
+        return bool(self._open or self._ready)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Batches taken and not answered."""
+        return len(self._in_flight)
+
+    @property
+    def has_ample_room(self) -> bool:
+        """Whether callers that wait for room should be woken; always true when no answer is expected."""
+        room_bytes = self._buffer_bytes_max - self.buffered_bytes
+        return room_bytes >= self._buffer_bytes_max // AMPLE_ROOM_DIVISOR or not self._in_flight
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether `size_bytes` more (`taken_bytes`) fit in the buffer now."""
+        return self.buffered_bytes + size_bytes <= self._buffer_bytes_max
+
+    def check_fits(self, size_bytes: int) -> None:
+        """Raise BufferFullError if `size_bytes` exceed the whole buffer."""
+        if size_bytes > self._buffer_bytes_max:
+            raise BufferFullError(
+                f"the messages take {size_bytes} bytes, more than buffer_bytes_max: send fewer at once, or raise it"
+            )
+
+    def full_error(self, seconds: float) -> BufferFullError:
+        """The error when there was no room for `seconds`."""
+        return BufferFullError(
+            f"{self.buffered_bytes} bytes wait for answers, and no room became free within {seconds} s: "
+            "send more slowly, or raise buffer_bytes_max"
+        )
+
+    def add(self, wire: bytes, now: float, *, urgent: bool = False) -> tuple[Settlement, int, bool]:
+        """Add a message behind all others.
+
+        Args:
+            wire: its bytes, as a field of a request; they fit in the buffer.
+            now: the time.
+            urgent: the caller waits for the answer: do not linger while nothing is in flight.
+
+        Returns:
+            Its settlement, its slot there, and whether the taker of batches must be woken.
+        """
+        size_bytes = len(wire)
+        batch, wake = self._open, False
+        if batch is None or not self._takes(batch, size_bytes, now):
+            batch, wake = self._next_batch(now), True
+        wires = batch.wires
+        slot = len(wires)
+        wires.append(wire)
+        batch.wire_bytes += size_bytes
+        batch.last_added_at = now
+        self.buffered_bytes += size_bytes + MESSAGE_OVERHEAD_BYTES
+        if slot + 1 >= self._batch_count_max or batch.wire_bytes >= self._batch_bytes_max:
+            self.seal()
+            wake = True
+        elif urgent and not self._is_urgent:
+            self._is_urgent = True
+            wake = True
+        return batch.settlement, slot, wake
+
+    def add_all(self, wires: Sequence[bytes], now: float) -> list[Span]:
+        """Put messages behind all others, in one request if they fit in one.
+
+        Args:
+            wires: their bytes as they stand in a request, one at least; all of them fit the buffer.
+            now: the time.
+
+        Returns:
+            Where they will be settled.
+        """
+        batch, size_bytes = self._open, sum(map(len, wires))
+        if batch is not None and not (
+            self._takes(batch, size_bytes, now) and len(batch.wires) + len(wires) <= self._batch_count_max
+        ):
+            self.seal()
+        spans: list[Span] = []
+        begin = 0
+        while begin < len(wires):
+            batch = self._open or self._next_batch(now)
+            room = self._batch_bytes_max - batch.wire_bytes
+            end = begin
+            for place in range(begin, min(len(wires), begin + self._batch_count_max - len(batch.wires))):
+                room -= len(wires[place])
+                if room < 0 and (batch.wires or end > begin):
+                    break
+                end += 1
+            if end > begin:
+                spans.append(Span(batch.settlement, len(batch.wires), end - begin))
+                batch.wires.extend(wires[begin:end])
+                batch.wire_bytes += sum(map(len, wires[begin:end]))
+                batch.last_added_at = now
+            is_full = len(batch.wires) >= self._batch_count_max or batch.wire_bytes >= self._batch_bytes_max
+            if end < len(wires) or is_full:
+                self.seal()
+            begin = end
+        self.buffered_bytes += taken_bytes(wires)
+        return spans
+
+    def _takes(self, batch: Batch, size_bytes: int, now: float) -> bool:
+        """Whether so many bytes may join a batch with messages."""
+        return (
+            batch.wire_bytes + size_bytes <= self._batch_bytes_max and now - batch.opened_at <= BATCH_SPREAD_SECONDS_MAX
+        )
+
+    def _next_batch(self, now: float) -> Batch:
+        """A new open batch; the one before is complete."""
+        self.seal()
+        self._number += 1
+        batch = self._open = Batch(self._number, now)
+        self._unfinished.add(self._number)
+        return batch
+
+    def seal(self) -> int:
+        """Let the open batch go without further linger; the number of the last batch so far."""
+        if self._open is not None:
+            self._ready.append(self._open)
+            self._open = None
+        self._is_urgent = False
+        return self._number
+
+    def take(self, now: float) -> Batch | None:
+        """The next batch to be sent, in flight from now on; None when there is none or no more may be in flight."""
+        if len(self._in_flight) >= self._in_flight_count_max:
+            self.is_saturated = True
+            return None
+        if not self._ready:
+            batch = self._open
+            if batch is None or (now < self._leaves_at(batch)):
+                return None
+            self.seal()
+        batch = self._ready.popleft()
+        batch.attempt_count += 1
+        self._in_flight.append(batch)
+        return batch
+
+    def next_take_seconds(self, now: float) -> float | None:
+        """When `take` will have something by time alone, in seconds from now; None when it takes an event."""
+        if self._open is None or self._ready or len(self._in_flight) >= self._in_flight_count_max:
+            return None
+        return max(0.0, self._leaves_at(self._open) - now)
+
+    def answered(self) -> Batch:
+        """The oldest batch in flight, which the next answer belongs to; IndexError when there is none."""
+        batch = self._in_flight.popleft()
+        if len(self._in_flight) <= self._in_flight_count_max // 2:
+            self.is_saturated = False
+        return batch
+
+    def settle(self, batch: Batch) -> None:
+        """All of the batch's messages have their answer: give their room back."""
+        self.buffered_bytes -= batch.buffered_bytes
+
+    def finish(self, batch: Batch) -> None:
+        """The futures of a settled batch are done."""
+        self._unfinished.discard(batch.number)
+
+    def is_finished(self, number: int) -> bool:
+        """Whether all batches up to this number are finished."""
+        return not any(each <= number for each in self._unfinished)
+
+    def refuse(self, batch: Batch, error: ReputClientError) -> None:
+        """An answered batch is to be tried again once the stream has ended."""
+        batch.error = error
+        self._refused.append(batch)
+
+    def drop_message(self, batch: Batch, index: int) -> int:
+        """Take one bad message out of a batch that was refused for it; the rest goes to the front, to be sent again.
+
+        Returns:
+            The message's slot.
+        """
+        if batch.slots is None:
+            batch.slots = list(range(len(batch.wires)))
+        size_bytes = len(batch.wires.pop(index))
+        batch.wire_bytes -= size_bytes
+        self.buffered_bytes -= size_bytes + MESSAGE_OVERHEAD_BYTES
+        if batch.wires:
+            batch.attempt_count = 0  # each such round has one message less, which bounds them
+            self._insert([batch])
+        return batch.slots.pop(index)
+
+    def give_back(self, error: ReputClientError | None) -> None:
+        """The stream has ended: what was refused or has no answer goes back to the front, in order."""
+        for batch in self._in_flight:
+            batch.may_be_written = True
+            batch.error = error or batch.error
+        self._insert([*self._in_flight, *self._refused])
+        self._in_flight.clear()
+        self.is_saturated = False
+        self._refused.clear()
+
+    def remove_overdue(self, now: float, attempt_count_max: int) -> list[Batch]:
+        """Take out what waits and had its time or its attempts; its room is given back."""
+        overdue = [
+            batch
+            for batch in self._ready
+            if now >= batch.last_added_at + self._delivery_seconds_max or batch.attempt_count >= attempt_count_max
+        ]
+        if overdue:
+            self._ready = deque(batch for batch in self._ready if batch not in overdue)
+        if self._open is not None and now >= self._open.last_added_at + self._delivery_seconds_max:
+            overdue.append(self._open)
+            self._open = None
+        for batch in overdue:
+            self.settle(batch)
+        return overdue
+
+    def overdue_at(self) -> float:
+        """When the first message will have had its time; infinite without messages."""
+        return min((b.last_added_at for b in self._all()), default=float("inf")) + self._delivery_seconds_max
+
+    def remove_all(self) -> list[Batch]:
+        """Take out everything; the room of all is given back."""
+        self.give_back(None)
+        self.seal()
+        batches = list(self._ready)
+        self._ready.clear()
+        for batch in batches:
+            self.settle(batch)
+        return batches
+
+    def _leaves_at(self, batch: Batch) -> float:
+        if self._is_urgent and not self._in_flight:
+            return batch.opened_at
+        return batch.opened_at + self._linger_seconds
+
+    def _insert(self, batches: Iterable[Batch]) -> None:
+        self._ready = deque(sorted([*batches, *self._ready], key=lambda batch: batch.number))
+
+    def _all(self) -> list[Batch]:
+        # Batches of one kind are in order, and so are their times; refused ones may be of any age.
+        firsts = [queue[0] for queue in (self._ready, self._in_flight) if queue]
+        return firsts + self._refused + ([self._open] if self._open is not None else [])

@@ -1,0 +1,202 @@
+"""`Producer`: sends messages from any thread; each gets a future."""
+
+import atexit
+import os
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import grpc
+
+from reput_client.channel import open_channel
+from reput_client.producing.batch_delivery import Receipts, tell, watch
+from reput_client.producing.delivery import Delivery
+from reput_client.producing.futures import OnDelivery
+from reput_client.producing.new_message import NewMessage
+from reput_client.producing.settings import ProducerSettings
+from reput_client.producing.unique_key import UniqueKeyGenerator
+from reput_client.producing.wire import encode, encode_all
+from reput_client.receipt import SendReceipt
+from reput_client.security import ClientSecurity
+
+# Time for the messages of unclosed producers when the interpreter exits.
+EXIT_SECONDS_MAX = 10.0
+
+_all: "weakref.WeakSet[Delivery]" = weakref.WeakSet()
+_unclosed: "weakref.WeakSet[Delivery]" = weakref.WeakSet()
+
+
+class Producer:
+    """Sends messages through a gateway. One producer serves any number of threads.
+
+        with Producer("127.0.0.1:8081") as producer:
+            future = producer.send("Orders", b"hello", keys=["order-1001"])
+            print(future.result().offset_msg_id)
+
+    `send` returns at once. Messages share requests, and several requests are in flight. Messages are stored in the order of
+    sending, with one exception: a message that was refused alone, or whose request was refused for a full disk, is stored
+    after those that were in flight. Every message has a unique key: the store keeps it once, however often it is sent.
+
+    Callbacks, also those of futures, run in the producer's thread: they may send, but must not wait for the producer.
+
+    A producer does not work after a fork: make one in each process.
+
+    Args:
+        target: the gateway, `HOST:PORT`.
+        channel: used instead of one of its own; `close` leaves it open.
+        security: TLS and credentials of its own channel.
+        settings: fields of `ProducerSettings`.
+    """
+
+    def __init__(
+        self,
+        target: str = "127.0.0.1:8081",
+        *,
+        channel: grpc.Channel | None = None,
+        security: ClientSecurity | None = None,
+        **settings: Any,
+    ) -> None:
+        self._is_closed = True  # for __del__, should the next line fail
+        checked = ProducerSettings(**settings)
+        self.target = target
+        self._create_unique_key = UniqueKeyGenerator().create_ascii
+        self._delivery = Delivery(channel or open_channel(target, security), checked, owns_channel=channel is None)
+        self._is_closed = False
+        _all.add(self._delivery)
+        _unclosed.add(self._delivery)
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        on_delivery: OnDelivery | None = None,
+    ) -> Future[SendReceipt]:
+        """Send a message; returns at once unless the buffer is full.
+
+        Args:
+            topic: the topic.
+            body: 1 byte to 4 MiB.
+            keys: business keys to find it by; without spaces.
+            tags: RocketMQ's TAGS: one tag.
+            properties: the application's own.
+            queue_id: the queue; by default the store takes them in turn.
+            unique_key: its id; by default one is made. Two messages with one id are stored once.
+            born_time: when it was made, with a time zone; by default the time of storing.
+            flag: the application's own 32 bits.
+            on_delivery: called with `(receipt, None)` or `(None, error)` in the producer's thread.
+
+        Raises:
+            BufferFullError: no room in `block_seconds_max`.
+            ProducerClosedError: closed, or forked.
+            InvalidMessageError: too large for any request.
+        """
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        return self._delivery.send(wire, on_delivery, urgent=False)
+
+    def send_and_wait(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        unique_key: str | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+        timeout_seconds: float | None = None,
+    ) -> SendReceipt:
+        """Send a message and wait until it is stored; it does not linger while nothing else is under way.
+
+        Raises:
+            ReputClientError: as `send`, and what its future fails with.
+            TimeoutError: not within `timeout_seconds`; it is tried further.
+        """
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        return self._delivery.send(wire, None, urgent=True).result(timeout_seconds)
+
+    def send_batch(self, messages: Iterable[NewMessage]) -> Future[Receipts]:
+        """Send messages in one call; returns at once unless the buffer is full.
+
+        The fastest way to send many: the cost of a call is paid once. They are sent in one request if they fit
+        (`batch_count_max`, `batch_bytes_max`), and are stored in order, as those of `send` are.
+
+        Args:
+            messages: any number; the buffer takes all of them or none.
+
+        Returns:
+            One future for all: the receipts in the order of the messages, or a BatchDeliveryError that says which failed.
+
+        Raises:
+            BufferFullError: no room in `block_seconds_max`.
+            ProducerClosedError: closed, or forked.
+            InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
+        """
+        spans = self._delivery.send_all(encode_all(messages, self._create_unique_key))
+        future: Future[Receipts] = Future()
+        future.set_running_or_notify_cancel()
+        watch(spans, partial(tell, future))
+        return future
+
+    def flush(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until all that was sent so far is stored or has failed; False when the time is over first."""
+        return self._delivery.flush(timeout_seconds)
+
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """Deliver what waits, then end; what is not delivered in time fails. A closed producer stays closed.
+
+        Args:
+            timeout_seconds: by default `close_seconds_max`.
+        """
+        self._is_closed = True
+        _unclosed.discard(self._delivery)
+        self._delivery.close(timeout_seconds)
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._is_closed or self._delivery.is_closed:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        # Its threads run on until its messages are delivered; a finalizer must not wait.
+        self._delivery.begin_close()
+
+    def __repr__(self) -> str:
+        return f"Producer({self.target!r})"
+
+
+def _close_all() -> None:
+    for delivery in list(_unclosed):
+        delivery.close(EXIT_SECONDS_MAX)
+
+
+def _forget_all() -> None:
+    for delivery in list(_all):
+        delivery.is_forked = True
+    _unclosed.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_forget_all)

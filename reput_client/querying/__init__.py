@@ -1,0 +1,1 @@
+"""Finding messages again, from threads and under asyncio."""

@@ -1,0 +1,127 @@
+"""`AsyncQueryClient`: finds messages under asyncio."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import grpc
+
+from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, AsyncGatewayCalls
+from reput_client.querying import queries
+from reput_client.querying.answers import Completeness, Page
+from reput_client.querying.message import Message
+from reput_client.querying.question import Cursor, Progress, Question, as_method
+from reput_client.retry import RetryPolicy
+from reput_client.security import ClientSecurity
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Given = ParamSpec("Given")
+
+
+def _paged(
+    question: Callable[Given, Cursor[Item]],
+) -> "Callable[Concatenate[AsyncQueryClient, Given], AsyncPages[Item]]":
+    def ask(self: "AsyncQueryClient", /, *args: Given.args, **named: Given.kwargs) -> "AsyncPages[Item]":
+        return AsyncPages(self, question(*args, **named), require_complete=self._require_complete)
+
+    return as_method(ask, question)
+
+
+def _answered(
+    question: Callable[Given, Question[Answer]],
+) -> "Callable[Concatenate[AsyncQueryClient, Given], Coroutine[Any, Any, Answer]]":
+    async def ask(self: "AsyncQueryClient", /, *args: Given.args, **named: Given.kwargs) -> Answer:
+        asked = question(*args, **named)
+        response = await self.call(asked.method, asked.request)
+        return asked.take(response, require_complete=self._require_complete)
+
+    return as_method(ask, question)
+
+
+class AsyncQueryClient(AsyncGatewayCalls):
+    """Queries of a gateway; for the tasks of one event loop.
+
+        async with AsyncQueryClient("127.0.0.1:8081") as client:
+            orders = client.by_key("Orders", "order-1001")
+            async for message in orders:
+                print(message.store_time, message.body)
+            print(orders.completeness)
+
+    A call is tried again while the gateway is not reached, not ready or busy, for at most `timeout_seconds`.
+
+    Args:
+        target: the gateway, `HOST:PORT`.
+        channel: used instead of one of its own; `close` leaves it open.
+        security: TLS and credentials of its own channel.
+        timeout_seconds: limit of a call with all its attempts; a run over pages has it for each page.
+        require_complete: raise PartialAnswerError for an answer that is PARTIAL.
+        retry: how often and how fast a failed call is tried again.
+    """
+
+    def __init__(
+        self,
+        target: str = ADDRESS_DEFAULT,
+        *,
+        channel: grpc.aio.Channel | None = None,
+        security: ClientSecurity | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
+        require_complete: bool = False,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        super().__init__(target, channel=channel, security=security, timeout_seconds=timeout_seconds, retry=retry)
+        self._require_complete = require_complete
+
+    # queries.py documents the arguments and answers of each.
+    by_key = _paged(queries.by_key)
+    by_unique_key = _paged(queries.by_unique_key)
+    by_id = _answered(queries.by_id)
+    by_offset = _paged(queries.by_offset)
+    find = _paged(queries.find)
+    search = _paged(queries.search)
+    explain = _answered(queries.explain)
+    search_offset = _answered(queries.search_offset)
+    topics = _paged(queries.topics)
+    status = _answered(queries.status)
+    installation = _answered(queries.installation)
+
+    async def download_body(self, message: Message | str, *, broker_name: str = "") -> bytes:
+        """The stored body of a message, or of the message with that offsetMsgId; compressed if it is stored compressed."""
+        return await self.download(queries.download(message, broker_name))
+
+
+class AsyncPages(Generic[Item]):
+    """Items over all pages; each page is requested when it is needed. Iterate once, in one task.
+
+    Iterating gives items, `pages()` gives `Page`s; each continues at the next page after the other.
+
+    Args:
+        client: sends the requests.
+        cursor: the query.
+        require_complete: a PARTIAL page is an error.
+    """
+
+    def __init__(self, client: AsyncQueryClient, cursor: Cursor[Item], *, require_complete: bool) -> None:
+        self._client = client
+        self._cursor = cursor
+        self._progress = Progress(require_complete=require_complete)
+
+    @property
+    def completeness(self) -> Completeness:
+        """Of the pages so far: TRUNCATED before the last page, then COMPLETE; PARTIAL after any PARTIAL page."""
+        return self._progress.completeness
+
+    async def pages(self) -> AsyncIterator[Page[Item]]:
+        """Page after page.
+
+        Raises:
+            PartialAnswerError: a page is PARTIAL, and `require_complete` is set.
+        """
+        while (asked := self._cursor.next_request()) is not None:
+            page = self._cursor.take(await self._client.call(*asked))
+            self._progress.see(page, has_more=self._cursor.next_request() is not None)
+            yield page
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        async for page in self.pages():
+            for item in page.items:
+                yield item

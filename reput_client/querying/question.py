@@ -1,0 +1,189 @@
+"""Queries as values, without a network: one call, or a run over pages. Both query clients send them."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput_client.querying.answers import Completeness, Page, QueueRange, messages_of, partial_answer, shards_of
+from reput_client.querying.message import Message
+from reput_client.querying.scan import scan_of
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[Answer]):
+    """One call.
+
+    Attributes:
+        method: the RPC.
+        request: its request message.
+        to_answer: makes the answer of its response.
+        may_be_partial: the response has a completeness, so `require_complete` applies.
+    """
+
+    method: str
+    request: Any
+    to_answer: Callable[[Any], Answer]
+    may_be_partial: bool = False
+
+    def next_request(self) -> tuple[str, Any] | None:
+        """Method and request."""
+        return self.method, self.request
+
+    def take(self, response: Any, *, require_complete: bool) -> Answer:
+        """The answer; PartialAnswerError when it is PARTIAL and must not be."""
+        if self.may_be_partial and require_complete and Completeness(response.completeness) is Completeness.PARTIAL:
+            raise partial_answer(shards_of(response.shards))
+        return self.to_answer(response)
+
+
+class Cursor(Protocol[Item]):
+    """A run over pages: the next request, and the page of each response."""
+
+    def next_request(self) -> tuple[str, Any] | None:
+        """Method and request of the next page; None when there is none."""
+
+    def take(self, response: Any) -> Page[Item]:
+        """The page of a response; the next request continues behind it."""
+
+
+class TokenCursor(Generic[Item]):
+    """Pages by token.
+
+    Args:
+        method: the RPC.
+        request: of the first page; each next page sets its token.
+        to_items: makes the items of a response.
+        item_count_max: end after this many items; None: no limit.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        request: Any,
+        to_items: Callable[[Any], tuple[Item, ...]],
+        item_count_max: int | None = None,
+    ) -> None:
+        self._method = method
+        self._request = request
+        self._to_items = to_items
+        self._page_size = request.page_size
+        self._left = _checked_limit(item_count_max)
+        self._has_more = self._left != 0
+
+    def next_request(self) -> tuple[str, Any] | None:
+        """See Cursor."""
+        if not self._has_more:
+            return None
+        if self._left is not None:
+            self._request.page_size = min(self._page_size, self._left)
+        return self._method, self._request
+
+    def take(self, response: Any) -> Page[Item]:
+        """See Cursor."""
+        items, token = self._to_items(response), response.next_page_token
+        if self._left is not None:
+            self._left -= len(items)
+        self._request.page_token = token
+        self._has_more = bool(token) and self._left != 0
+        return Page(items, Completeness(response.completeness), shards_of(response.shards), next_page_token=token)
+
+
+class SearchCursor(TokenCursor[Message]):
+    """Pages of a search: each says what was scanned for it."""
+
+    def __init__(self, request: pb.SearchMessagesRequest, message_count_max: int | None = None) -> None:
+        super().__init__("SearchMessages", request, messages_of, message_count_max)
+
+    def take(self, response: pb.SearchMessagesResponse) -> Page[Message]:
+        """See Cursor."""
+        return replace(super().take(response), scan=scan_of(response))
+
+
+class QueueCursor:
+    """Pages by queue offset, up to the end of the queue as it is when it is reached.
+
+    Args:
+        request: of the first page.
+        message_count_max: end after this many; None: no limit.
+    """
+
+    def __init__(self, request: pb.QueryMessageByOffsetRequest, message_count_max: int | None) -> None:
+        self._request = request
+        self._left = _checked_limit(message_count_max)
+        self._has_more = self._left != 0
+        self._page_size = request.max_messages
+
+    def next_request(self) -> tuple[str, Any] | None:
+        """See Cursor."""
+        if not self._has_more:
+            return None
+        if self._left is not None:
+            self._request.max_messages = min(self._page_size, self._left)
+        return "QueryMessageByOffset", self._request
+
+    def take(self, response: pb.QueryMessageByOffsetResponse) -> Page[Message]:
+        """See Cursor."""
+        asked, next_offset = self._request.queue_offset, response.next_queue_offset
+        items = messages_of(response)
+        if self._left is not None:
+            self._left -= len(items)
+        at_end = next_offset <= asked or next_offset >= response.max_offset
+        self._has_more = not at_end and self._left != 0
+        self._request.queue_offset = next_offset
+        completeness = Completeness(response.completeness)
+        if completeness is Completeness.COMPLETE and not at_end:
+            completeness = Completeness.TRUNCATED
+        queue_range = QueueRange(response.min_offset, response.max_offset)
+        return Page(items, completeness, shards_of(response.shards), queue_range=queue_range)
+
+
+class Progress:
+    """The completeness of a run over pages so far.
+
+    Args:
+        require_complete: a PARTIAL page is an error.
+    """
+
+    def __init__(self, *, require_complete: bool) -> None:
+        self._require_complete = require_complete
+        self._is_partial = False
+        self._last = Completeness.TRUNCATED
+
+    @property
+    def completeness(self) -> Completeness:
+        """PARTIAL after any PARTIAL page; otherwise TRUNCATED until the last page was seen, then what that page says."""
+        if self._is_partial:
+            return Completeness.PARTIAL
+        return self._last
+
+    def see(self, page: Page[Any], *, has_more: bool) -> None:
+        """Add a page; PartialAnswerError when it is PARTIAL and must not be."""
+        if page.completeness is Completeness.PARTIAL:
+            self._is_partial = True
+            if self._require_complete:
+                raise partial_answer(page.shards)
+        self._last = Completeness.TRUNCATED if has_more else page.completeness
+
+
+def as_method(ask: Method, question: Callable[..., Any]) -> Method:
+    """The client method `ask`, which sends what `question` makes, with the name, signature and docstring of `question`."""
+    signature = inspect.signature(question)
+    myself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    shown = signature.replace(
+        parameters=[myself, *signature.parameters.values()], return_annotation=inspect.Signature.empty
+    )
+    vars(ask).update(__signature__=shown)  # read by `help` and `inspect`
+    ask.__name__, ask.__doc__ = question.__name__, question.__doc__
+    return ask
+
+
+def _checked_limit(count_max: int | None) -> int | None:
+    if count_max is not None and count_max < 0:
+        raise ValueError(f"max_messages is {count_max}: give 0 or more, or None for no limit")
+    return count_max

@@ -1,0 +1,1 @@
+"""Calls to other services: channels, retries, typed clients."""

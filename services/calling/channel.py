@@ -1,0 +1,56 @@
+"""gRPC channels between our services, all with the same options.
+
+An address is `HOST:PORT` or `unix:/path`. A channel connects when it is first used and reconnects by itself. Over TLS the
+server must have the name that was dialled and gets our certificate. A unix socket has no TLS: its file mode protects it.
+"""
+
+import grpc
+
+from services.observing import tracing
+from services.serving.tls import PemFiles, TlsIdentity
+
+# The largest answer between our services: a page of bodies (4 MiB) with the properties of 1,000 messages.
+RECEIVE_BYTES_MAX = 16 * 1024 * 1024
+
+CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+    ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),
+    # A peer that is gone without closing is detected within half a minute, also under an idle tail.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # Bytes sent ahead on a stream, as in services/serving/server_options.py. A gateway holds them for each slow caller.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 128 * 1024),
+    # Reconnect soon after a restart of the service.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A name is resolved again as soon as its address refuses: a restarted pod has another address.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+    # services/retry.py is the one retry policy.
+    ("grpc.enable_retries", 0),
+    # The proxy in the environment is for the web; our services are not behind it.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+def open_channel(address: str, tls: TlsIdentity | None = None) -> grpc.Channel:
+    """A channel to an address. Opening does not block and does not fail; calls on it may.
+
+    Args:
+        address: see above.
+        tls: our certificate and the authority that we trust; None: no TLS.
+    """
+    if tls is None or address.startswith("unix:"):
+        return tracing.traced_channel(grpc.insecure_channel(address, options=CHANNEL_OPTIONS))
+    from services.calling.reloading_channel import ReloadingChannel
+
+    def make(pem: PemFiles) -> grpc.Channel:
+        return grpc.secure_channel(
+            address, grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate), options=CHANNEL_OPTIONS
+        )
+
+    return tracing.traced_channel(ReloadingChannel(tls, make))

@@ -1,0 +1,299 @@
+"""Typed client of the commitlog service; errors are raised as the classes that the service raised."""
+
+import dataclasses
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput.message.v1 import message_pb2
+from services import convert, retry, status
+from services.calling.channel import open_channel
+from services.local.client import LocalClient
+from services.local.log_files import LogFiles
+from services.local.lookups import call_lookup
+from services.local.wire import LOOKUPS, LocalMethod
+from services.serving.deadline import SECONDS_DEFAULT
+from services.serving.tls import TlsIdentity
+from store.errors import ServiceUnavailableError, StoreError
+
+if TYPE_CHECKING:
+    from store.derive.dispatch_columns import DispatchColumns
+
+SERVICE = "commitlog"
+BATCH_GET_COUNT_MAX = 1_000
+BODY_BYTES_DEFAULT = 3_670_016
+# Larger results are not read from files: the service is asked, because it limits the size of its answers.
+FILE_READ_BYTES_MAX = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReputBatch:
+    """A batch of the tail.
+
+    Attributes:
+        columns: records in log order; None for a heartbeat.
+        next_offset: resume here after applying the batch (bytes).
+        log_first_offset: the log's first record (bytes).
+        log_end_offset: end of the log as far as it may be shown (bytes); END_UNKNOWN while it is being recovered.
+    """
+
+    columns: "DispatchColumns | None"
+    next_offset: int
+    log_first_offset: int
+    log_end_offset: int
+
+
+class ReputStream:
+    """A running Reput call: iterate over its batches; `cancel` ends it from any thread."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    def __iter__(self) -> Iterator[ReputBatch]:
+        """Batches, without end.
+
+        Raises:
+            StoreError: the typed error with which the stream ended; ServiceUnavailableError also after `cancel`, when
+                the server ended it normally, as it does while stopping, and when a batch is inconsistent.
+        """
+        try:
+            for response in self._call:
+                yield ReputBatch(
+                    _columns(response),
+                    response.next_offset,
+                    response.log_first_offset,
+                    response.log_end_offset,
+                )
+        except grpc.RpcError as rpc_error:
+            raise status.from_rpc_error(rpc_error, SERVICE) from rpc_error
+        raise ServiceUnavailableError(f"{SERVICE} ended the Reput stream", service=SERVICE)
+
+    def cancel(self) -> None:
+        """End the call; a waiting iteration raises ServiceUnavailableError."""
+        self._call.cancel()
+
+
+def _columns(response: pb.ReputResponse) -> "DispatchColumns | None":
+    """The records of a batch, also from a server that does not send columns."""
+    if not response.HasField("columns") and not response.requests:
+        return None
+    from services import reput_columns
+
+    if response.requests:
+        return reput_columns.columns_from_requests(response.requests)
+    return reput_columns.columns_from_proto(response.columns)
+
+
+class CommitLogClient:
+    """Calls one commitlog service.
+
+    Args:
+        target: `HOST:PORT` or `unix:/path`.
+        channel: used for all calls instead of a channel and sockets of its own.
+        tls: our certificate for its own channel; None: no TLS.
+
+    Attributes:
+        channel: for other calls to the service, such as forwarding raw bytes.
+    """
+
+    def __init__(self, target: str, channel: grpc.Channel | None = None, tls: TlsIdentity | None = None) -> None:
+        self.target = target
+        self.channel = channel or open_channel(target, tls)
+        self._stub: Any = pb_grpc.CommitLogServiceStub(self.channel)
+        self._local = LocalClient(LOOKUPS, target if channel is None else "", SERVICE)
+        self._files = LogFiles(self._local)
+
+    def append(
+        self,
+        messages: Sequence[message_pb2.NewMessage],
+        flush: message_pb2.FlushMode = message_pb2.FLUSH_MODE_UNSPECIFIED,
+        *,
+        timeout_seconds: float = SECONDS_DEFAULT,
+    ) -> list[message_pb2.AppendResult]:
+        """Append messages in one request; a receipt for each, in order. Never retried.
+
+        Raises:
+            InvalidMessageError: nothing was written; metadata has the `index` of the message.
+            StoreError: others as the service raises them.
+        """
+        request = pb.AppendMessagesRequest(messages=messages, flush=flush)
+        response = retry.call_once(
+            lambda seconds: self._stub.AppendMessages(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+        return list(response.results)
+
+    def get(self, commit_log_offset: int, *, timeout_seconds: float = SECONDS_DEFAULT) -> message_pb2.StoredMessage:
+        """The record that starts at an offset.
+
+        Raises:
+            RecordNotFoundError: no record starts there.
+            OffsetOutOfRangeError: the offset is outside the log.
+            RecordCorruptedError: the bytes there are damaged.
+        """
+        request = pb.GetMessageRequest(commit_log_offset=commit_log_offset)
+        began = time.monotonic()
+        record = self._files.read(commit_log_offset, timeout_seconds)
+        if record is not None and record.store_size_bytes <= FILE_READ_BYTES_MAX:
+            return convert.stored_message(record, self._files.broker_name)
+        mark = self._files.mark()
+        response = call_lookup(
+            self._local,
+            LocalMethod.GET_MESSAGE,
+            request,
+            pb.GetMessageResponse,
+            self._stub.GetMessage,
+            timeout_seconds - (time.monotonic() - began),
+        )
+        self._files.learn(mark, response.message.commit_log_offset + response.message.store_size_bytes)
+        return response.message
+
+    def get_many(
+        self,
+        commit_log_offsets: Sequence[int],
+        *,
+        body_bytes_max: int = BODY_BYTES_DEFAULT,
+        omit_bodies: bool = False,
+        timeout_seconds: float = SECONDS_DEFAULT,
+    ) -> list[message_pb2.StoredMessage | StoreError]:
+        """The outcome for each offset, in order: the record, or the error that `get` would raise.
+
+        Makes as many requests as needed. Once the answers hold `body_bytes_max` bytes of bodies, later records come
+        without bodies (`body_omitted`).
+        """
+        began = time.monotonic()
+        read = self._read_all(commit_log_offsets, body_bytes_max, timeout_seconds, omit_bodies=omit_bodies)
+        if read is not None:
+            return read
+        timeout_seconds -= time.monotonic() - began
+        mark, next_offset = self._files.mark(), 0
+        outcomes: list[message_pb2.StoredMessage | StoreError] = []
+        body_bytes_left = body_bytes_max if body_bytes_max > 0 else BODY_BYTES_DEFAULT
+        while len(outcomes) < len(commit_log_offsets):
+            request = pb.BatchGetMessagesRequest(
+                commit_log_offsets=commit_log_offsets[len(outcomes) : len(outcomes) + BATCH_GET_COUNT_MAX],
+                body_bytes_max=max(1, body_bytes_left),
+                omit_bodies=omit_bodies or body_bytes_left <= 0,
+            )
+            response = self._batch_get(request, timeout_seconds)
+            if not response.outcomes:
+                raise ServiceUnavailableError(
+                    f"{SERVICE} answered BatchGetMessages without an outcome", service=SERVICE
+                )
+            for outcome in response.outcomes:
+                if outcome.HasField("message"):
+                    message = outcome.message
+                    body_bytes_left -= len(message.body)
+                    outcomes.append(message)
+                    next_offset = max(next_offset, message.commit_log_offset + message.store_size_bytes)
+                else:
+                    outcomes.append(status.from_status(outcome.error))
+        self._files.learn(mark, next_offset)
+        return outcomes
+
+    def store_times_millis(
+        self, commit_log_offsets: Sequence[int], *, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> list[int | StoreError]:
+        """The store time in milliseconds of the record at each offset, or the error; bodies are not sent."""
+        outcomes = self.get_many(commit_log_offsets, omit_bodies=True, timeout_seconds=timeout_seconds)
+        return [
+            outcome
+            if isinstance(outcome, StoreError)
+            else convert.timestamp_to_millis(outcome.store_time, "store_time")
+            for outcome in outcomes
+        ]
+
+    def reput(self, start_offset: int, batch_bytes_max: int = 0, *, while_recovering: bool = False) -> ReputStream:
+        """Follow the log from an offset (-1 = its first record); services/following/reput_tail.py reconnects, too."""
+        request = pb.ReputRequest(
+            start_offset=start_offset,
+            batch_bytes_max=batch_bytes_max,
+            columns=True,
+            while_recovering=while_recovering,
+        )
+        return ReputStream(self._stub.Reput(request))
+
+    def report_progress(
+        self,
+        builder: str,
+        next_offset: int,
+        store_time_millis: int | None = None,
+        *,
+        timeout_seconds: float = SECONDS_DEFAULT,
+    ) -> None:
+        """Report that all records before an offset are applied and durable.
+
+        Args:
+            builder: the follower's name, such as `consumequeue` or `index`.
+            next_offset: in bytes.
+            store_time_millis: of the newest record applied, None when there is none yet.
+            timeout_seconds: for all attempts together.
+        """
+        request = pb.ReportProgressRequest(builder=builder, next_offset=next_offset)
+        if store_time_millis is not None:
+            request.store_time.CopyFrom(convert.millis_to_timestamp(store_time_millis))
+        retry.call_idempotent(
+            lambda seconds: self._stub.ReportProgress(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+
+    def remove_follower(self, name: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> None:
+        """Forget a registered follower that is gone; retention no longer waits for it. Never retried.
+
+        Raises:
+            FollowerNotFoundError: there is no such follower.
+            InvalidArgumentError: the log's settings expect it.
+        """
+        request = pb.RemoveFollowerRequest(name=name)
+        retry.call_once(lambda seconds: self._stub.RemoveFollower(request, timeout=seconds), timeout_seconds, SERVICE)
+
+    def list_topics(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.ListTopicsResponse:
+        """The configured topics by name, and the defaults of a new one."""
+        response: pb.ListTopicsResponse = retry.call_idempotent(
+            lambda seconds: self._stub.ListTopics(pb.ListTopicsRequest(), timeout=seconds), timeout_seconds, SERVICE
+        )
+        return response
+
+    def get_status(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> pb.GetStatusResponse:
+        """Offsets, files and builders' progress."""
+        response: pb.GetStatusResponse = retry.call_idempotent(
+            lambda seconds: self._stub.GetStatus(pb.GetStatusRequest(), timeout=seconds), timeout_seconds, SERVICE
+        )
+        return response
+
+    def close(self) -> None:
+        """Close the channel; running calls end with ServiceUnavailableError."""
+        self._files.close()
+        self._local.close()
+        self.channel.close()
+
+    def _read_all(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, timeout_seconds: float, *, omit_bodies: bool
+    ) -> list[message_pb2.StoredMessage | StoreError] | None:
+        """All records from the log's files, bodies left out as the service does; None when the service has to be asked."""
+        messages: list[message_pb2.StoredMessage | StoreError] = []
+        body_bytes_left = body_bytes_max if body_bytes_max > 0 else BODY_BYTES_DEFAULT
+        size_bytes_left = FILE_READ_BYTES_MAX
+        for commit_log_offset in commit_log_offsets:
+            record = self._files.read(commit_log_offset, timeout_seconds)
+            if record is None:
+                return None
+            size_bytes_left -= record.store_size_bytes
+            if size_bytes_left < 0:
+                return None
+            omit_bodies = omit_bodies or len(record.body) > body_bytes_left
+            messages.append(convert.stored_message(record, self._files.broker_name, omit_body=omit_bodies))
+            body_bytes_left -= 0 if omit_bodies else len(record.body)
+        return messages
+
+    def _batch_get(self, request: pb.BatchGetMessagesRequest, timeout_seconds: float) -> pb.BatchGetMessagesResponse:
+        return call_lookup(
+            self._local,
+            LocalMethod.BATCH_GET_MESSAGES,
+            request,
+            pb.BatchGetMessagesResponse,
+            self._stub.BatchGetMessages,
+            timeout_seconds,
+        )

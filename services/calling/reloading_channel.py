@@ -1,0 +1,198 @@
+"""A TLS channel that follows its certificate: when the files have changed, new calls use a new channel.
+
+A gRPC channel keeps the certificate that it was made with. So this class opens another channel when `TlsIdentity` has other
+bytes (each call checks, at most once in LOOK_SECONDS) and closes the former one after its last call: no call is cut off.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from services.serving.tls import PemFiles, TlsIdentity
+
+LOOK_SECONDS = 10.0
+
+
+class _Generation:
+    """A channel and the count of its calls under way."""
+
+    def __init__(self, channel: grpc.Channel, pem: PemFiles) -> None:
+        self.channel = channel
+        self.pem = pem
+        self._lock = threading.Lock()
+        self._call_count = 0
+        self._is_retired = False
+
+    def enter(self) -> bool:
+        """Count a call; False when the channel is closed or will be."""
+        with self._lock:
+            if self._is_retired:
+                return False
+            self._call_count += 1
+            return True
+
+    def leave(self) -> None:
+        """A call has ended."""
+        with self._lock:
+            self._call_count -= 1
+            is_over = self._is_retired and self._call_count == 0
+        if is_over:
+            # In its own thread: gRPC reports the end of a call in a thread of the channel.
+            threading.Thread(target=self.channel.close, name="tls-channel-close", daemon=True).start()
+
+    def retire(self) -> None:
+        """Close it after its last call."""
+        with self._lock:
+            self._is_retired = True
+            is_over = self._call_count == 0
+        if is_over:
+            self.channel.close()
+
+
+class ReloadingChannel(grpc.Channel):
+    """A channel that reopens itself with a new certificate.
+
+    Args:
+        identity: the certificate.
+        make: makes a channel with these bytes.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        identity: TlsIdentity,
+        make: Callable[[PemFiles], grpc.Channel],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._identity = identity
+        self._make = make
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._is_closed = False
+        pem = identity.current()
+        self._generation = _Generation(make(pem), pem)
+        self._look_seconds = clock() + LOOK_SECONDS
+
+    def entered(self) -> _Generation:
+        """The channel for a new call; the call is counted."""
+        while True:
+            generation = self._current()
+            if generation.enter():
+                return generation
+            if self._is_closed:
+                raise ValueError("Cannot invoke RPC on closed channel!")  # gRPC's own words
+
+    def _current(self) -> _Generation:
+        if self._clock() < self._look_seconds:
+            return self._generation
+        former = None
+        with self._lock:
+            self._look_seconds = self._clock() + LOOK_SECONDS
+            pem = self._identity.current()
+            if pem is not self._generation.pem and not self._is_closed:
+                former, self._generation = self._generation, _Generation(self._make(pem), pem)
+        if former is not None:
+            former.retire()
+        return self._generation
+
+    def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See grpc.Channel."""
+        return _UnaryAnswer(self, "unary_unary", method, args, kwargs)
+
+    def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See grpc.Channel."""
+        return _StreamAnswer(self, "unary_stream", method, args, kwargs)
+
+    def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See grpc.Channel."""
+        return _UnaryAnswer(self, "stream_unary", method, args, kwargs)
+
+    def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """See grpc.Channel."""
+        return _StreamAnswer(self, "stream_stream", method, args, kwargs)
+
+    def subscribe(self, callback: Callable[[grpc.ChannelConnectivity], None], try_to_connect: bool = False) -> None:
+        """See grpc.Channel; for the current channel."""
+        self._generation.channel.subscribe(callback, try_to_connect)
+
+    def unsubscribe(self, callback: Callable[[grpc.ChannelConnectivity], None]) -> None:
+        """See grpc.Channel."""
+        self._generation.channel.unsubscribe(callback)
+
+    def close(self) -> None:
+        """Close; calls under way end."""
+        with self._lock:
+            self._is_closed = True
+            generation = self._generation
+        generation.retire()
+        generation.channel.close()
+
+    def __enter__(self) -> "ReloadingChannel":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Method:
+    """A method of the channel that is there when it is called."""
+
+    def __init__(
+        self, channel: ReloadingChannel, kind: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self._channel = channel
+        self._kind = kind
+        self._method = method
+        self._args = args
+        self._kwargs = kwargs
+        self._made: tuple[_Generation, Any] | None = None
+
+    def _callable_of(self, generation: _Generation) -> Any:
+        made = self._made
+        if made is not None and made[0] is generation:
+            return made[1]
+        callable_ = getattr(generation.channel, self._kind)(self._method, *self._args, **self._kwargs)
+        self._made = generation, callable_
+        return callable_
+
+
+class _UnaryAnswer(_Method):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        generation = self._channel.entered()
+        try:
+            return self._callable_of(generation)(*args, **kwargs)
+        finally:
+            generation.leave()
+
+    def with_call(self, *args: Any, **kwargs: Any) -> Any:
+        generation = self._channel.entered()
+        try:
+            return self._callable_of(generation).with_call(*args, **kwargs)
+        finally:
+            generation.leave()
+
+    def future(self, *args: Any, **kwargs: Any) -> Any:
+        generation = self._channel.entered()
+        try:
+            call = self._callable_of(generation).future(*args, **kwargs)
+        except BaseException:
+            generation.leave()
+            raise
+        call.add_done_callback(lambda _: generation.leave())
+        return call
+
+
+class _StreamAnswer(_Method):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        generation = self._channel.entered()
+        try:
+            call = self._callable_of(generation)(*args, **kwargs)
+        except BaseException:
+            generation.leave()
+            raise
+        if not call.add_callback(generation.leave):
+            generation.leave()  # it has ended already
+        return call

@@ -1,1 +1,0 @@
-"""Typed clients, one for each service."""

@@ -1,0 +1,1 @@
+"""How a service follows a log and builds files from it."""

@@ -1,0 +1,122 @@
+"""The wiring that all followers share: from a server, settings and files to a running FollowerProcess.
+
+A `__main__` gives what differs: its name, its servicer and its files (`FollowedFiles`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+from services.calling.commitlog import CommitLogClient
+from services.following.follower_process import FollowerProcess, FollowerState, LogRange
+from services.following.follower_progress import FollowerProgress
+from services.following.following_builder import FollowingBuilder
+from services.serving.server import ServiceServer
+from services.settings.service_settings import StoreSettings
+from store.files.abort import has_abort_marker
+from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
+from store.format.paths import own_state_dir
+
+Files = TypeVar("Files")
+Files_contra = TypeVar("Files_contra", contravariant=True)
+
+
+class FollowerServicer(Protocol[Files_contra]):
+    """The servicer of a follower.
+
+    Attributes:
+        state: reads the state of the follower, for GetStatus.
+    """
+
+    state: Callable[[], FollowerState]
+
+    def open(self, files: Files_contra) -> None:
+        """Serve these files from now on."""
+
+    def shut(self) -> None:
+        """Serve no files: they are being recovered."""
+
+
+class FollowedFiles(ABC, Generic[Files]):
+    """A FollowerPart for files with a checkpoint of our own and a servicer that answers from them.
+
+    Args:
+        name: of the follower and of its part of the root.
+        fs: the disk port.
+        root: the store root.
+        servicer: answers from the files.
+
+    Attributes:
+        on_flushed: given to builders; see FollowingBuilder.
+    """
+
+    def __init__(self, name: str, fs: FileSystem, root: Path, servicer: FollowerServicer[Files]) -> None:
+        self._fs = fs
+        self._root = root
+        self._servicer = servicer
+        self._checkpoint = Path(own_state_dir(str(root), name)) / "checkpoint.json"
+        # Read before the commit log is called: a running commit log has the marker as its own.
+        self._is_clean_store = not has_abort_marker(fs, root)
+        self.on_flushed: Callable[[int, int | None], None] | None = None
+
+    @abstractmethod
+    def has_files(self) -> bool:
+        """Whether there are files of this kind, without their checkpoint."""
+
+    @abstractmethod
+    def recover(self, log: LogRange, *, drop_cache: bool) -> tuple[FollowingBuilder, Files]:
+        """Open and recover the files; after an error nothing stays open. See FollowerPart.open."""
+
+    def check(self) -> None:
+        """See FollowerPart."""
+
+    def is_unbuilt(self) -> bool:
+        """See FollowerPart."""
+        return not self._fs.exists(self._checkpoint) and not self.has_files()
+
+    def open(self, log: LogRange, *, drop_cache: bool) -> FollowingBuilder:
+        """See FollowerPart."""
+        builder, files = self.recover(log, drop_cache=drop_cache)
+        self._servicer.open(files)
+        return builder
+
+    def shut(self) -> None:
+        """See FollowerPart."""
+        self._servicer.shut()
+
+
+def file_system_of(settings: StoreSettings) -> FileSystem:
+    """The disk port: a read-only store gets one that keeps all changes in memory."""
+    return OverlayFileSystem() if settings.read_only else RealFileSystem()
+
+
+def follow(
+    name: str,
+    server: ServiceServer,
+    settings: StoreSettings,
+    client: CommitLogClient,
+    progress: FollowerProgress,
+    part: FollowedFiles[Files],
+    servicer: FollowerServicer[Files],
+    *,
+    open_unbuilt: Callable[[], None] | None = None,
+) -> None:
+    """Follow the log from the server's start to its stop; see FollowerProcess for the parameters."""
+    process = FollowerProcess(
+        name,
+        settings.store,
+        part,
+        client,
+        progress,
+        server.set_serving,
+        server.stopping,
+        read_only=settings.read_only,
+        on_settled=server.note_ready,
+        open_unbuilt=open_unbuilt,
+    )
+    part.on_flushed = process.flushed
+    servicer.state = process.state
+    process.lag.show(name, server.meters)
+    server.on_stop(process.stop)
+    server.in_background(process.run)

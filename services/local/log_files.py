@@ -1,0 +1,205 @@
+"""Reads a log's records from its files, whose descriptors the commitlog service of the same machine hands over.
+
+Why: the answer to a query is a few hundred bytes of a file that this machine has in memory. Asking another process for
+them costs twice as much as reading them.
+
+A record is read here only where the answer is surely the one that the service would give. In every other case the service
+is asked: only it reports what is absent, what is damaged, and how far the log goes. The conditions:
+- The descriptor comes from the service itself (services/local/wire.py), read-only; no path has to be known or right.
+- The process that handed the files over still runs: the connection by which they came is open.
+- The record ends before an end of the log that this process has reported, or that its answers prove. While a process runs,
+  its log's end never goes back, so bytes before it are never written again.
+- Its file has a name: retention removes the name when it removes the file.
+- Its bytes are consistent and hold the offset, by the check that the service makes, too (store/walk/record_reader.py).
+"""
+
+import os
+import select
+import threading
+import time
+from collections import OrderedDict
+
+from google.protobuf.message import DecodeError
+
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from services.local.client import CLOSED_SECONDS, Connection, LocalClient
+from services.local.wire import LocalMethod, WireError
+from services.status import StatusError
+from store.errors import RecordCorruptedError, StoreError
+from store.format.record import Record
+from store.walk.record_reader import read_record_at
+
+# 64 GiB of log, in files of the default size; a file that was dropped is handed over again when it is needed.
+FILE_COUNT_MAX = 64
+OPEN_SECONDS_MAX = 1.0
+
+
+class _Descriptor:
+    """Closed with its last user: another thread may be reading."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class _Link:
+    """One process of the service: the connection to it, the files that it handed over, and the range that it reported."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.end_offset = 0
+        self.first_offset = 0
+        self.file_size_bytes = 0
+        self.files: OrderedDict[int, _Descriptor] = OrderedDict()
+
+    def is_alive(self) -> bool:
+        """Whether the connection is open and silent, as between two calls; asked by any thread."""
+        incoming = select.poll()
+        incoming.register(self.connection.plain, select.POLLIN)
+        return not incoming.poll(0)
+
+    def file_offset(self, commit_log_offset: int) -> int:
+        """The first offset of the file that holds an offset."""
+        return commit_log_offset - (commit_log_offset - self.first_offset) % self.file_size_bytes
+
+    def __del__(self) -> None:
+        self.connection.close()
+
+
+class LogFiles:
+    """The files of one log, as far as they were handed over; thread-safe.
+
+    Args:
+        local: to the commitlog service.
+        file_count_max: files kept open.
+
+    Attributes:
+        broker_name: the name of the service's shard; empty before a record was read.
+    """
+
+    def __init__(self, local: LocalClient, file_count_max: int = FILE_COUNT_MAX) -> None:
+        self.broker_name = ""
+        self._local = local
+        self._file_count_max = file_count_max
+        self._lock = threading.Lock()
+        self._link: _Link | None = None
+        self._closed_until = 0.0
+
+    def read(self, commit_log_offset: int, timeout_seconds: float) -> Record | None:
+        """The record that starts at an offset; None when the service has to be asked.
+
+        Args:
+            commit_log_offset: in bytes.
+            timeout_seconds: for a file that has to be handed over first, which takes at most OPEN_SECONDS_MAX.
+        """
+        link = self._link
+        if link is None or not link.is_alive():
+            link = self._connected(link, commit_log_offset, timeout_seconds)
+            if link is None:
+                return None
+        if not link.first_offset <= commit_log_offset < link.end_offset:
+            return None
+        first_offset = link.file_offset(commit_log_offset)
+        file = link.files.get(first_offset) or self._opened(link, commit_log_offset, timeout_seconds)
+        if file is None:
+            return None
+        size_bytes_max = min(link.end_offset, first_offset + link.file_size_bytes) - commit_log_offset
+        fd = file.fd
+        try:
+            record = read_record_at(
+                lambda offset, size_bytes: os.pread(fd, size_bytes, offset - first_offset),
+                commit_log_offset,
+                size_bytes_max,
+            )
+            # After the read: a file that has its name now had it during the read.
+            has_name = os.fstat(fd).st_nlink > 0
+        except (OSError, RecordCorruptedError):
+            return None
+        if not has_name:
+            link.files.pop(first_offset, None)
+            return None
+        return record
+
+    def mark(self) -> object:
+        """The process of the service at this moment, for `learn`."""
+        return self._link
+
+    def learn(self, mark: object, next_offset: int) -> None:
+        """The service has answered with a record that ends there (bytes), asked after `mark` was taken."""
+        link = self._link
+        if link is not None and link is mark and next_offset > link.end_offset:
+            link.end_offset = next_offset
+
+    def close(self) -> None:
+        """Drop everything; reads that are under way finish."""
+        self._link = None
+
+    def _connected(self, before: _Link | None, commit_log_offset: int, timeout_seconds: float) -> _Link | None:
+        """A link to a new process, with the file of an offset; None when there is none or a thread is making it."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            if self._link is not before:
+                return self._link
+            self._link = None
+            if time.monotonic() < self._closed_until or timeout_seconds <= 0:
+                return None
+            connection = self._local.connect(min(OPEN_SECONDS_MAX, timeout_seconds))
+            if connection is None:
+                return None
+            link = _Link(connection)
+            if not self._open(link, commit_log_offset, timeout_seconds):
+                self._give_up()
+                return None
+            self._link = link
+            return link
+        finally:
+            self._lock.release()
+
+    def _opened(self, link: _Link, commit_log_offset: int, timeout_seconds: float) -> _Descriptor | None:
+        """The file of an offset, handed over; None when it was not, or a thread is being given another one."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            is_open = (
+                link is self._link and timeout_seconds > 0 and self._open(link, commit_log_offset, timeout_seconds)
+            )
+            if not is_open:
+                return None
+            while len(link.files) > self._file_count_max:
+                link.files.popitem(last=False)
+            return link.files.get(link.file_offset(commit_log_offset))
+        finally:
+            self._lock.release()
+
+    def _open(self, link: _Link, commit_log_offset: int, timeout_seconds: float) -> bool:
+        """Ask for the file of an offset; whether it came. After a failure inside a call the link is dropped."""
+        request = pb.GetMessageRequest(commit_log_offset=commit_log_offset).SerializeToString()
+        deadline = time.monotonic() + min(OPEN_SECONDS_MAX, timeout_seconds)
+        fds: list[int] = []
+        try:
+            answer = link.connection.call(LocalMethod.OPEN_LOG_FILE, request, deadline, fds)
+            status = pb.GetStatusResponse.FromString(answer)
+            file = _Descriptor(fds.pop())
+        except StatusError:
+            return False
+        except (StoreError, OSError, WireError, DecodeError, IndexError):
+            return self._give_up()
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if status.file_size_bytes <= 0 or (link.file_size_bytes and status.file_size_bytes != link.file_size_bytes):
+            return self._give_up()
+        self.broker_name = status.broker_name
+        link.file_size_bytes = status.file_size_bytes
+        link.first_offset = status.log_first_offset
+        link.files[link.file_offset(commit_log_offset)] = file
+        link.end_offset = max(link.end_offset, status.log_end_offset)
+        return True
+
+    def _give_up(self) -> bool:
+        self._link = None
+        self._closed_until = time.monotonic() + CLOSED_SECONDS
+        return False

@@ -1,0 +1,285 @@
+"""Answers calls on a local socket (services/local/wire.py), beside the gRPC server of a service.
+
+One thread accepts; each connection has a thread that answers one request after the other. More connections than the limit
+are closed without a greeting, and their callers use gRPC, whose lanes say which call waits and which is refused.
+
+A request that must not be made again, from the moment it has arrived until its answer was sent, is open work, for which a
+clean stop waits. The others are short, and are made again over gRPC. Requests that arrive during a clean stop are answered
+UNAVAILABLE.
+"""
+
+import contextlib
+import os
+import select
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from google.protobuf.message import DecodeError, Message
+
+from services.local.wire import (
+    ANSWER,
+    GREETING,
+    STATUS,
+    TIMEVAL,
+    Frame,
+    FrameReader,
+    LocalMethod,
+    LocalSocket,
+    WireError,
+    send_answer,
+)
+from services.methods import Retry
+from services.observing import tracing
+from services.serving.open_work import OpenWork
+from services.serving.server import ServiceServer
+from services.serving.stall_watch import ANSWER_SECONDS_MAX
+from services.status import to_status
+from store.errors import ServiceUnavailableError, StoreError
+
+# The user that runs the service, as for its gRPC socket (services/serving/server.py).
+SOCKET_MODE = 0o600
+# A request that was begun comes from the same machine: half a minute, as long as gRPC waits for a silent peer.
+REQUEST_SECONDS_MAX = 30.0
+
+_log = structlog.get_logger("reput.rpc")
+
+
+@dataclass(frozen=True, slots=True)
+class FileAnswer:
+    """An answer with a file.
+
+    Attributes:
+        payload: the proto's bytes.
+        fd: a descriptor; the server closes it after sending.
+    """
+
+    payload: bytes
+    fd: int
+
+
+# Takes a request's bytes and returns the answer's. A StoreError becomes its status; a WireError ends the connection.
+Handler = Callable[[bytes], bytes | FileAnswer]
+
+
+class LocalServer:
+    """Answers calls on one local socket of a service.
+
+    Args:
+        kind: which of its sockets.
+        path: where it listens; a socket that a dead process left there is removed.
+        handlers: by method; called from many threads.
+        work: counts open work, and says when no more requests are taken.
+    """
+
+    def __init__(self, kind: LocalSocket, path: str, handlers: Mapping[LocalMethod, Handler], work: OpenWork) -> None:
+        self._kind = kind
+        self._path = path
+        self._handlers = {method.number: (method, handler) for method, handler in handlers.items()}
+        self._work = work
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._listener: socket.socket | None = None
+
+    @property
+    def connection_count(self) -> int:
+        """Connections served now."""
+        return len(self._connections)
+
+    def start(self) -> None:
+        """Listen from now on; OSError when the socket cannot be made."""
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.stat(self._path).st_mode):
+                os.unlink(self._path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listener.bind(self._path)
+            os.chmod(self._path, SOCKET_MODE)
+            listener.listen(self._kind.connection_count_max)
+        except OSError:
+            listener.close()
+            raise
+        self._listener = listener
+        threading.Thread(target=self._accept, args=(listener,), name=f"{self._kind.name}-accept", daemon=True).start()
+
+    def shut(self) -> None:
+        """Accept no more connections; those that are open stay."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+    def close(self) -> None:
+        """Stop listening and end every connection; callers see it at once."""
+        self.shut()
+        with self._lock:
+            for connection in self._connections:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError as error:
+                if self._listener is not None and not self._work.stopping.is_set():
+                    # No descriptors left: callers use gRPC.
+                    _log.warning(f"{self._kind.name}.closed", error=str(error))
+                    self.shut()
+                return
+            with self._lock:
+                has_room = self._listener is not None and len(self._connections) < self._kind.connection_count_max
+                if has_room:
+                    self._connections.add(connection)
+            if not has_room:
+                connection.close()
+                continue
+            try:
+                threading.Thread(target=self._serve, args=(connection,), name=self._kind.name, daemon=True).start()
+            except RuntimeError as error:  # no room for a thread
+                _log.warning(f"{self._kind.name}.refused", error=str(error))
+                self._forget(connection)
+
+    def _serve(self, connection: socket.socket) -> None:
+        # WireError and OSError: the caller has gone, does not receive, or speaks another protocol.
+        try:
+            with contextlib.suppress(OSError, WireError):
+                self._answer_all(connection)
+        finally:
+            self._forget(connection)
+
+    def _forget(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.discard(connection)
+        connection.close()
+
+    def _answer_all(self, connection: socket.socket) -> None:
+        # Not `settimeout`, which bounds receiving too: a caller may be idle without limit.
+        send_timeout = TIMEVAL.pack(int(ANSWER_SECONDS_MAX), 0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, send_timeout)
+        connection.sendall(GREETING)
+        incoming = _Incoming(connection)
+        reader = FrameReader(self._kind.request_bytes_max)
+        while (request := reader.read(incoming.receive)) is not None:
+            method, handler = self._handlers.get(request[0], (None, None))
+            if method is None or handler is None:
+                _send_status(connection, StoreError(f"method {request[0]} is not known here"))
+                return
+            is_counted = method.retry is Retry.NEVER
+            if is_counted:
+                self._work.add(1)
+            try:
+                is_last = self._answer(connection, method, handler, request)
+            finally:
+                if is_counted:
+                    self._work.add(-1)
+            if is_last:
+                return
+            del request  # not kept until the next one comes
+            incoming.end_frame()
+
+    def _answer(self, connection: socket.socket, method: LocalMethod, handler: Handler, request: Frame) -> bool:
+        """Answer a request; whether the connection ends with it, as a stream does with a status."""
+        _, payload, traceparent = request
+        try:
+            # Checked after an append counts as open work, so that none begins behind a clean stop.
+            if self._work.stopping.is_set():
+                raise ServiceUnavailableError("the service is stopping", service=method.service)
+            if method.is_stream:  # over gRPC, a span is that of a stream, not of its requests
+                answer = handler(payload)
+            else:
+                with tracing.local_call(method.rpc, traceparent):
+                    answer = handler(payload)
+        except StoreError as error:
+            _send_status(connection, error)
+            return method.is_stream
+        except WireError:
+            raise
+        except Exception as error:
+            _log.error("rpc.failed", method=method.rpc, exc_info=error)
+            _send_status(
+                connection, StoreError(f"{method.rpc} failed unexpectedly; see the log of the service for the cause")
+            )
+            return method.is_stream
+        if isinstance(answer, bytes):
+            send_answer(connection, ANSWER, answer)
+            return False
+        try:
+            send_answer(connection, ANSWER, answer.payload, answer.fd)
+        finally:
+            os.close(answer.fd)
+        return False
+
+
+class _Incoming:
+    """Receives from a connection; the rest of a frame that was begun has to come within REQUEST_SECONDS_MAX."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._deadline = 0.0
+        self._readable = select.poll()
+        self._readable.register(connection, select.POLLIN)
+
+    def receive(self, size_bytes: int, is_begun: bool) -> bytes:
+        """See FrameReader; TimeoutError when the time for a frame is over."""
+        if is_begun:
+            now = time.monotonic()
+            self._deadline = self._deadline or now + REQUEST_SECONDS_MAX
+            if now >= self._deadline or not self._readable.poll((self._deadline - now) * 1000):
+                raise TimeoutError("a request was begun and did not come in time")
+        return self._connection.recv(size_bytes)
+
+    def end_frame(self) -> None:
+        """The bytes that come now belong to the next frame."""
+        self._deadline = 0.0
+
+
+def serve_local(
+    kind: LocalSocket, address: str, handlers: Mapping[LocalMethod, Handler], server: ServiceServer
+) -> LocalServer | None:
+    """Answer calls beside the gRPC server of a service until it stops; None, with a log line, where that is not possible.
+
+    Args:
+        kind: which of the service's sockets.
+        address: the service's, as configured; on a port it has no local sockets.
+        handlers: by method.
+        server: the service's.
+    """
+    path = kind.path(address)
+    if path is None:
+        return None
+    local = LocalServer(kind, path, handlers, server.work)
+    try:
+        local.start()
+    except OSError as error:  # for example, a path that is too long with the suffix
+        _log.warning(f"{kind.name}.not_served", path=path, error=str(error))
+        return None
+    server.on_stop(local.close)
+    return local
+
+
+def over_bytes(request_class: type[Message], method: Callable[[Any, Any], Message | FileAnswer]) -> Handler:
+    """A servicer's method as a handler: `over_bytes(pb.SearchKeyRequest, servicer.SearchKey)`; it gets no context."""
+
+    def handle(payload: bytes) -> bytes | FileAnswer:
+        try:
+            request = request_class.FromString(payload)
+        except DecodeError as error:
+            raise WireError(f"the request is no {request_class.DESCRIPTOR.name}") from error
+        answer = method(request, None)
+        return answer if isinstance(answer, FileAnswer) else answer.SerializeToString()
+
+    return handle
+
+
+def _send_status(connection: socket.socket, error: StoreError) -> None:
+    send_answer(connection, STATUS, to_status(error).SerializeToString())

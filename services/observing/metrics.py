@@ -1,0 +1,232 @@
+"""Metrics for Prometheus: off unless `metrics_address` is set; then a page of plain text at `http://ADDRESS/metrics`.
+
+Theory of operation: nothing is counted twice. A request of the page reads the status of the service, as `GetStatus` returns it
+(services/observing/status_metrics.py), the lanes of the server, and the meters (services/observing/meters.py). The page shows
+the numbers of that moment. docs/metrics.md lists them.
+
+- Names are `reput_<component>_<what>_<unit>`; `reput_builder_...` for numbers that all followers have, with label `builder`.
+- There are some hundred series at most, for any number of topics: labels are words of this code.
+- A failed status leaves its numbers out and counts in `reput_status_failures`; zeros would be wrong.
+- The page has no authentication. Serve it on loopback or a separate network. It holds no names of topics or keys.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.index.v1 import index_service_pb2 as index_pb
+from services.observing.meters import Counter, HistogramFamily, Meters
+from services.observing.status_metrics import builder_metrics, commitlog_metrics
+from store.errors import InvalidSettingError
+
+_log = structlog.get_logger("reput.metrics")
+
+
+class LaneCounts(Protocol):
+    """What is shown of a lane (services/serving/lanes.py).
+
+    Attributes:
+        name: stands in labels.
+        refused_count: calls refused so far.
+    """
+
+    name: str
+    refused_count: int
+
+    @property
+    def call_count(self) -> int:
+        """Calls that run or wait now."""
+
+
+class StallCounts(Protocol):
+    """What is shown of a stall watch (services/serving/stall_watch.py).
+
+    Attributes:
+        ended_count: calls ended so far, by lane.
+    """
+
+    ended_count: dict[str, int]
+
+
+class AllLanes(Protocol):
+    """What is shown of a server's lanes."""
+
+    @property
+    def watch(self) -> StallCounts:
+        """The stall watch of all lanes."""
+
+    @property
+    def tails(self) -> LaneCounts:
+        """The lane of Reput streams."""
+
+    def all(self) -> Sequence[LaneCounts]:
+        """Every lane."""
+
+
+class LaneCollector(Collector):
+    """The calls in the lanes of a server."""
+
+    def __init__(self, lanes: AllLanes) -> None:
+        self._lanes = lanes
+
+    def collect(self) -> Iterator[Metric]:
+        """Samples of this moment."""
+        calls = GaugeMetricFamily("reput_rpc_calls", "Calls worked on and waiting now.", labels=["lane"])
+        refused = CounterMetricFamily(
+            "reput_rpc_refused", "Calls refused because their lane was full.", labels=["lane"]
+        )
+        stalled = CounterMetricFamily(
+            "reput_rpc_stalled", "Calls ended because their caller took no answer or sent no request.", labels=["lane"]
+        )
+        for lane in self._lanes.all():
+            calls.add_metric([lane.name], lane.call_count)
+            refused.add_metric([lane.name], lane.refused_count)
+            stalled.add_metric([lane.name], self._lanes.watch.ended_count.get(lane.name, 0))
+        yield from (calls, refused, stalled)
+        yield GaugeMetricFamily("reput_reput_streams", "Reput streams served now.", self._lanes.tails.call_count)
+
+
+class StatusCollector(Collector):
+    """The numbers of a service's own status.
+
+    Args:
+        ask: reads the status; may fail.
+        to_metrics: its numbers.
+    """
+
+    def __init__(self, ask: Callable[[], Any], to_metrics: Callable[[Any], Iterable[Metric]]) -> None:
+        self._ask = ask
+        self._to_metrics = to_metrics
+        self._failure_count = 0
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterator[Metric]:
+        """Samples of this moment."""
+        metrics: list[Metric] = []
+        try:
+            metrics.extend(self._to_metrics(self._ask()))
+        except Exception as error:
+            _log.warning("metrics.status_failed", error=str(error))
+            metrics.clear()
+            with self._lock:
+                self._failure_count += 1
+        yield from metrics
+        yield CounterMetricFamily(
+            "reput_status_failures", "Times that the status could not be read.", self._failure_count
+        )
+
+    def describe(self) -> list[Metric]:
+        """Nothing, so that registering does not call a service that is not ready."""
+        return []
+
+
+class MeterCollector(Collector):
+    """The meters of the service.
+
+    Args:
+        meters: its own.
+    """
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+        self._failures = Counter()
+
+    def collect(self) -> Iterator[Metric]:
+        """Samples of this moment."""
+        for family in self._meters.histograms:
+            yield _histogram_metric(family)
+        for counters in self._meters.counters:
+            counted = CounterMetricFamily(f"reput_{counters.name}", counters.text, labels=counters.label_names)
+            for labels, counter in counters.items():
+                counted.add_metric(labels, counter.read())
+            yield counted
+        for gauge in self._meters.gauges:
+            kind = CounterMetricFamily if gauge.is_total else GaugeMetricFamily
+            metric = kind(gauge.name, gauge.text, labels=gauge.label_names)
+            try:
+                for labels, value in sorted(gauge.read().items()):
+                    metric.add_metric(labels, value)
+            except Exception as error:  # left out and counted, as a failed status
+                _log.warning("metrics.gauge_failed", gauge=gauge.name, error=str(error))
+                self._failures.add()
+                continue
+            yield metric
+        yield CounterMetricFamily(
+            "reput_gauge_failures", "Times that a number of this page could not be read.", self._failures.read()
+        )
+
+
+def _histogram_metric(family: HistogramFamily) -> HistogramMetricFamily:
+    metric = HistogramMetricFamily(f"reput_{family.name}", family.text, labels=family.label_names)
+    bounds = [*map(floatToGoString, family.bounds), "+Inf"]
+    for labels, histogram in family.items():
+        counts, total = histogram.read()
+        metric.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+    return metric
+
+
+# By full service name: the status request and the numbers of its answer. The gateway's status would call all other services.
+STATUS_BY_SERVICE: dict[str, tuple[type[Any], Callable[[Any], Iterable[Metric]]]] = {
+    "reput.commitlog.v1.CommitLogService": (commitlog_pb.GetStatusRequest, commitlog_metrics),
+    "reput.consumequeue.v1.ConsumeQueueService": (queue_pb.GetStatusRequest, builder_metrics("consumequeue")),
+    "reput.index.v1.IndexService": (index_pb.GetStatusRequest, builder_metrics("index")),
+}
+
+
+class Metrics:
+    """One server's page.
+
+    Args:
+        lanes: the server's.
+        meters: the server's.
+    """
+
+    def __init__(self, lanes: AllLanes, meters: Meters | None = None) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(LaneCollector(lanes))
+        if meters is not None:
+            self.registry.register(MeterCollector(meters))
+        self._http: Any = None
+
+    def add_service(self, service_name: str, servicer: Any) -> None:
+        """Show the status of a servicer, if its service is known."""
+        if service_name in STATUS_BY_SERVICE and hasattr(servicer, "GetStatus"):
+            request, to_metrics = STATUS_BY_SERVICE[service_name]
+            self.registry.register(StatusCollector(lambda: servicer.GetStatus(request(), None), to_metrics))
+
+    def serve(self, address: str) -> str:
+        """Serve the page at `HOST:PORT` (port 0: a free one) in a thread; the bound address.
+
+        Raises:
+            InvalidSettingError: the address has another form, or cannot be bound.
+        """
+        ProcessCollector(registry=self.registry)
+        host, _, port = address.rpartition(":")
+        try:
+            self._http, _ = start_http_server(int(port), host.strip("[]") or "127.0.0.1", self.registry)
+        except (ValueError, OSError, OverflowError) as error:
+            raise InvalidSettingError(
+                f"metrics_address is {address!r}, which cannot be bound ({error}): give each service "
+                "a HOST:PORT of its own",
+                name="metrics_address",
+                source=address,
+            ) from error
+        bound = f"{host or '127.0.0.1'}:{self._http.server_port}"
+        _log.info("metrics.listening", address=bound)
+        return bound
+
+    def close(self) -> None:
+        """Stop serving the page."""
+        if self._http is not None:
+            self._http.shutdown()
+            self._http.server_close()
+            self._http = None

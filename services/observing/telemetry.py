@@ -1,0 +1,88 @@
+"""Logs: one JSON object a line on stderr, coloured text where stderr is a terminal.
+
+Event names are `component.noun.verb`; everything else is a field. Domain files use `structlog.get_logger("reput.commitlog")`
+and import nothing from here.
+"""
+
+import logging
+import re
+import sys
+
+import structlog
+
+from services.observing import tracing
+from services.observing.meters import OTHER, CounterFamily
+from store.errors import InvalidSettingError
+
+LEVELS = ("debug", "info", "warning", "error")
+# Levels that are counted; a serving service logs little else.
+COUNTED_LEVELS = frozenset({"warning", "error", "critical"})
+# Warnings and errors of this process by level and event, for its metrics page; a library's own text is not an event name.
+EVENTS = CounterFamily("log_events", "Warnings and errors logged, by event.", ("level", "event"))
+_EVENT_NAME = re.compile(r"[a-z_]+(\.[a-z_]+)+")
+
+
+def configure_logging(component: str, level: str = "info") -> None:
+    """Set up logging for this process, once, at the start.
+
+    Args:
+        component: stands in each line as `service`.
+        level: one of `LEVELS`.
+
+    Raises:
+        InvalidSettingError: the level is unknown.
+    """
+    if level not in LEVELS:
+        raise InvalidSettingError(
+            f"log_level is {level!r}, but only {', '.join(LEVELS)} are possible", name="REPUT_LOG_LEVEL", source="value"
+        )
+
+    def add_service(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        event.setdefault("service", component)
+        ids = tracing.current_ids()
+        if ids is not None:
+            event["trace_id"], event["span_id"] = ids
+        level = event.get("level", "")
+        if level in COUNTED_LEVELS:
+            name = str(event.get("event", ""))
+            EVENTS.of(level, name if _EVENT_NAME.fullmatch(name) else OTHER).add()
+        return event
+
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        add_service,
+    ]
+    render: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if sys.stderr.isatty():
+        render.append(structlog.dev.ConsoleRenderer())
+    else:
+        render += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=render))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """A logger; `name` is `reput.<component>`."""
+    logger: structlog.stdlib.BoundLogger = structlog.get_logger(name)
+    return logger
+
+
+def get_audit_logger() -> structlog.stdlib.BoundLogger:
+    """The logger of audit lines, which are written at every log level."""
+    logging.getLogger("reput.audit").setLevel(logging.INFO)
+    return get_logger("reput.audit")

@@ -1,0 +1,70 @@
+"""Call guards: each wraps a handler so that it first checks whether the caller may call the method.
+
+A service without a guard serves its handlers as they are. A guard that looks at callers only uses `checked`; a guard that
+also reads requests wraps the handlers itself (gateway/auth/guard.py). Handlers have the shapes that interceptors.py knows.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import grpc
+
+from services.serving.append_pump import Pumped
+from services.serving.unary_call import AnsweredLater
+
+
+class CallGuard(Protocol):
+    """Decides which callers may call which methods."""
+
+    def guard(self, method: str, handler: Any) -> Any:
+        """The handler to serve instead; it raises UnauthenticatedError or PermissionDeniedError.
+
+        Called once for each method.
+        """
+
+
+def checked(handler: Any, check: Callable[[Any, Any], None]) -> Any:
+    """The handler; `check(context, request)` runs before it.
+
+    The request is what the handler gets: a message, or bytes where the handler takes bytes; None for a stream of requests.
+    """
+    if handler.request_streaming:
+        name = "stream_stream" if handler.response_streaming else "stream_unary"
+        inner = getattr(handler, name)
+
+        def stream(requests: Any, context: grpc.ServicerContext) -> Any:
+            check(context, None)
+            return inner(requests, context)
+
+        if isinstance(inner, Pumped):
+
+            def pump(stream_pump: Any, context: grpc.ServicerContext) -> bool:
+                check(context, None)
+                return bool(inner.pump(stream_pump, context))
+
+            return handler._replace(**{name: Pumped(stream, pump)})
+        return handler._replace(**{name: stream})
+    name = "unary_stream" if handler.response_streaming else "unary_unary"
+    inner = getattr(handler, name)
+    if isinstance(inner, AnsweredLater):
+
+        def offer(request: bytes, call: Any) -> None:
+            check(call.context, request)
+            inner.offer(request, call)
+
+        return handler._replace(**{name: AnsweredLater(offer)})
+
+    def single(request: Any, context: grpc.ServicerContext) -> Any:
+        check(context, request)
+        return inner(request, context)
+
+    return handler._replace(**{name: single})
+
+
+def peer_identities(context: Any) -> frozenset[str]:
+    """The names in the SAN of the caller's certificate; empty without one.
+
+    gRPC has checked the certificate before the call.
+    """
+    facts = context.auth_context()
+    return frozenset(name.decode("utf-8", "replace") for name in facts.get("x509_subject_alternative_name", ()))

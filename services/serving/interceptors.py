@@ -1,0 +1,309 @@
+"""What happens around every RPC: it gets a thread of its lane or a refusal, errors become rich statuses, calls are counted.
+
+The facts about a method (lane, kind) come from services/methods.py; a method without a row there is not served. Errors become
+statuses in call_end.py, also in the middle of a stream. Handlers of health and reflection get their lanes and are otherwise
+left alone.
+
+A caller that does nothing must not hold a thread. So every handler is registered as one that takes a stream of requests, which
+is the same on the wire: the handler starts before its request has arrived, waits for it under the stall watch, and a refusal
+needs no request. Answers are serialized before they wait for their reader, so bytes wait and not objects. No request or answer
+is kept here beyond its turn.
+
+Open work (open_work.py) is a unary call, a stream that ends by itself, and on a two-way stream the requests that have no
+answer yet. Tails and sessions are no open work: a stop ends them.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import structlog
+
+from services import status
+from services.methods import METHODS, Kind, Method, short_name
+from services.observing import tracing
+from services.observing.meters import COARSE_SECONDS_BOUNDS, Meters
+from services.serving.append_pump import StreamPump, is_possible_for
+from services.serving.call_end import CODE_NAMES, as_store_error, code_name_of, end_with, no_request
+from services.serving.call_guard import CallGuard
+from services.serving.lanes import Lane, Lanes
+from services.serving.open_work import OpenWork, Unanswered
+from services.serving.raw_handlers import AnyHandler
+from services.serving.stall_watch import REQUEST_SECONDS_MAX, Wait
+from services.serving.unary_call import AnsweredLater, Arrived, ThreadedCall
+from store.errors import InvalidArgumentError, ServiceUnavailableError
+
+# The methods of one process at most, times all codes: a closed set, so no code may hide in `other`. The gateway has 22 methods.
+ENDED_SERIES_COUNT_MAX = 40 * len(grpc.StatusCode)
+
+_log = structlog.get_logger("reput.rpc")
+_stdlib_log = logging.getLogger("reput.rpc")
+
+
+class StatusInterceptor(grpc.ServerInterceptor):
+    """Wraps all handlers.
+
+    Args:
+        work: where open work is counted.
+        lanes: where calls run.
+
+    Attributes:
+        guard: decides which callers may call which methods; None: no check. To be set before the first call.
+        meters: where calls are counted and timed.
+    """
+
+    def __init__(self, work: OpenWork, lanes: Lanes, meters: Meters | None = None) -> None:
+        self._work = work
+        self._lanes = lanes
+        meters = meters or Meters()
+        self._seconds = meters.histogram(
+            "rpc_seconds", "Time of a call with one answer.", ("method",), COARSE_SECONDS_BOUNDS
+        )
+        self._ended = meters.counter(
+            "rpc_ended", "Calls that have ended, by how.", ("method", "code"), ENDED_SERIES_COUNT_MAX
+        )
+        self._wrapped: dict[str, tuple[Lane, AnyHandler, AnyHandler]] = {}
+        self.guard: CallGuard | None = None
+
+    def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], AnyHandler | None],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> AnyHandler | None:
+        """The wrapped handler or a refusal; None for an unknown method and for one without a row. gRPC uses one thread."""
+        path = handler_call_details.method
+        known = self._wrapped.get(path)
+        if known is None:
+            handler: Any = continuation(handler_call_details)
+            method = METHODS.get(path)
+            if handler is None or method is None:
+                return None
+            if self.guard is not None:
+                handler = self.guard.guard(path, handler)
+            lane = self._lanes.of(method.lane)
+            known = self._wrapped[path] = lane, self._wrap(method, handler, lane), self._refuse(lane)
+        lane, wrapped, refusal = known
+        return wrapped if lane.admits() else refusal
+
+    def _refuse(self, lane: Lane) -> AnyHandler:
+        def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> None:
+            status.raise_status(context, lane.refusal())
+
+        return _stream_unary(handle, self._lanes.refusals)
+
+    def _wrap(self, method: Method, handler: Any, lane: Lane) -> AnyHandler:
+        if getattr(handler.unary_stream, "experimental_non_blocking", False):
+            return self._watch_of_health(method, handler, lane)
+        if handler.request_streaming and handler.response_streaming:
+            return _stream_stream(self._two_way(method, handler, lane), lane, handler.request_deserializer)
+        if handler.response_streaming:
+            return _stream_stream(self._server_stream(method, handler, lane), lane)
+        assert not handler.request_streaming, f"{method.path}: no contract has a stream of requests with one answer"
+        if isinstance(handler.unary_unary, AnsweredLater):
+            take = self._later(method, handler.unary_unary)
+            return _stream_unary(self._threaded(method, take, lane), lane, None, method.path, take)
+        return _stream_unary(self._single_answer(method, handler, lane), lane, handler.response_serializer, method.path)
+
+    def _later(self, method: Method, later: AnsweredLater) -> Callable[[bytes | None, Any], None]:
+        """Takes a call that needs no thread; the inner function runs when the call ends."""
+
+        def take(request: bytes | None, call: Any) -> None:
+            started = time.perf_counter()
+            leave = call.ended
+            if request is None:
+                call.fail(status.to_status(no_request(method.path)))
+                return
+            end_span = tracing.begin_call(method.path, call)
+
+            def ended() -> None:
+                self._work.add(-1)
+                self._note_end(method, started, CODE_NAMES[call.status_code])
+                end_span()
+                leave()
+
+            self._work.add(1)
+            call.ended = ended
+            try:
+                later.offer(request, call)
+            except Exception as error:
+                call.fail(status.to_status(as_store_error(error, method.path)))
+
+        return take
+
+    def _threaded(self, method: Method, take: Callable[[bytes | None, Any], None], lane: Lane) -> Callable[..., bytes]:
+        """The same for a call that has a thread."""
+
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            request = self._await_request(requests, context, method, lane)
+            call = ThreadedCall(context)
+            take(request, call)
+            return call.wait()
+
+        return handle
+
+    def _single_answer(self, method: Method, handler: Any, lane: Lane) -> Callable[..., Any]:
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
+            started = time.perf_counter()
+            open_work = 0
+            try:
+                request = self._only_request(requests, context, method, handler, lane)
+                open_work = 1
+                self._work.add(open_work)
+                with tracing.call(method.path, context):
+                    return handler.unary_unary(request, context)
+            except Exception as error:
+                end_with(error, context, method.path)
+            finally:
+                self._work.add(-open_work)
+                self._note_end(method, started, code_name_of(context))
+
+        return handle
+
+    def _server_stream(self, method: Method, handler: Any, lane: Lane) -> Callable[..., Iterator[bytes]]:
+        is_tail = method.kind is Kind.TAIL
+        serialize = handler.response_serializer or _as_it_is
+
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+            started = time.perf_counter()
+            open_work = 0
+            wait = self._lanes.watch.add(lane.name, method.path, context)
+            try:
+                request = self._only_request(requests, context, method, handler, lane)
+                open_work = 0 if is_tail else 1
+                self._work.add(open_work)
+                for answer in map(serialize, handler.unary_stream(request, context)):
+                    wait.begin()
+                    yield answer
+                    wait.end()
+                    if is_tail and self._work.stopping.is_set():
+                        raise ServiceUnavailableError("the service is stopping")
+            except Exception as error:
+                end_with(error, context, method.path)
+            finally:
+                self._lanes.watch.remove(wait)
+                self._work.add(-open_work)
+                self._note_end(method, started, code_name_of(context), is_timed=False)
+
+        return handle
+
+    def _two_way(self, method: Method, handler: Any, lane: Lane) -> Callable[..., Iterator[bytes]]:
+        serialize = handler.response_serializer or _as_it_is
+        is_session = method.kind is Kind.SESSION
+        pump = handler.stream_stream.pump if is_possible_for(handler.stream_stream) else None
+
+        def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[bytes]:
+            started = time.perf_counter()
+            unanswered = Unanswered(self._work)
+            wait = self._lanes.watch.add(lane.name, method.path, context)
+            taken = requests
+            if not is_session:
+                taken = unanswered.count(requests) if method.is_ours else _watched(requests, wait)
+            try:
+                if pump is not None and pump(StreamPump(context, unanswered, wait), context):
+                    return
+                for answer in map(serialize, handler.stream_stream(taken, context)):
+                    wait.begin()
+                    yield answer
+                    wait.end()
+                    if not is_session:
+                        unanswered.answered()
+            except Exception as error:
+                if not method.is_ours:
+                    raise
+                end_with(error, context, method.path)
+            finally:
+                self._lanes.watch.remove(wait)
+                unanswered.close()
+                self._note_end(method, started, code_name_of(context), is_timed=False)
+
+        return handle
+
+    def _note_end(self, method: Method, started: float, code: str, *, is_timed: bool = True) -> None:
+        """Streams are counted and not timed: their callers decide how long they last."""
+        if method.is_ours:
+            name = short_name(method.path)
+            if is_timed:
+                self._seconds.of(name).observe(time.perf_counter() - started)
+            self._ended.of(name, code).add()
+        if _stdlib_log.isEnabledFor(
+            logging.DEBUG
+        ):  # the logger's own chain of processors costs more than a small answer
+            _log.debug("rpc.done", method=method.path, millis=round((time.perf_counter() - started) * 1000, 3))
+
+    def _watch_of_health(self, method: Method, handler: Any, lane: Lane) -> AnyHandler:
+        """Health's Watch holds no thread after its request has arrived."""
+
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[Any], None]) -> Any:
+            request = self._only_request(requests, context, method, handler, lane)
+            return handler.unary_stream(request, context, send)
+
+        handle.experimental_non_blocking = True  # type: ignore[attr-defined]  # gRPC reads it from the function
+        return _stream_stream(handle, lane, None, handler.response_serializer)
+
+    def _await_request(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext, method: Method, lane: Lane
+    ) -> bytes | None:
+        """The request, for which the stall watch sets a limit; None when the caller sends none."""
+        if isinstance(requests, Arrived):
+            return next(requests, None)
+        wait = self._lanes.watch.add(lane.name, method.path, context)
+        wait.begin(REQUEST_SECONDS_MAX)
+        try:
+            return next(requests, None)
+        finally:
+            self._lanes.watch.remove(wait)
+
+    def _only_request(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext, method: Method, handler: Any, lane: Lane
+    ) -> Any:
+        data = self._await_request(requests, context, method, lane)
+        if data is None:
+            raise no_request(method.path)
+        if handler.request_deserializer is None:
+            return data
+        try:
+            return handler.request_deserializer(data)
+        except Exception as error:  # protobuf's DecodeError; each implementation of protobuf has its own
+            raise InvalidArgumentError(
+                f"the request cannot be read as the request message of {method.path}: {error}", field="request"
+            ) from error
+
+
+def _stream_unary(
+    behaviour: Any,
+    lane: Any,
+    response_serializer: Callable[[Any], bytes] | None = None,
+    method: str = "",
+    take: Callable[[bytes | None, Any], None] | None = None,
+) -> AnyHandler:
+    behaviour.experimental_thread_pool = lane
+    behaviour.method = method
+    behaviour.take = take
+    return grpc.stream_unary_rpc_method_handler(behaviour, response_serializer=response_serializer)
+
+
+def _stream_stream(
+    behaviour: Any,
+    lane: Any,
+    request_deserializer: Callable[[bytes], Any] | None = None,
+    response_serializer: Callable[[Any], bytes] | None = None,
+) -> AnyHandler:
+    behaviour.experimental_thread_pool = lane
+    return grpc.stream_stream_rpc_method_handler(behaviour, request_deserializer, response_serializer)
+
+
+def _as_it_is(answer: bytes) -> bytes:
+    return answer
+
+
+def _watched(requests: Iterator[Any], wait: Wait) -> Iterator[Any]:
+    """The requests; the stall watch sets a limit for each."""
+    while True:
+        wait.begin(REQUEST_SECONDS_MAX)
+        request = next(requests, None)
+        wait.end()
+        if request is None:
+            return
+        yield request

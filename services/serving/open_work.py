@@ -1,0 +1,74 @@
+"""Open work: the calls and requests that a clean stop waits for."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+
+class OpenWork:
+    """Counts the work that a clean stop waits for.
+
+    Attributes:
+        stopping: set when the service drains; then tails end.
+    """
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def add(self, count: int) -> None:
+        """Note work that began (positive) or was done (negative)."""
+        with self._changed:
+            self._count += count
+            if self._count <= 0:
+                self._changed.notify_all()
+
+    def wait_until_done(self, timeout_seconds: float) -> bool:
+        """Wait for all open work; False when the time ran out first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count <= 0, timeout_seconds)
+
+
+class Unanswered:
+    """The requests of one two-way stream that have no response yet; they are open work.
+
+    Args:
+        work: where they are counted.
+    """
+
+    def __init__(self, work: OpenWork) -> None:
+        self._work = work
+        self._count = 0
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def count(self, requests: Iterator[Any]) -> Iterator[Any]:
+        """The requests, each counted when it is taken."""
+        return map(self._counted, requests)  # a generator would keep each request until the next
+
+    def _counted(self, request: Any) -> Any:
+        self.asked()
+        return request
+
+    def asked(self) -> None:
+        """One request was taken."""
+        self._add(1)
+
+    def answered(self) -> None:
+        """One response was taken."""
+        self._add(-1)
+
+    def close(self) -> None:
+        """The stream ended; its remaining requests are no work any more."""
+        with self._lock:
+            self._is_closed = True
+            self._work.add(-self._count)
+            self._count = 0
+
+    def _add(self, count: int) -> None:
+        with self._lock:
+            # A handler may read on in a thread of its own after the stream ended, or send more answers than it got requests.
+            if not self._is_closed and self._count + count >= 0:
+                self._count += count
+                self._work.add(count)

@@ -1,0 +1,369 @@
+"""How a service's process runs: bind, health, reflection, and a clean end.
+
+    def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) -> None:
+        servicer = CommitLogServicer()              # answers StoreRecoveringError until it is given its log
+        server.add("reput.commitlog.v1.CommitLogService", pb_grpc.add_CommitLogServiceServicer_to_server, servicer)
+
+        def recover() -> None:                      # runs in a thread of its own, after the port is open
+            ...
+            server.on_stop(log.close)               # after the last call; last registered, first called
+            server.set_serving(True)
+
+        server.in_background(recover)               # an exception there is logged and ends the process with code 1
+
+    if __name__ == "__main__":
+        main("commitlog", CommitLogSettings, serve)
+
+`main` reads flags, environment and files (exit code 2 and one line on stderr for a wrong setting), sets up logs, calls
+`serve`, opens the port, writes the address file and stays until SIGTERM or SIGINT. Handlers get their caller's deadline
+from `services.serving.deadline.remaining_seconds(context, default)`. Tails watch `server.stopping`.
+
+The end: NOT_SERVING; no new calls; 5 s for open work (services/serving/interceptors.py); the rest is cancelled; then the
+`on_stop` callbacks; exit code 0, or the code that `fail` was given. When the parent process was killed the process ends at
+once instead (services/serving/parent_watch.py).
+"""
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from services.observing import tracing
+from services.observing.meters import Meters
+from services.observing.telemetry import EVENTS, configure_logging
+from services.serving import parent_watch
+from services.serving.call_guard import CallGuard
+from services.serving.identity import IdentityGuard
+from services.serving.interceptors import StatusInterceptor
+from services.serving.lanes import Lanes
+from services.serving.open_work import OpenWork
+from services.serving.reflection import add_reflection
+from services.serving.server_options import SERVER_OPTIONS, options_of
+from services.serving.stop_signal import StopSignal
+from services.serving.tls import TlsIdentity, server_credentials
+from services.settings.identity_names import parse_identities
+from services.settings.service_settings import Origins, ServiceSettings, load_from_process, print_and_exit
+from services.settings.tls_files import TlsFiles
+from store.compiled import loading
+from store.errors import InvalidSettingError, StoreError
+
+GRACE_SECONDS = 5.0
+# Access to the socket grants full control, so it is restricted to the user that runs the service.
+SOCKET_MODE = 0o600
+# Health answers SERVING for this name as long as the process runs: a liveness probe must not end a service that recovers.
+LIVENESS_NAME = "liveness"
+# Probes come two or three times a minute; further calls are refused.
+HEALTH_THREAD_COUNT = 2
+HEALTH_CALL_COUNT_MAX = 64
+# Time to write the last answers of finished handlers.
+LAST_ANSWERS_SECONDS = 0.25
+WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "*": "127.0.0.1"}  # noqa: S104  # replaced, not bound
+
+Settings = TypeVar("Settings", bound=ServiceSettings)
+
+
+class ServiceServer:
+    """One gRPC server with health and reflection, from bind to clean end.
+
+    Args:
+        name: the component, such as `commitlog`; stands in logs.
+        settings: address, address_file, ready_file, worker_count and metrics_address are used.
+
+    Attributes:
+        work: a clean stop waits for it.
+        stopping: set when the end begins; tails and background threads watch it.
+        lanes: the pools of threads.
+        address: the bound address, after `start`: `HOST:PORT` or `unix:/path`.
+        meters: counts and times for the metrics page.
+        metrics_address: address of the metrics page, after `start`; empty when there is none.
+        health_address: address of health without TLS, after `start`; empty when there is none.
+        tls: the certificate that this process shows to services that it calls; None: no TLS.
+    """
+
+    def __init__(self, name: str, settings: ServiceSettings) -> None:
+        self.name = name
+        self.address = ""
+        self._settings = settings
+        self._log = structlog.get_logger(f"reput.{name}")
+        self.work = OpenWork()
+        self.lanes = Lanes(settings.worker_count)
+        self.metrics_address = ""
+        self.health_address = ""
+        self._identities: dict[TlsFiles, TlsIdentity] = {}
+        self.tls = self.identity_of(settings.tls_files) if settings.tls_files is not None else None
+        self.meters = Meters()
+        self.meters.counters += [EVENTS, tracing.SPANS]
+        self._servicers: list[tuple[str, object]] = []
+        self.stopping = self.work.stopping
+        self._exit_code = 0
+        self._is_ready = False
+        self._stop_signal = StopSignal()
+        self._callbacks: list[Callable[[], object]] = []
+        self._service_names: list[str] = []
+        self._lock = threading.Lock()
+        self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._interceptor = StatusInterceptor(self.work, self.lanes, self.meters)
+        self._server = grpc.server(
+            self.lanes.health,  # each handler names its own lane: services/serving/interceptors.py
+            interceptors=[self._interceptor],
+            options=options_of(settings),
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health.set(health.OVERALL_HEALTH, health_pb2.HealthCheckResponse.NOT_SERVING)
+        self._health.set(LIVENESS_NAME, health_pb2.HealthCheckResponse.SERVING)
+
+    def add(self, service_name: str, add_to_server: Callable[[Any, grpc.Server], None], servicer: object) -> None:
+        """Serve a servicer: the full name of its service, the generated `add_...Servicer_to_server`, and the servicer."""
+        add_to_server(servicer, self._server)
+        self._servicers.append((service_name, servicer))
+        self._declare(service_name)
+
+    def start(self) -> str:
+        """Open the port and serve, health NOT_SERVING; the bound address, also written to `address_file`.
+
+        Raises:
+            InvalidSettingError: an address cannot be bound.
+        """
+        add_reflection(self._server, [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, *self._service_names])
+        self.address = self._bind(self._settings.address)
+        self._server.start()
+        self.lanes.start()
+        if self._settings.health_address:
+            self.health_address = self._serve_health(self._settings.health_address)
+        if self._settings.metrics_address:
+            self.metrics_address = self._serve_metrics(self._settings.metrics_address)
+        if self._settings.address_file is not None:
+            write_atomically(self._settings.address_file, self.address + "\n")
+        if self._is_ready:
+            self._make_ready_file()
+        self._log.info("server.listening", address=self.address)
+        return self.address
+
+    def guard_calls(self, guard: CallGuard) -> None:
+        """Set the guard that decides which callers may call which methods; before `start`."""
+        self._interceptor.guard = guard
+
+    @property
+    def call_guard(self) -> CallGuard | None:
+        """The guard; None: no check."""
+        return self._interceptor.guard
+
+    def note_ready(self) -> None:
+        """The files behind the service are open, or could not be opened: make `ready_file` when the port is open, too."""
+        if not self._is_ready:
+            self._is_ready = True
+            if self.address:
+                self._make_ready_file()
+
+    def _make_ready_file(self) -> None:
+        # Two threads may be here at the same time; making the file twice does no harm.
+        if self._settings.ready_file is not None:
+            with contextlib.suppress(OSError):  # the process that waited for it has gone
+                self._settings.ready_file.touch()
+
+    def stop_on_signals(self) -> None:
+        """Take SIGTERM and SIGINT as `stop`; for the main thread of a process that is only this server.
+
+        A second signal changes nothing: Ctrl-C reaches a whole process group, and its leader may send SIGTERM too.
+        """
+        self._stop_signal.give_on_signals()
+
+    def set_serving(self, is_serving: bool) -> None:
+        """Tell health checks, overall and for each service; without effect once the end has begun."""
+        state = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        with self._lock:
+            if self.stopping.is_set():
+                return
+            for name in (health.OVERALL_HEALTH, *self._service_names):
+                self._health.set(name, state)
+        self._log.info("server.serving" if is_serving else "server.not_serving")
+        if is_serving:
+            self.note_ready()
+
+    def in_background(self, work: Callable[[], object], name: str = "recover") -> threading.Thread:
+        """Run work in a daemon thread of its own; an exception there is logged and ends the process with code 1."""
+
+        def run() -> None:
+            try:
+                work()
+            except StoreError as error:
+                self._log.error(f"{name}.failed", error=error.message, reason=error.reason(), **error.metadata)
+                self.fail(1)
+            except Exception:
+                self._log.exception(f"{name}.failed")
+                self.fail(1)
+
+        thread = threading.Thread(target=run, name=f"{self.name}-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Call this at the end, after the last RPC; the last one registered is called first."""
+        with self._lock:
+            self._callbacks.append(callback)
+
+    def fail(self, exit_code: int) -> None:
+        """Begin the end with this exit code; the first code given stays."""
+        self._exit_code = self._exit_code or exit_code
+        self.stop()
+
+    def stop(self) -> None:
+        """Begin the end, as SIGTERM does; returns at once."""
+        self._stop_signal.give()
+
+    def serve_until_stopped(self) -> int:
+        """Wait for a signal, `stop` or `fail`, end cleanly, and return the exit code."""
+        self._stop_signal.wait()
+        self._drain()
+        while True:
+            with self._lock:
+                if not self._callbacks:
+                    break
+                callback = self._callbacks.pop()
+            try:
+                callback()
+            except Exception:
+                self._log.exception("server.stop_callback_failed")
+                self._exit_code = self._exit_code or 1
+        self._log.info("server.stopped", exit_code=self._exit_code)
+        return self._exit_code
+
+    def run(self) -> NoReturn:
+        """`serve_until_stopped`, then leave the process.
+
+        By `os._exit`: the interpreter's own end would wait for every worker thread, also for a stuck one. The `on_stop`
+        callbacks have saved what must be kept.
+        """
+        exit_code = self.serve_until_stopped()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(exit_code)
+
+    def identity_of(self, files: TlsFiles) -> TlsIdentity:
+        """The certificate in these files. There is one TlsIdentity for them, so a change is noticed and logged once.
+
+        Raises:
+            InvalidSettingError: see TlsIdentity.
+        """
+        if files not in self._identities:
+            self._identities[files] = TlsIdentity(files)
+        return self._identities[files]
+
+    def _declare(self, service_name: str) -> None:
+        if service_name not in self._service_names:
+            self._service_names.append(service_name)
+        self._health.set(service_name, health_pb2.HealthCheckResponse.NOT_SERVING)
+
+    def _bind(self, address: str) -> str:
+        is_socket = address.startswith("unix:")
+        files = None if is_socket else self._settings.server_tls_files
+        if self._settings.checks_identities:
+            self.guard_calls(IdentityGuard(parse_identities(self._settings.allowed_identities)))
+        try:
+            if files is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, server_credentials(self.identity_of(files)))
+        except RuntimeError as error:
+            raise self._cannot_listen("address", address) from error
+        if is_socket:
+            os.chmod(address.removeprefix("unix:"), SOCKET_MODE)
+            return address
+        return _reachable(address, port)
+
+    def _serve_health(self, address: str) -> str:
+        server = grpc.server(
+            futures.ThreadPoolExecutor(HEALTH_THREAD_COUNT, thread_name_prefix="health"),
+            options=SERVER_OPTIONS,
+            maximum_concurrent_rpcs=HEALTH_CALL_COUNT_MAX,
+        )
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise self._cannot_listen("health_address", address) from error
+        server.start()
+        self.on_stop(lambda: server.stop(None))
+        return _reachable(address, port)
+
+    def _cannot_listen(self, name: str, address: str) -> InvalidSettingError:
+        return InvalidSettingError(
+            f"{self.name} cannot listen at {address}: another process listens there, or the address is not one of this machine",
+            name=name,
+            source=address,
+        )
+
+    def _serve_metrics(self, address: str) -> str:
+        from services.observing.metrics import Metrics  # takes 20 ms, only with this setting
+
+        metrics = Metrics(self.lanes, self.meters)
+        for service_name, servicer in self._servicers:
+            metrics.add_service(service_name, servicer)
+        bound = metrics.serve(address)
+        self.on_stop(metrics.close)
+        return bound
+
+    def _drain(self) -> None:
+        with self._lock:
+            self.stopping.set()
+            self._health.enter_graceful_shutdown()
+        stopped = self._server.stop(GRACE_SECONDS)
+        if not self.work.wait_until_done(GRACE_SECONDS):
+            self._log.warning("server.grace_over", seconds=GRACE_SECONDS)
+        # A shorter grace replaces the longer one: idle streams are not waited for.
+        self._server.stop(LAST_ANSWERS_SECONDS)
+        stopped.wait(GRACE_SECONDS)
+        self.lanes.watch.stop()
+
+
+def main(
+    component: str,
+    model: type[Settings],
+    serve: Callable[[ServiceServer, Settings, Origins], None],
+    argv: Sequence[str] | None = None,
+) -> NoReturn:
+    """Run the process of a component; see the top of this file."""
+    try:
+        settings, origins = load_from_process(component, model, argv)
+        configure_logging(component, settings.log_level)
+        loading.switch(settings.kernels)
+        tracing.switch_on(component, settings.otlp_endpoint)
+    except InvalidSettingError as error:
+        print_and_exit(error)
+    if settings.parent_pid is not None:
+        parent_watch.die_with_parent(settings.parent_pid)
+    if origins.ignored_names:
+        structlog.get_logger(f"reput.{component}").warning(
+            "settings.ignored", source=origins.ignored_source, names=list(origins.ignored_names)
+        )
+    try:
+        server = ServiceServer(component, settings)
+        server.stop_on_signals()
+        server.on_stop(tracing.switch_off)
+        serve(server, settings, origins)
+        server.start()
+    except InvalidSettingError as error:
+        print_and_exit(error)
+    server.run()
+
+
+def _reachable(address: str, port: int) -> str:
+    """The address under which this machine reaches a listener."""
+    host = address.rpartition(":")[0]
+    return f"{WILDCARD_HOSTS.get(host, host)}:{port}"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees all of it or nothing."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    scratch.write_text(text)
+    scratch.replace(path)

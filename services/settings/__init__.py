@@ -1,0 +1,1 @@
+"""Where settings come from, what they are called, and how they are checked."""

@@ -1,0 +1,25 @@
+"""The roles of services, and the names in certificates that stand for them."""
+
+GATEWAY = frozenset({"gateway"})
+BUILDERS = frozenset({"consumequeue", "index"})
+MOVERS = frozenset({"consumer", "schedule"})  # services that move messages: they follow the log and append to it
+OPERATOR = frozenset({"operator"})  # has no identity by default
+ROLES = GATEWAY | BUILDERS | MOVERS | OPERATOR
+
+
+def parse_identities(text: str) -> dict[str, str]:
+    """Role by identity, from `role=identity,...;role=...`.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    roles: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(";"))):
+        role, equals, names = part.partition("=")
+        identities = [name.strip() for name in names.split(",") if name.strip()]
+        if not equals or not identities or role.strip() not in ROLES:
+            raise ValueError(f"{part!r} is not role=identity,... with a role of {', '.join(sorted(ROLES))}")
+        for identity in identities:
+            if roles.setdefault(identity, role.strip()) != role.strip():
+                raise ValueError(f"{identity!r} has two roles: a certificate is of one service")
+    return roles

@@ -1,0 +1,108 @@
+"""How kernels are compiled, and where the result is kept.
+
+The cache lies beside this file. Where that directory cannot be written, the cache lies in the user's cache directory and
+begins as a copy of the first. Where neither can be written, each process compiles for itself. numba compares the age of a
+kernel's own file, not of the functions that it calls. So each folder with kernels has a cache directory that is named after
+the content of its modules that kernels can call, and of the modules of `store` that all kernels share.
+"""
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba.core import config
+
+CACHE_PREFIX = "kernels-"
+# Endings of the modules whose functions and constants are compiled into other kernels.
+CALLED_ENDINGS = ("_kernel", "layout", "_fold", "compiling")
+Bytes = npt.NDArray[np.uint8]
+Number = Any  # a machine integer; numba infers its width
+_HERE = Path(__file__).resolve().parent
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@functools.cache
+def shared_digest(folder: Path) -> str:
+    """A digest of the modules that kernels in `folder` may call, and of the setting NUMBA_BOUNDSCHECK."""
+    digest = hashlib.sha256(repr(vars(config)["BOUNDSCHECK"]).encode())
+    for shared in dict.fromkeys((_HERE, _HERE.parent / "format", folder)):
+        for path in sorted(shared.glob("*.py")):
+            if path.stem.endswith(CALLED_ENDINGS):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@functools.cache
+def cache_directory(folder: Path) -> Path | None:
+    """A writable directory for compiled code, made when it is missing; None when there is none.
+
+    Args:
+        folder: where the kernel's source lies.
+    """
+    user_cache = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    name = CACHE_PREFIX + shared_digest(folder)
+    shipped = _HERE / "__pycache__" / name
+    for directory in (shipped, Path(user_cache) / "reput" / name):
+        try:
+            if directory != shipped:
+                take_along(shipped, directory)
+            directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(directory, os.W_OK | os.X_OK):
+            return directory
+    return None
+
+
+def take_along(shipped: Path, directory: Path) -> None:
+    """Begins a cache with a copy of the shipped one, which may be read-only, as in an image with a read-only root.
+
+    Does nothing without a shipped cache, or where the directory exists.
+
+    Raises:
+        OSError: the directory cannot be made.
+    """
+    if not shipped.is_dir() or directory.exists():
+        return
+    directory.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
+    try:
+        # numba identifies a source by its time and size, and a compiled function by its name: the copy is valid.
+        shutil.copytree(shipped, scratch / "cache")
+        with contextlib.suppress(OSError):  # another process made it first
+            os.rename(scratch / "cache", directory)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def compiled(function: _Function) -> _Function:
+    """A kernel's function: compiled at its first call for the types of its arguments, and run without the GIL.
+
+    The compiled code checks no indices or lengths: the function must check them itself before each use.
+    """
+    return _compile(function, nogil=True)
+
+
+def compiled_holding(function: _Function) -> _Function:
+    """As `compiled`, but run with the GIL held: for work that takes less time than getting the GIL back."""
+    return _compile(function, nogil=False)
+
+
+def _compile(function: _Function, *, nogil: bool) -> _Function:
+    directory = cache_directory(Path(function.__code__.co_filename).parent)
+    if directory is not None:
+        vars(config)["CACHE_DIR"] = str(directory)  # numba reads it when it caches a function
+    compile_: Callable[[_Function], Any] = numba.njit(
+        cache=directory is not None, nogil=nogil, boundscheck=False, error_model="numpy"
+    )
+    return cast(_Function, compile_(function))

@@ -1,0 +1,25 @@
+"""Which keys of a record the index holds, in which order, and with which hash.
+
+The unique key comes first, then each of KEYS, repeats included. A rolled-back transaction record has no entries; a
+prepared and a committed one have. Source: `IndexService.buildIndex` of RocketMQ 5.3.3.
+
+`dispatch_kernel.py` is the compiled twin, `index_state.py` makes entries from the hashes.
+"""
+
+from store.derive.dispatch import DispatchRequest
+from store.format.index_layout import index_key, key_hash
+from store.format.sys_flag import TRANSACTION_MASK, TransactionType
+
+
+def index_keys(request: DispatchRequest) -> list[str]:
+    """The `topic#key` strings of a record, in entry order; empty if it has no entries."""
+    if request.sys_flag & TRANSACTION_MASK == TransactionType.ROLLBACK:
+        return []
+    keys = [index_key(request.topic, request.unique_key)] if request.unique_key else []
+    keys.extend(index_key(request.topic, key) for key in request.keys if key)
+    return keys
+
+
+def index_hashes(request: DispatchRequest) -> list[int]:
+    """The hashes of a record's entries, in entry order."""
+    return [key_hash(key) for key in index_keys(request)]

@@ -1,0 +1,125 @@
+"""OpenFiles: a bounded set of open files, shared by threads.
+
+A store has thousands of queues, a process has fewer descriptors. A file that falls out of the set stays open while a
+caller holds it. Files are opened for reading, and opened again for writing at the first `get(..., writing=True)`: a caller that
+only reads needs no permission to write.
+"""
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+
+from store.files.file_system import FileSystem
+
+OPEN_FILE_COUNT_MAX = 512
+
+
+class OpenFile:
+    """One open file; closed when the last reference to it goes. Positions and sizes are bytes of the file."""
+
+    def __init__(self, fs: FileSystem, path: Path, *, is_writable: bool) -> None:
+        self._fs = fs
+        self._path = path
+        self.is_writable = is_writable
+        self.fd = fs.open(path, os.O_RDWR if is_writable else os.O_RDONLY)
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Up to `size_bytes` bytes; fewer only at the file's end.
+
+        Raises:
+            OSError: the disk refused; the error names the file.
+        """
+        try:
+            return self._fs.pread(self.fd, size_bytes, position)
+        except OSError as error:
+            raise self._named(error)  # noqa: B904  # it is the same error
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Writes all of `data`.
+
+        Raises:
+            OSError: the disk refused; the error names the file.
+        """
+        try:
+            self._fs.pwrite(self.fd, data, position)
+        except OSError as error:
+            raise self._named(error)  # noqa: B904  # it is the same error
+
+    def zero_from(self, position: int, size_bytes: int) -> None:
+        """Makes the file `size_bytes` long with zeros from `position` on."""
+        self._fs.ftruncate(self.fd, position)
+        self._fs.ftruncate(self.fd, size_bytes)
+
+    def flush(self) -> None:
+        """Flushes the file to the disk.
+
+        Raises:
+            FlushFailedError: what was written may be lost.
+        """
+        self._fs.fdatasync(self.fd)
+
+    def _named(self, error: OSError) -> OSError:
+        """The error with the file's name: an error of a descriptor has none."""
+        if error.filename is None:
+            error.filename = str(self._path)
+        return error
+
+    def __del__(self) -> None:
+        fd = getattr(self, "fd", None)
+        if fd is not None:
+            self._fs.close(fd)
+
+
+class OpenFiles:
+    """Opens files at need and keeps the most recently used.
+
+    Args:
+        fs: the disk port.
+        count_max: files kept open.
+    """
+
+    def __init__(self, fs: FileSystem, *, count_max: int = OPEN_FILE_COUNT_MAX) -> None:
+        self.fs = fs
+        self._count_max = count_max
+        self._lock = Lock()
+        self._files: OrderedDict[Path, OpenFile] = OrderedDict()
+
+    def get(self, path: Path, *, writing: bool = False) -> OpenFile:
+        """The open file.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+        """
+        with self._lock:
+            file = self._files.get(path)
+            if file is not None and (file.is_writable or not writing):
+                self._files.move_to_end(path)
+                return file
+            file = OpenFile(self.fs, path, is_writable=writing)
+            self._files[path] = file
+            self._files.move_to_end(path)
+            if len(self._files) > self._count_max:
+                self._files.popitem(last=False)
+            return file
+
+    def create(self, path: Path, size_bytes: int) -> OpenFile:
+        """Makes a file of `size_bytes`, filled with zeros; an existing file keeps its bytes up to that size."""
+        self.fs.mkdirs(path.parent)
+        fd = self.fs.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            self.fs.ftruncate(fd, size_bytes)
+        finally:
+            self.fs.close(fd)
+        self.forget(path)
+        return self.get(path, writing=True)
+
+    def forget(self, path: Path) -> None:
+        """Drops a file from the set: it was removed or replaced."""
+        with self._lock:
+            self._files.pop(path, None)
+
+    def close(self) -> None:
+        """Drops all files."""
+        with self._lock:
+            self._files.clear()

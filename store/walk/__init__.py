@@ -1,0 +1,1 @@
+"""Walking the records of a log, plain and compiled."""

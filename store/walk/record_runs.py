@@ -1,0 +1,101 @@
+"""RunCheck: as `checks.FullCheck`, with runs of plainly good records taken by the kernel `log_walk_kernel`.
+
+The kernel takes 0.4 us for a record, the plain check 13 us. What the kernel does not take, the plain check judges: so the
+outcome of a walk is the same with the kernel, without it, and when it is loaded in between.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from store.compiled import loading
+from store.format.record import Record
+from store.format.record_header import Buffer
+from store.walk.checks import FullCheck
+
+KERNEL = "store.walk.log_walk_kernel"
+
+# Where the kernel takes nothing record after record it is asked again behind ever more of them.
+PLAIN_RECORD_COUNT_MAX = 1024
+# A run shorter than both did not pay.
+RUN_COUNT_MIN = 8
+RUN_BYTES_MIN = 1 << 16
+
+
+class RecordRun(NamedTuple):
+    """Good records one behind the other; valid until the walk goes on.
+
+    Attributes:
+        piece: the bytes of the log that hold them.
+        at: index in `piece` of the first one.
+        next_at: the first index behind the last one.
+        commit_log_offset: of the first one.
+        queue_offsets: the queue offset of the last record of each queue (topic, queue id), without prepared and rolled-back
+            messages, which stand in no queue.
+    """
+
+    piece: Buffer
+    at: int
+    next_at: int
+    commit_log_offset: int
+    queue_offsets: Mapping[tuple[str, int], int]
+
+
+class RunCheck:
+    """Takes runs of records with the kernel once it is loaded, and single records with the plain check.
+
+    Args:
+        full: the plain check; it counts all records.
+    """
+
+    def __init__(self, full: FullCheck) -> None:
+        self._full = full
+        self._plain_left = 0
+        self._plain_count = 1
+        self._stopped: tuple[Buffer, int] | None = None  # where the kernel stopped in a piece
+        self._queues: np.ndarray[tuple[int, int], np.dtype[np.int64]] | None = None
+        self._slots = np.empty(0, dtype=np.int32)
+
+    def begin(self, offset: int) -> None:
+        """See `cursor.Check`."""
+        self._full.begin(offset)
+
+    def take(self, piece: Buffer, at: int, offset: int) -> tuple[Record | RecordRun, int]:
+        """See `cursor.Check`."""
+        run = self._take_run(piece, at, offset)
+        return (run, run.next_at) if run is not None else self._full.take(piece, at, offset)
+
+    def _take_run(self, piece: Buffer, at: int, offset: int) -> RecordRun | None:
+        """The run that starts at piece[at]; None when the plain check is to judge the record there."""
+        if self._plain_left:
+            self._plain_left -= 1
+            return None
+        kernel = loading.ready(KERNEL)
+        if kernel is None or at >= len(piece) or self._has_stopped(piece, at):
+            return None
+        if self._queues is None:
+            self._queues = np.empty((kernel.ROW_COUNT, kernel.QUEUE_COUNT_MAX), dtype=np.int64)
+            self._slots = np.empty(kernel.SLOT_COUNT, dtype=np.int32)
+        data = np.frombuffer(piece, dtype=np.uint8)
+        data.flags.writeable = False  # one kind of array, one compiled kernel
+        record_count, last_at, next_at, is_guarded, store_time_millis, queue_count = kernel.check_run(
+            data, at, offset, self._full.is_guarded, self._queues, self._slots
+        )
+        if record_count >= RUN_COUNT_MIN or next_at - at >= RUN_BYTES_MIN:
+            self._plain_count = 1
+        else:
+            self._plain_left = self._plain_count
+            self._plain_count = min(2 * self._plain_count, PLAIN_RECORD_COUNT_MAX)
+        if not record_count:
+            return None
+        self._stopped = (piece, next_at)
+        last_record = (offset + last_at - at, next_at - last_at)
+        self._full.count(record_count, last_record, store_time_millis, is_guarded=bool(is_guarded))
+        queue_offsets: dict[tuple[str, int], int] = {}
+        for topic_at, topic_size, queue_id, queue_offset in self._queues[:, :queue_count].T.tolist():
+            queue_offsets[str(piece[topic_at : topic_at + topic_size], "ascii"), queue_id] = queue_offset
+        return RecordRun(piece, at, next_at, offset, queue_offsets)
+
+    def _has_stopped(self, piece: Buffer, at: int) -> bool:
+        return self._stopped is not None and self._stopped[0] is piece and self._stopped[1] == at

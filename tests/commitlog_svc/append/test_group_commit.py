@@ -1,0 +1,204 @@
+"""The flush thread: who waits for what, how old and how much may be unflushed, and that a refused flush is the last."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from commitlog_svc.append.group_commit import GroupCommit
+from store.errors import FlushFailedError, StoreError
+
+PATIENCE_SECONDS = 30
+FAR_MILLIS = 3_600_000  # a flush that comes by age alone would never come within a test
+
+
+class Disk:
+    """Flushes that a test holds, counts and refuses."""
+
+    def __init__(self) -> None:
+        self.flushed: list[tuple[int, int]] = []
+        self.entered = threading.Semaphore(0)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: Exception | None = None
+
+    def flush(self, begin: int, end: int) -> None:
+        self.entered.release()
+        assert self.gate.wait(PATIENCE_SECONDS)
+        if self.error is not None:
+            raise self.error
+        self.flushed.append((begin, end))
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def started(disk: Disk) -> Iterator[Callable[..., GroupCommit]]:
+    made: list[GroupCommit] = []
+
+    def start(interval_millis: int = FAR_MILLIS, unflushed_bytes_max: int = 1 << 20) -> GroupCommit:
+        failures: list[StoreError] = []
+        commits = GroupCommit(disk.flush, interval_millis, failures.append, unflushed_bytes_max)
+        commits.start(0)
+        made.append(commits)
+        return commits
+
+    yield start
+    disk.gate.set()
+    for commits in made:
+        commits.close()
+
+
+def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
+    """Runs work aside; what it raised is in the list."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, raised
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_waiters_that_come_during_a_flush_share_the_next_one(started: Callable[..., GroupCommit], disk: Disk) -> None:
+    commits = started()
+    disk.gate.clear()
+    commits.note_written(100)
+    first, _ = in_thread(lambda: commits.wait_flushed(100))
+    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    for end in range(200, 1200, 100):
+        commits.note_written(end)
+    waiters = [in_thread(lambda end=end: commits.wait_flushed(end))[0] for end in range(200, 1200, 100)]
+    disk.gate.set()
+    for thread in [first, *waiters]:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+    assert disk.flushed == [(0, 100), (100, 1100)]
+
+
+def test_an_answer_never_comes_before_its_flush(started: Callable[..., GroupCommit], disk: Disk) -> None:
+    commits = started()
+    disk.gate.clear()
+    commits.note_written(100)
+    thread, _ = in_thread(lambda: commits.wait_flushed(100))
+    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    assert commits.flushed_offset == 0
+    assert thread.is_alive()
+    disk.gate.set()
+    thread.join(PATIENCE_SECONDS)
+    assert commits.flushed_offset == 100
+
+
+def test_without_a_waiter_the_flush_comes_by_age(started: Callable[..., GroupCommit], disk: Disk) -> None:
+    commits = started(interval_millis=20)
+    commits.note_written(100)
+    assert commits.wait_beyond(0, PATIENCE_SECONDS) == 100
+
+
+def test_the_age_counts_from_the_oldest_byte_not_from_the_end_of_the_flush_before(disk: Disk) -> None:
+    now = [1000.0]
+    waits: list[float] = []
+    commits = GroupCommit(disk.flush, 500, lambda error: None, 1 << 20, clock=lambda: now[0])
+
+    real_wait_for = commits._work.wait_for
+
+    def wait_for(predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        if timeout is not None:
+            waits.append(timeout)
+            now[0] += timeout
+            return predicate()
+        return real_wait_for(predicate)
+
+    commits._work.wait_for = wait_for  # type: ignore[method-assign]  # the thread's only door to time
+    commits.start(0)
+    disk.gate.clear()
+    commits.note_written(100)
+    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    commits.note_written(200)  # while the first flush runs
+    now[0] += 0.3  # and it runs for long
+    disk.gate.set()
+    wait_until(lambda: commits.flushed_offset == 200)
+    commits.close()
+    assert waits[0] == pytest.approx(0.5)
+    assert waits[1] == pytest.approx(0.2)
+
+
+def test_many_bytes_are_flushed_before_their_time(started: Callable[..., GroupCommit]) -> None:
+    commits = started(unflushed_bytes_max=1000)
+    commits.note_written(499)
+    assert commits.flushed_offset == 0
+    commits.note_written(500)
+    assert commits.wait_beyond(0, PATIENCE_SECONDS) == 500
+
+
+def test_who_writes_faster_than_the_disk_waits_before_writing(started: Callable[..., GroupCommit], disk: Disk) -> None:
+    commits = started(unflushed_bytes_max=1000)
+    disk.gate.clear()
+    commits.wait_for_room()
+    commits.note_written(1000)
+    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    thread, _ = in_thread(commits.wait_for_room)
+    thread.join(0.05)
+    assert thread.is_alive()
+    disk.gate.set()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+
+
+def test_rmq_2706_after_a_refused_flush_nobody_is_told_ok_and_none_is_tried_again(
+    started: Callable[..., GroupCommit], disk: Disk
+) -> None:
+    commits = started()
+    disk.gate.clear()
+    disk.error = FlushFailedError("the disk refused")
+    commits.note_written(100)
+    waiting, raised = in_thread(lambda: commits.wait_flushed(100))
+    assert disk.entered.acquire(timeout=PATIENCE_SECONDS)
+    commits.note_written(200)
+    later, raised_later = in_thread(lambda: commits.wait_flushed(200))
+    disk.gate.set()
+    for thread in (waiting, later):
+        thread.join(PATIENCE_SECONDS)
+    disk.error = None  # from now on the disk "works"
+    with pytest.raises(FlushFailedError):
+        commits.wait_flushed(100)
+    commits.note_written(300)
+    commits.close()
+    assert [type(error) for error in raised + raised_later] == [FlushFailedError, FlushFailedError]
+    assert disk.flushed == []
+    assert commits.flushed_offset == 0
+    assert not disk.entered.acquire(blocking=False)
+
+
+def test_who_waits_for_room_is_told_of_a_refused_flush(started: Callable[..., GroupCommit], disk: Disk) -> None:
+    commits = started(unflushed_bytes_max=1000)
+    disk.gate.clear()
+    disk.error = OSError(5, "Input/output error")
+    commits.note_written(2000)
+    thread, raised = in_thread(commits.wait_for_room)
+    disk.gate.set()
+    thread.join(PATIENCE_SECONDS)
+    assert [type(error) for error in raised] == [FlushFailedError]
+
+
+def test_the_end_flushes_what_is_written(started: Callable[..., GroupCommit], disk: Disk) -> None:
+    commits = started()
+    commits.note_written(100)
+    commits.close()
+    assert disk.flushed == [(0, 100)]
+    assert commits.flushed_offset == 100

@@ -1,0 +1,93 @@
+"""The table of recent unique keys against a plain list."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from commitlog_svc.append import layout
+from commitlog_svc.append.recent_keys import MODULUS, KeyHash, RecentKeys
+from tests.commitlog_svc.twins import load_kernels
+
+KEY_COUNT = 64
+
+
+def test_the_newest_are_always_found_first_ones_first() -> None:
+    recent = RecentKeys(KeyHash(1_234_567_890_123_456_789), KEY_COUNT)
+    rng = random.Random(7)
+    noted: list[tuple[str, int]] = []
+    offset = 1 << 50
+    for _ in range(2000):
+        key = str(rng.randrange(500)) if rng.random() < 0.5 else str(rng.random())
+        recent.note("t", key, offset)
+        noted.append((key, offset))
+        offset += rng.randint(91, 1 << 20)
+        newest = noted[-KEY_COUNT:]
+        key = rng.choice(newest)[0]
+        found = list(recent.candidates("t", key))
+        assert next(place for name, place in newest if name == key) in found
+        assert found == sorted(found)
+
+
+def test_one_key_again_and_again_takes_few_slots() -> None:
+    recent = RecentKeys(KeyHash(), KEY_COUNT)
+    for number in range(KEY_COUNT):
+        recent.note("t", "same", number * 100)
+
+    assert 8 == len(list(recent.candidates("t", "same")))
+    assert 0 == next(recent.candidates("t", "same"))
+
+
+def test_the_hash_is_the_polynomial() -> None:
+    factor = 1_000_003
+    expected = 0
+    for word in (int.from_bytes(b"abcdefgh", "little"), int.from_bytes(b"i", "little"), 9):
+        expected = (expected * factor + word) % MODULUS
+    begin = KeyHash(factor).of_topic("t")
+
+    key_hash = KeyHash(factor)
+    assert (begin * pow(factor, 3, MODULUS) + expected) % MODULUS == key_hash.of("t", "abcdefghi")
+    assert key_hash.of("ta", "b") != key_hash.of("t", "ab")
+
+
+@pytest.mark.parametrize("factor", [2, 3, (1 << 61) - 2, (1 << 60) + 12345, 0x123456789ABCDEF])
+def test_the_kernel_hashes_the_same(factor: int) -> None:
+    load_kernels()
+    from commitlog_svc.append import place_kernel as kernel
+
+    @settings(deadline=None)
+    @given(st.binary(min_size=0, max_size=70), st.integers(0, MODULUS - 1))
+    def check(data: bytes, start: int) -> None:
+        expected = KeyHash(factor)._goes_on(start, data)
+        array = np.frombuffer(data + b"behind", dtype=np.uint8)
+        assert expected == kernel._hash_key(array, 0, len(data), start, factor)
+
+    check()
+
+
+def test_the_kernel_enters_and_finds_the_same() -> None:
+    load_kernels()
+    rng = random.Random(3)
+    key_hash = KeyHash(987_654_321)
+    plain, fast = RecentKeys(key_hash, KEY_COUNT), RecentKeys(key_hash, KEY_COUNT)
+    offset = 0
+    for _ in range(300):
+        keys = [str(rng.randrange(100)) for _ in range(rng.randint(1, 10))]
+        rows = np.zeros((16, layout.ROW_COLUMN_COUNT), dtype=np.int64)
+        begin = offset
+        for index, key in enumerate(keys):
+            rows[index, layout.KEY_HASH] = key_hash.of("t", key)
+            rows[index, layout.COMMIT_LOG_OFFSET] = offset
+            offset += 1000
+        is_known = len(set(keys)) < len(keys) or any(any(plain.candidates("t", key)) for key in keys)
+        is_known = is_known or any(0 in plain.candidates("t", key) for key in keys)
+        assert is_known == fast.may_hold(rows, len(keys))
+        if not plain._newer.has_room(len(keys), offset):  # a kernel's batch is never torn between two tables
+            plain._make_room(KEY_COUNT, begin, offset)
+        for index, key in enumerate(keys):
+            plain.note("t", key, int(rows[index, layout.COMMIT_LOG_OFFSET]))
+        assert fast.note_rows(rows, len(keys), begin, offset)
+        assert np.array_equal(plain._newer.slots, fast._newer.slots)
+        assert np.array_equal(plain._older.slots, fast._older.slots)

@@ -1,0 +1,345 @@
+"""Every page over the broker fixture's records: what it shows, that its JSON is what OpenAPI says, and how large it is."""
+
+import base64
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from urllib.parse import quote
+
+import jsonschema
+import pytest
+
+from console.web.openapi import openapi
+from store.errors import RecordCorruptedError, ServiceUnavailableError
+from store.format.message_id import encode_offset_msg_id
+from tests.console.asking import Browser, Tags, console_over
+from tests.gateway.test_servicer import ProtoShard
+from tests.support.compressed_bodies import BODY, LZ4_FLAG, STORED
+
+PAGE_BYTES_MAX = 100 * 1024
+DESCRIPTION = openapi()
+
+
+def schema_of(path: str) -> dict:
+    schema = DESCRIPTION["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+    return {**schema, "components": DESCRIPTION["components"]}
+
+
+def id_of(record) -> str:
+    return encode_offset_msg_id(record.store_host, record.commit_log_offset)
+
+
+def message_path(record) -> str:
+    return f"/messages/{id_of(record)}?broker=broker-a"
+
+
+@pytest.fixture
+def paths(records) -> dict[str, list[str]]:
+    """URLs by the path of their description."""
+    keyed = next(record for record in records if record.keys and record.unique_key)
+    retry = next(record for record in records if record.topic.startswith("%RETRY%"))
+    topic, key = quote(keyed.topic, safe=""), quote(keyed.keys[0], safe="")
+    return {
+        "/": [
+            "/",
+            f"/?q={key}",
+            f"/?q={id_of(keyed)}",
+            f"/?q={topic}+{key}",
+            f"/?mode=key&topic={topic}&key={key}&last=all",
+            f"/?mode=unique&topic={topic}&unique={keyed.unique_key}",
+            f"/?mode=id&id={id_of(keyed)}",
+            f"/?mode=offset&topic={topic}&queue={keyed.queue_id}&offset=0&size=50",
+            f"/?mode=search&topic={topic}&order=oldest&size=50",
+            "/?q=nowhere",
+        ],
+        "/messages/{offset_msg_id}": [
+            message_path(keyed),
+            message_path(retry),
+            *(f"{message_path(keyed)}&view={view}" for view in ("text", "json", "hex", "protobuf")),
+        ],
+        "/explain": [f"/explain?q={key}", f"/explain?mode=key&topic={topic}&key={key}"],
+        "/topics": ["/topics", "/topics?q=LOG"],
+        "/topics/{topic}": [
+            f"/topics/{topic}",
+            f"/topics/{quote(retry.topic, safe='')}",
+            f"/topics/{topic}?part=rates",
+        ],
+        "/topics/{topic}/{queue_id}": [
+            f"/topics/{topic}/{keyed.queue_id}",
+            f"/topics/{topic}/{keyed.queue_id}?offset=3&broker=broker-a",
+            f"/topics/{topic}/{keyed.queue_id}?time=2026-11-21T00:00",
+            f"/topics/{topic}/{keyed.queue_id}?offset=999999",
+        ],
+        "/store": ["/store", "/store?part=live"],
+        "/reports": ["/reports"],
+    }
+
+
+@pytest.mark.parametrize(
+    "path", [path for path, what in DESCRIPTION["paths"].items() if "text/html" in json.dumps(what)]
+)
+def test_each_page_is_well_formed_small_and_its_json_is_what_the_description_says(
+    path: str, paths: dict[str, list[str]], browser: Browser
+) -> None:
+    for url in paths[path]:
+        html = browser.get(url)
+        assert html.status == 200, (url, html.text)
+        assert len(html.body) < PAGE_BYTES_MAX, url
+        Tags(html.text)
+        answer = browser.get_json(url)
+        assert answer.headers["content-type"] == "application/json"
+        jsonschema.validate(answer.json, schema_of(path), jsonschema.Draft202012Validator)
+
+
+def test_json_can_be_asked_for_in_the_url(browser: Browser) -> None:
+    assert browser.get("/topics?format=json").json["answer"] == browser.get_json("/topics").json["answer"]
+
+
+def test_the_description_describes_itself_and_refuses_what_is_not_so(browser: Browser) -> None:
+    assert browser.get("/openapi.json").json == json.loads(json.dumps(DESCRIPTION))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"mode": "find"}, schema_of("/"), jsonschema.Draft202012Validator)
+
+
+def test_find_shows_every_message_that_has_the_key_and_no_other(browser: Browser, records) -> None:
+    counts = Counter(key for record in records for key in record.keys)
+    count, key = max((count, key) for key, count in counts.items() if count <= 50)
+    wanted = {id_of(record) for record in records if key in record.keys}
+    assert len(wanted) == count
+
+    tags = Tags(browser.get(f"/?q={quote(key)}&size=50").text)
+
+    shown = {
+        attributes.get("title")
+        for tag, attributes in tags.tags
+        if tag == "a" and attributes.get("class") == "stretched"
+    }
+    assert shown == wanted
+
+
+def test_all_pages_of_a_query_hold_each_match_once(browser: Browser, records) -> None:
+    topic = Counter(record.topic for record in records).most_common(1)[0][0]
+    seen: list[str] = []
+    url = f"/?mode=search&topic={topic}&size=50"
+    while url:
+        found = browser.get(url)
+        seen += [m["offsetMsgId"] for m in browser.get_json(url).json["answer"].get("messages", [])]
+        following = [a["href"] for tag, a in Tags(found.text).tags if tag == "a" and a.get("rel") == "next"]
+        url = following[0] if following else ""
+
+    assert sorted(seen) == sorted(id_of(record) for record in records if record.topic == topic)
+
+
+def test_a_message_page_names_its_retries_and_dead_letters(browser: Browser, records) -> None:
+    dead = next(record for record in records if record.topic.startswith("%DLQ%"))
+    origin = next(record for record in records if record.unique_key == dead.unique_key and record.topic == "b_log")
+
+    text = Tags(browser.get(message_path(origin)).text).text
+
+    assert "Dead letters" in text
+    assert "Retries" in text
+    assert dead.topic in text
+
+
+def test_a_message_page_shows_every_property_and_where_it_lies(browser: Browser, records) -> None:
+    record = next(record for record in records if len(record.properties) > 6)
+
+    page = Tags(browser.get(message_path(record)).text)
+
+    for name, value in record.properties.items():
+        assert name in page.text
+        assert value in page.text
+    assert f"{record.commit_log_offset:,}" in page.text
+    assert f"{record.queue_offset:,}" in page.text
+
+
+def test_the_download_is_the_body_and_nothing_that_a_browser_would_show(browser: Browser, records) -> None:
+    record = next(record for record in records if record.body)
+
+    answer = browser.get(f"/messages/{id_of(record)}/body?stored=1")
+
+    assert answer.body == record.body
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment;")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert base64.b64decode(browser.get_json(message_path(record)).json["message"]["body"]) == record.body
+
+
+@pytest.mark.parametrize("sys_flag", STORED)
+def test_a_compressed_body_is_shown_and_saved_inflated_and_as_stored_by_a_link(records, fan_out, sys_flag: int) -> None:
+    record = replace(records[0], body=STORED[sys_flag], sys_flag=sys_flag)
+    app = console_over([ProtoShard([record])], fan_out)
+    browser = Browser(app)
+
+    page = browser.get(message_path(record))
+    hrefs = [attributes["href"] for _, attributes in Tags(page.text).tags if "download" in attributes]
+
+    assert [browser.get(str(href)).body for href in hrefs] == [BODY, STORED[sys_flag]]
+    assert "again and again, 订单 again" in page.text
+    app.close()
+
+
+def test_a_damaged_compressed_body_is_shown_and_saved_as_stored_and_said_so(records, fan_out) -> None:
+    record = replace(records[0], body=STORED[LZ4_FLAG][:-9], sys_flag=LZ4_FLAG)
+    app = console_over([ProtoShard([record])], fan_out)
+    browser = Browser(app)
+
+    page = browser.get(message_path(record))
+    (href,) = [attributes["href"] for _, attributes in Tags(page.text).tags if "download" in attributes]
+
+    assert browser.get(str(href)).body == record.body
+    assert "damaged, shown as stored: the message says lz4, but it is cut short" in page.text
+    app.close()
+
+
+def test_topic_rates_count_each_message_once(browser: Browser, records) -> None:
+    topic = Counter(record.topic for record in records).most_common(1)[0][0]
+
+    answer = browser.get_json(f"/topics/{topic}?part=rates").json
+
+    times = [record.store_time_millis for record in records if record.topic == topic]
+    assert sum(int(queue["maxOffset"]) - int(queue["minOffset"]) for queue in answer["queues"]) == len(times)
+    if "rates" in answer:
+        rates = answer["rates"]
+        begin, end, bars = int(rates["beginMillis"]), int(rates["endMillis"]), len(rates["counts"])
+        edges = [begin + (end - begin) * number // bars for number in range(bars)] + [end]
+        brute = [sum(low <= time < high for time in times) for low, high in pairwise(edges)]
+        assert [int(count) for count in rates["counts"]] == brute
+
+
+def test_leafing_through_a_queue_meets_each_position_once(browser: Browser, records) -> None:
+    topic = Counter(record.topic for record in records).most_common(1)[0][0]
+    url, seen = f"/topics/{topic}/0?offset=0&broker=broker-a", []
+    while url:
+        seen += [int(m.get("queueOffset", 0)) for m in browser.get_json(url).json["answer"].get("messages", [])]
+        following = [a["href"] for tag, a in Tags(browser.get(url).text).tags if tag == "a" and a.get("rel") == "next"]
+        url = following[0] if following else ""
+
+    assert seen == sorted(record.queue_offset for record in records if (record.topic, record.queue_id) == (topic, 0))
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "reason"),
+    [
+        ("/?mode=key&topic=nope&key=x", 404, "TOPIC_NOT_FOUND"),
+        ("/?mode=id&id=zz", 400, "INVALID_MESSAGE_ID"),
+        ("/?mode=dance", 400, "INVALID_ARGUMENT"),
+        ("/?mode=offset&topic=b_log&queue=x&offset=0", 400, "INVALID_ARGUMENT"),
+        ("/?mode=key&topic=b_log&key=x&begin=soon", 400, "INVALID_ARGUMENT"),
+        ("/messages/zz", 400, "INVALID_MESSAGE_ID"),
+        ("/topics/nope", 404, "TOPIC_NOT_FOUND"),
+        ("/topics/b_log/77", 404, "QUEUE_NOT_FOUND"),
+        ("/nope", 404, None),
+    ],
+)
+def test_what_cannot_be_answered_says_why_in_both_forms(
+    path: str, status: int, reason: str | None, browser: Browser
+) -> None:
+    html, answer = browser.get(path), browser.get_json(path)
+
+    assert (html.status, answer.status) == (status, status)
+    page = Tags(html.text)
+    if reason is not None and not path.startswith("/topics/b_log/77"):
+        assert reason in page.text
+        assert reason in answer.text
+    assert answer.json["code"] != 0
+
+
+def test_a_shard_that_is_down_is_named_and_the_answer_is_partial(records, fan_out) -> None:
+    down = ProtoShard(records, failures={"search": ServiceUnavailableError("nobody listens at port 1")})
+    app = console_over([ProtoShard(records), down], fan_out)
+    key = next(key for record in records for key in record.keys)
+
+    page = Tags(Browser(app).get(f"/?q={quote(key)}").text)
+    app.close()
+
+    assert "Partial" in page.text
+    assert "broker-b" in page.text
+    assert "nobody listens at port 1" in page.text
+
+
+def test_an_empty_store_has_all_its_pages(fan_out) -> None:
+    app = console_over([ProtoShard([])], fan_out)
+    browser = Browser(app)
+
+    assert "There is no such message." in Tags(browser.get("/?q=anything").text).text
+    assert "The store has no topic yet." in Tags(browser.get("/topics").text).text
+    for path in ("/", "/store", "/reports"):
+        assert browser.get(path).status == 200
+    app.close()
+
+
+def test_damage_is_shown_as_damage(records, fan_out) -> None:
+    record = records[5]
+    shard = ProtoShard(records, damaged={record.commit_log_offset: RecordCorruptedError("byte 7 is wrong", offset=7)})
+    app = console_over([shard], fan_out)
+
+    answer = Browser(app).get(message_path(record))
+    app.close()
+
+    assert answer.status == 500
+    assert "RECORD_CORRUPTED" in answer.text
+    assert "byte 7 is wrong" in answer.text
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "{{ 7*7 }}{% for x in y %}",
+    "\u202eevil\u2066",
+    "a\x00b\x1b[31m\x7f",
+    "</pre></title></textarea><svg onload=alert(1)>",
+    "javascript:alert(1)//",
+    "k" * 5_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_that_a_message_brings_becomes_part_of_the_page(text: str, records, fan_out) -> None:
+    plain = next(record for record in records if record.keys and record.topic == "b_log" and record.queue_id == 0)
+    key = text.replace(" ", "_")
+    properties = {**plain.properties, "KEYS": key, "TAGS": text, "x" + text: text}
+    raw = "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+    hostile = replace(plain, body=text.encode() * 3, properties_bytes=raw)
+    others = [hostile if record is plain else record for record in records]
+    app, calm = console_over([ProtoShard(others)], fan_out), console_over([ProtoShard(records)], fan_out)
+    paths = [f"{message_path(plain)}&view={view}" for view in ("text", "json", "hex", "protobuf")]
+    paths += [f"/?q={quote(key)}", f"/topics/{quote(plain.topic)}/0?offset={plain.queue_offset}&broker=broker-a"]
+    paths += [f"/?mode=search&topic=b_log&tag={quote(text)}", f"/?mode=key&topic={quote(text)}&key=x&last=all"]
+    for path in paths:
+        answer = Browser(app).get(path)
+        assert len(answer.body) < PAGE_BYTES_MAX, path
+        tags = Tags(answer.text).tags
+        allowed = {tag for tag, _ in Tags(Browser(calm).get(message_path(plain)).text).tags}
+        allowed |= {
+            "form",
+            "label",
+            "input",
+            "select",
+            "option",
+            "details",
+            "summary",
+            "pre",
+            "button",
+            "strong",
+            "p",
+            "ul",
+            "li",
+            "progress",
+        }
+        assert {tag for tag, _ in tags} <= allowed, path
+        scripts = [attributes for tag, attributes in tags if tag == "script"]
+        assert len(scripts) == 1
+        assert str(scripts[0]["src"]).startswith("/static/console.js?")
+        for _, attributes in tags:
+            assert not any(name.startswith("on") or name == "style" for name in attributes)
+            assert not str(attributes.get("href", "")).startswith(("javascript:", "//", "http"))
+        for character in "\u202e\u2066\x00\x1b\x7f":
+            # A form gives back what was asked for, so that it can be asked for again.
+            assert path.startswith("/?") or character not in answer.text
+        assert "script-src 'self'" in answer.headers["content-security-policy"]
+    app.close()
+    calm.close()

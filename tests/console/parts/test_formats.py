@@ -1,0 +1,77 @@
+"""Texts in pages: no foreign character acts, none vanishes."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console.parts.formats import (
+    count_text,
+    duration_text,
+    middle_cut,
+    shortened,
+    size_text,
+    time_attribute,
+    time_text,
+    visible,
+    visible_lines,
+)
+
+
+@given(st.text())
+def test_nothing_that_acts_or_hides_is_left(text: str) -> None:
+    for character in visible(text):
+        assert unicodedata.category(character) not in ("Cc", "Cs")
+        assert unicodedata.bidirectional(character) not in (
+            "LRE",
+            "RLE",
+            "LRO",
+            "RLO",
+            "PDF",
+            "LRI",
+            "RLI",
+            "FSI",
+            "PDI",
+        )
+    assert len(visible(text)) >= len(text)
+
+
+def test_what_was_replaced_is_named() -> None:
+    assert visible("a\u202eb\x00\n") == "a⟦U+202E⟧b⟦U+0000⟧⟦U+000A⟧"
+    assert visible_lines("a\tb\n\x1b") == "a\tb\n⟦U+001B⟧"
+    assert visible("订单 שלום 🎉") == "订单 שלום 🎉"
+
+
+@pytest.mark.parametrize(
+    ("millis", "text"),
+    [
+        (0, "1970-01-01 00:00:00.000"),
+        (1714566600123, "2024-05-01 12:30:00.123"),
+        (-1, "1969-12-31 23:59:59.999"),
+        (1 << 62, f"{1 << 62} ms"),
+        (None, "–"),
+    ],
+)
+def test_times_are_utc_to_the_millisecond(millis: int | None, text: str) -> None:
+    assert time_text(millis) == text
+
+
+def test_units_follow_the_size() -> None:
+    assert [size_text(size) for size in (0, 1023, 1024, 1536, 10 << 20, 3 << 40)] == [
+        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "10 MiB", "3.0 TiB",
+    ]  # fmt: skip
+    assert [duration_text(millis) for millis in (3, 1_500, 300_000, 3 * 3_600_000, 3 * 86_400_000)] == [
+        "3 ms", "1.5 s", "5.0 min", "3.0 h", "3.0 d",
+    ]  # fmt: skip
+    assert count_text(1234567) == "1,234,567"
+    assert time_attribute(0) == "1970-01-01T00:00:00.000Z"
+
+
+@given(st.text(max_size=200), st.integers(4, 64))
+def test_cut_texts_are_no_longer_than_asked_and_keep_their_ends(text: str, characters_max: int) -> None:
+    for cut in (shortened(text, characters_max), middle_cut(text, characters_max)):
+        assert len(cut) <= max(characters_max, len(text) if len(text) <= characters_max else 0)
+        assert (cut == text) == (len(text) <= characters_max) or "…" in text
+    if len(text) > characters_max:
+        assert middle_cut(text, characters_max)[-1] == text[-1]

@@ -1,0 +1,166 @@
+"""Queries over archive and store together equal brute force over the whole log, whatever retention has taken."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli.main import main
+from pipeline.archive import archive
+from pipeline.archive.query import QueryAnswer, Source, UnionReader
+from store.errors import RecordNotFoundError, StoreCorruptedError, UnsupportedStoreError
+from store.format.message_id import encode_offset_msg_id
+from store.format.record import Record
+from tests.support.archives import Archived, archived, message, write_log
+from tests.support.fixture_stores import STORE_NAMES
+
+
+@pytest.fixture(params=["whole", "front gone", "log gone", "archive behind"])
+def parts(request: pytest.FixtureRequest, broker_store: Path, tmp_path: Path) -> tuple[Archived, UnionReader, int]:
+    """The broker's log, spread over archive and store in one of the ways that retention and archiving leave."""
+    return spread(broker_store, tmp_path, request.param)
+
+
+def spread(whole: Path, tmp_path: Path, how: str) -> tuple[Archived, UnionReader, int]:
+    store = tmp_path / "store"
+    shutil.copytree(whole / "commitlog", store / "commitlog")
+    for path in (store / "commitlog").iterdir():
+        path.chmod(0o644)
+    made = archived(whole, tmp_path / "all")
+    files = sorted((store / "commitlog").iterdir())
+    first = 0
+    if how == "archive behind":  # what is still written to is only in the log
+        archive.run(None, store, tmp_path / "archive")
+    else:
+        (tmp_path / "all").rename(tmp_path / "archive")
+    if how in ("front gone", "archive behind"):
+        files[0].unlink()
+        first = int(files[1].name)
+    if how == "log gone":
+        return made, UnionReader(tmp_path / "archive", None), 1 << 62
+    return made, UnionReader(tmp_path / "archive", store), first
+
+
+def assert_found(expected: list[Record], answer: QueryAnswer, first_live: int) -> None:
+    assert answer.problem is None
+    assert expected == [found.record for found in answer.messages]
+    for found in answer.messages:
+        live = found.record.commit_log_offset >= first_live
+        assert (Source.LIVE if live else Source.ARCHIVE) is found.source
+
+
+def test_by_key_and_by_unique_key(parts: tuple[Archived, UnionReader, int]):
+    made, union, first_live = parts
+    by_offset = {record.commit_log_offset: record for record in made.records}
+    names = random.Random(5).sample(sorted(made.names()), 60)
+    names += [name for name in sorted(made.names()) if name[1] in ("AaAa", "BBBB") or not name[1].isascii()][:20]
+
+    for topic, key in names:
+        matches = [by_offset[offset] for offset in made.keyed(topic, key)]
+        expected = [record for record in matches if key in record.keys]
+        assert_found(expected, union.by_key(topic, key, count=10_000), first_live)
+        copies = [record for record in matches if record.unique_key == key]
+        assert_found(copies, union.by_unique_key(topic, key, count=10_000), first_live)
+        if expected:
+            middle = expected[len(expected) // 2].store_time_millis
+            inside = [record for record in expected if record.store_time_millis >= middle]
+            assert_found(inside, union.by_key(topic, key, begin_millis=middle, count=10_000), first_live)
+            newest = union.by_key(topic, key, count=1)
+            assert (expected[:1], len(expected) > 1) == ([f.record for f in newest.messages], newest.has_more)
+
+
+def test_by_id(parts: tuple[Archived, UnionReader, int]):
+    made, union, first_live = parts
+
+    for record in made.records[::7]:
+        found = union.by_id(encode_offset_msg_id(record.store_host, record.commit_log_offset))
+        assert_found([record], QueryAnswer([found]), first_live)
+    last = made.records[-1]
+    for offset in (last.next_offset, last.commit_log_offset + 1, 1 << 50):
+        with pytest.raises(RecordNotFoundError):
+            union.by_id(encode_offset_msg_id(last.store_host, offset))
+
+
+def test_by_queue_offset(parts: tuple[Archived, UnionReader, int]):
+    made, union, first_live = parts
+
+    for (topic, queue_id), rows in made.queues().items():
+        for begin in (0, len(rows) // 2, max(rows), max(rows) + 1):
+            expected = [rows[place] for place in sorted(rows) if place >= begin]
+            answer = union.by_offset(topic, queue_id, begin, count=20)
+            assert_found(expected[:20], answer, first_live)
+            assert (len(expected) > 20) == answer.has_more
+
+
+@pytest.mark.parametrize("name", STORE_NAMES)
+def test_every_message_of_every_fixture_is_found_in_all_four_ways(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+):
+    made, union, first_live = spread(request.getfixturevalue(f"{name}_store"), tmp_path, "front gone")
+    queues = made.queues()
+
+    for record in random.Random(9).sample(made.records, 60):
+        found = union.by_id(encode_offset_msg_id(record.store_host, record.commit_log_offset))
+        assert_found([record], QueryAnswer([found]), first_live)
+        for key in {*record.keys}:
+            assert record in [found.record for found in union.by_key(record.topic, key, count=10_000).messages]
+        if record.unique_key:
+            answer = union.by_unique_key(record.topic, record.unique_key, count=10_000)
+            assert record in [found.record for found in answer.messages]
+        if queues.get((record.topic, record.queue_id), {}).get(record.queue_offset) == record:
+            answer = union.by_offset(record.topic, record.queue_id, record.queue_offset)
+            assert_found([record], answer, first_live)
+
+
+def test_log_that_is_missing_between_archive_and_store_is_told(tmp_path: Path):
+    store = write_log(tmp_path / "store", [message(n, keys="k") for n in range(2000)])
+    files = sorted((store / "commitlog").iterdir())
+    (tmp_path / "part" / "commitlog").mkdir(parents=True)
+    shutil.copy(files[0], tmp_path / "part" / "commitlog")
+    archive.run(None, tmp_path / "part", tmp_path / "archive", include_active=True)
+    for path in files[:3]:
+        path.unlink()
+
+    union = UnionReader(tmp_path / "archive", store)
+
+    for answer in (union.by_key("orders", "k"), union.by_offset("orders", 0, 0)):
+        assert isinstance(answer.problem, StoreCorruptedError)
+        assert "65536" in answer.problem.message
+        assert answer.messages
+
+
+def test_what_is_no_archive_is_refused(tmp_path: Path):
+    with pytest.raises(UnsupportedStoreError):
+        UnionReader(tmp_path, None)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    code = main(["pipeline", "query", *map(str, arguments)])
+    return code, capsys.readouterr().out
+
+
+def test_the_verb_prints_rows_with_their_source(parts, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    made, _union, first_live = parts
+    flags = ["--archive", tmp_path / "archive"] + (["--store", tmp_path / "store"] if first_live < 1 << 62 else [])
+    record = next(record for record in made.records if record.keys)
+    source = "live" if record.commit_log_offset >= first_live else "archive"
+    offset_msg_id = encode_offset_msg_id(record.store_host, record.commit_log_offset)
+
+    for asked in (
+        ("byKey", "-t", record.topic, "-k", record.keys[0], "-m", 1000),
+        ("byId", "-i", offset_msg_id),
+        ("byUniqueKey", "-t", record.topic, "-i", record.unique_key),
+        ("byOffset", "-t", record.topic, "--queueId", record.queue_id, "--offset", record.queue_offset),
+    ):
+        code, out = run(capsys, *asked, *flags, "-o", "json")
+        answer = json.loads(out)
+        assert 0 == code
+        assert source in {row["source"] for row in answer["messages"] if row["offset_msg_id"] == offset_msg_id}
+    assert 1 == run(capsys, "byKey", "-t", record.topic, "-k", "no such key", *flags)[0]
+    assert 1 == run(capsys, "byId", "-i", encode_offset_msg_id(record.store_host, 1 << 50), *flags)[0]
+    assert 2 == run(capsys, "byKey", "-t", record.topic, *flags)[0]
+    assert 2 == run(capsys, "byId", "-i", "no id", *flags)[0]
+    assert 2 == run(capsys, "byId", "-i", offset_msg_id, "--archive", tmp_path / "nothing")[0]
+    assert 0 == run(capsys, "byId", "-i", offset_msg_id, "--dry-run", *flags)[0]

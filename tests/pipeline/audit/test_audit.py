@@ -1,0 +1,135 @@
+"""The distributed audit says what `audit_store`, the judge of `reput fsck`, says: of sound stores and of damaged ones."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pipeline.audit.audit import Audit, is_clean, write_rows
+from pipeline.progress import run_here
+from pipeline.report import JobReport
+from store.audit.findings import Finding
+from store.audit.store_audit import audit_store
+from store.files.file_system import RealFileSystem
+from store.readers.index_reader import list_index_files
+from tests.support.dispatches import file_bytes, requests_of
+
+STORES = ("broker_store", "engine_store", "engine_crc_store", "crashed_store")
+LEFT_TO_ANALYTICS = {"LOG_UNIQUE_KEY_REPEATED"}
+
+
+def audit_here(root: Path, scratch: Path) -> tuple[JobReport, list[Finding]]:
+    report = JobReport.begin("audit")
+    scratch.mkdir(exist_ok=True)
+    audit = Audit(RealFileSystem(), root, scratch, run_here(), report)
+    audit.run()
+    return report.end(), audit.judged.kept
+
+
+def places(findings: list[Finding]) -> Counter:
+    return Counter(
+        (f.code, str(f.severity), f.file, f.byte, f.commit_log_offset, f.count, f.what)
+        for f in findings
+        if f.code not in LEFT_TO_ANALYTICS
+    )
+
+
+def assert_same_verdict(root: Path, scratch: Path) -> Counter:
+    expected = places(audit_store(RealFileSystem(), root).findings.kept)
+    report, findings = audit_here(root, scratch)
+    assert places(findings) == expected
+    assert len(report.findings) == len(findings)
+    return expected
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_real_stores_are_judged_as_fsck_judges_them(store, request, tmp_path):
+    root = request.getfixturevalue(store)
+    before = file_bytes(root)
+
+    assert_same_verdict(root, tmp_path / "scratch")
+
+    report, _ = audit_here(root, tmp_path / "again")
+    assert report.counts["record_count"] == len(requests_of(root))
+    assert report.counts["error_count"] == 0
+    assert file_bytes(root) == before
+
+
+def _flip(path: Path, position: int, number: random.Random) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte[0] ^ number.randrange(1, 256)]))
+
+
+def _damage(root: Path, number: random.Random) -> None:
+    """One of: a byte of a record, of a queue unit, of an index file; a file that is gone or short."""
+    requests = requests_of(root)
+    kind = number.randrange(6)
+    log_files = sorted((root / "commitlog").iterdir())
+    queue_files = sorted(path for path in (root / "consumequeue").rglob("*") if path.is_file())
+    index_files = list_index_files(RealFileSystem(), root)
+    if kind == 0:
+        victim = number.choice(requests)
+        path = [path for path in log_files if int(path.name) <= victim.commit_log_offset][-1]
+        _flip(path, victim.commit_log_offset - int(path.name) + number.randrange(victim.record_size_bytes), number)
+    elif kind == 1:
+        _flip(number.choice(queue_files), number.randrange(400), number)
+    elif kind == 2:
+        path = number.choice(index_files)
+        _flip(path, number.randrange(path.stat().st_size), number)
+    elif kind == 3:
+        _flip(number.choice(index_files), number.randrange(40), number)
+    elif kind == 4:
+        number.choice(queue_files).unlink()
+    else:
+        number.choice(index_files).unlink()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_damage_is_listed_exactly(copy_of_crashed_store, tmp_path, seed):
+    number = random.Random(seed)
+    for _ in range(number.randrange(1, 4)):
+        _damage(copy_of_crashed_store, number)
+
+    assert_same_verdict(copy_of_crashed_store, tmp_path / "scratch")
+
+
+def test_a_wrong_tag_code_is_one_row_that_says_where_and_what(copy_of_broker_store, tmp_path):
+    path = sorted(path for path in (copy_of_broker_store / "consumequeue").rglob("*") if path.is_file())[0]
+    with open(path, "r+b") as file:
+        file.seek(12)
+        tags_code = int.from_bytes(file.read(8), "big", signed=True)
+        file.seek(12)
+        file.write((tags_code + 1).to_bytes(8, "big", signed=True))
+
+    report, _ = audit_here(copy_of_broker_store, tmp_path / "scratch")
+
+    rows = [row for row in report.findings if row["severity"] == "error"]
+    assert len(rows) == 1
+    assert rows[0]["kind"] == "QUEUE_UNIT_WRONG"
+    assert (rows[0]["topic"], rows[0]["queue"]) == (path.parent.parent.name, int(path.parent.name))
+    assert (rows[0]["expected"], rows[0]["found"]) == (str(tags_code), str(tags_code + 1))
+    assert not is_clean(report)
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv", "rows.jsonl"])
+def test_rows_are_written_as_a_table(tmp_path, name):
+    import pandas
+
+    rows = [
+        {
+            "kind": "LOG_HOLE", "severity": "error", "file": "commitlog/0", "offset": 5, "commit_log_offset": 5,
+            "topic": None, "queue": None, "count": 1, "what": "zeros", "expected": None, "found": None,
+        }
+    ]  # fmt: skip
+    write_rows(rows, tmp_path / name)
+    read = {
+        "rows.parquet": pandas.read_parquet,
+        "rows.csv": pandas.read_csv,
+        "rows.jsonl": lambda path: pandas.read_json(path, lines=True),
+    }[name](tmp_path / name)
+    assert read.loc[0, "kind"] == "LOG_HOLE"
+    assert read.loc[0, "offset"] == 5

@@ -1,0 +1,143 @@
+"""`format("rocketmq")` in a Spark session: batch, stream into files, sink, and what users see of errors."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, lit
+
+from tests.pipeline.rocketmq.gateways import append, read_batch
+from tests.support.stack import Stack, running_stack
+
+END_SECONDS_MAX = 120
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("spark") / "store") as stack:
+        yield stack
+
+
+def fill(stack: Stack, topic: str, begin: int, end: int) -> None:
+    append(stack.addresses["gateway"], topic, [b"%d" % i for i in range(begin, end)], tags="Even", keys=["k"])
+    stack.wait_until_built()
+
+
+def read(spark: SparkSession, stack: Stack, **options: str) -> DataFrame:
+    return spark.read.format("rocketmq").options(endpoint=stack.addresses["gateway"], **options).load()
+
+
+def run_to_the_end(stream: Any, checkpoint: Path, **where: str) -> Any:
+    """Start a prepared writer with AvailableNow; the query, once it has ended."""
+    writer = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    query = writer.start(**where)
+    assert query.awaitTermination(END_SECONDS_MAX)
+    return query
+
+
+def test_a_batch_in_sql(spark: SparkSession, stack: Stack) -> None:
+    fill(stack, "Sql", 0, 300)
+    frame = read(spark, stack, subscribe="Sql")
+
+    assert frame.count() == 300
+    assert frame.where("queueId = 3 and queueOffset < 5").count() == 5
+    row = frame.orderBy("physicalOffset").first()
+    assert (row.topic, row.tags, row["keys"], row.properties["TAGS"]) == ("Sql", "Even", ["k"], "Even")
+    small = spark.read.format("rocketmq").schema("queueOffset long, body binary")
+    small = small.options(endpoint=stack.addresses["gateway"], subscribe="Sql", minPartitions="16").load()
+    assert sorted(int(bytes(row.body)) for row in small.collect()) == list(range(300))
+
+
+def test_the_columns_of_kafka(spark: SparkSession, stack: Stack) -> None:
+    fill(stack, "View", 0, 20)
+    frame = read(spark, stack, subscribe="View", view="kafka", includeHeaders="true")
+
+    found = frame.selectExpr("cast(key as string) k", "cast(value as string) v", "headers[1].key h").collect()
+    assert sorted((row.k, int(row.v), row.h) for row in found) == [("k", i, "TAGS") for i in range(20)]
+
+
+def test_a_stream_into_files_goes_on_from_its_checkpoint(spark: SparkSession, stack: Stack, tmp_path: Path) -> None:
+    fill(stack, "Stream", 0, 100)
+
+    def run() -> list[int]:
+        stream = spark.readStream.format("rocketmq").options(
+            endpoint=stack.addresses["gateway"],
+            subscribe="Stream",
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger="40",
+        )
+        to_files = stream.load().writeStream.format("parquet")
+        query = run_to_the_end(to_files, tmp_path / "checkpoint", path=str(tmp_path / "out"))
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    assert run() == [40, 40, 20]
+    fill(stack, "Stream", 100, 130)
+    assert run() == [30]
+    written = spark.read.parquet(str(tmp_path / "out"))
+    assert sorted(int(bytes(row.body)) for row in written.select("body").collect()) == list(range(130))
+
+
+def test_a_frame_is_appended(spark: SparkSession, stack: Stack) -> None:
+    frame = spark.range(500, numPartitions=3).select(
+        col("id").cast("string").alias("body"), lit("Spark").alias("tags"), (col("id") % 8).cast("int").alias("queueId")
+    )
+    frame.write.format("rocketmq").options(endpoint=stack.addresses["gateway"], topic="Sink").mode("append").save()
+    stack.wait_until_built()
+
+    rows = read_batch(stack.addresses["gateway"], subscribe="Sink")
+    assert sorted(int(row["body"]) for row in rows) == list(range(500))
+    assert all(row["queueId"] == int(row["body"]) % 8 and row["tags"] == "Spark" for row in rows)
+
+
+def to_sink(frame: DataFrame, endpoint: str) -> Any:
+    return frame.writeStream.format("rocketmq").options(endpoint=endpoint, topic="to_sink")
+
+
+def to_sink_for_each_batch(frame: DataFrame, endpoint: str) -> Any:
+    def write(batch: DataFrame, batch_id: int) -> None:
+        topic = "to_sink_for_each_batch"
+        batch.write.format("rocketmq").options(endpoint=endpoint, topic=topic).mode("append").save()
+
+    return frame.writeStream.foreachBatch(write)
+
+
+@pytest.mark.parametrize("prepare", [to_sink, pytest.param(to_sink_for_each_batch, marks=pytest.mark.spark)])
+def test_a_batch_of_a_stream_that_is_done_again_is_stored_once(
+    prepare: Callable[[DataFrame, str], Any], spark: SparkSession, stack: Stack, tmp_path: Path
+) -> None:
+    """What is left when the driver is killed after its rows were stored and before Spark wrote that down."""
+    topic = prepare.__name__
+    fill(stack, f"For_{topic}", 0, 200)
+    endpoint = stack.addresses["gateway"]
+    source = spark.readStream.format("rocketmq").options(
+        endpoint=endpoint, subscribe=f"For_{topic}", startingOffsets="earliest", maxOffsetsPerTrigger="120"
+    )
+    for _ in range(2):
+        run_to_the_end(prepare(source.load().select("body", "keys"), endpoint), tmp_path)
+        assert {path.name for path in (tmp_path / "commits").glob("[0-9]*")} == {"0", "1"}
+        for path in (tmp_path / "commits").glob("*1*"):
+            path.unlink()
+
+    stack.wait_until_built()
+    rows = read_batch(endpoint, subscribe=topic)
+    assert sorted(int(row["body"]) for row in rows) == list(range(200))
+
+
+def test_what_users_see_of_a_bad_option(spark: SparkSession, stack: Stack, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="did you mean failOnDataLoss"):
+        read(spark, stack, subscribe="Sql", failOnDataLos="true")
+    with pytest.raises(PySparkException, match="subscribe and assign are given"):
+        read(spark, stack, subscribe="Sql", assign='{"Sql": [0]}')
+    with pytest.raises(PySparkException, match="endingOffsets has no meaning for a stream"):
+        stream = spark.readStream.format("rocketmq").options(
+            endpoint=stack.addresses["gateway"], subscribe="Sql", endingOffsets="latest"
+        )
+        run_to_the_end(stream.load().writeStream.format("noop"), tmp_path / "checkpoint")
+    with pytest.raises(PySparkException, match="No shard has a topic 'Nobody'"):
+        read(spark, stack, subscribe="Nobody").count()
+    with pytest.raises(PySparkException, match="use mode append"):
+        rows = spark.range(1).selectExpr("cast(id as string) body")
+        rows.write.format("rocketmq").options(endpoint="h:1", topic="T").mode("overwrite").save()

@@ -1,0 +1,174 @@
+"""The walk of the log with the kernel against the same walk without: one end, the same queues, for every input."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.compiled import loading
+from store.files.file_system import RealFileSystem
+from store.files.mapped_file_queue import MappedFileQueue
+from store.walk import record_runs
+from store.walk.checks import FullCheck
+from store.walk.cursor import PIECE_BYTES, RecordCursor
+from store.walk.record_runs import RecordRun, RunCheck
+from tests.store.walk import logs
+from tests.store.walk.logs import ODD, closed, frames_of, message, mixed_log, mutated, open_files
+
+MUTATION_COUNT = 20_000
+
+
+class Walk:
+    """One walk's outcome."""
+
+    def __init__(self, files: MappedFileQueue, mode: str, begin: int = 0, piece_bytes: int = PIECE_BYTES) -> None:
+        self.queue_offsets: dict[tuple[str, int], int] = {}
+        self.seen_count = 0
+        self.pulses: list[tuple[int, dict[tuple[str, int], int]]] = []
+        before = loading.switch(mode)
+        self.full = FullCheck(files)
+        self.cursor = RecordCursor(files, begin, RunCheck(self.full), on_piece=self._pulse, piece_bytes=piece_bytes)
+        try:
+            for taken in self.cursor:
+                if isinstance(taken, RecordRun):
+                    self.queue_offsets.update(taken.queue_offsets)
+                    continue
+                self.seen_count += 1
+                if taken.sys_flag & 0xC not in (0x4, 0xC):  # prepared and rolled back
+                    self.queue_offsets[taken.topic, taken.queue_id] = taken.queue_offset
+        finally:
+            loading.switch(before)
+
+    def _pulse(self, offset: int) -> None:
+        self.pulses.append((offset, dict(self.queue_offsets)))
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        full, why = self.full, self.cursor.why
+        return {
+            "end_offset": self.cursor.offset,
+            "why": (type(why), str(why)),
+            "record_count": full.record_count,
+            "last_record": full.last_record,
+            "last_store_time_millis": full.last_store_time_millis,
+            "is_guarded": full.is_guarded,
+            "queues": self.queue_offsets,
+        }
+
+
+def assert_walks_agree(*contents: bytes, piece_bytes: int = PIECE_BYTES) -> Walk:
+    files = open_files(*contents)
+    fast, plain = (Walk(files, mode, piece_bytes=piece_bytes) for mode in (loading.EAGER, loading.OFF))
+    assert fast.outcome == plain.outcome
+    return fast
+
+
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_an_odd_record_between_ordinary_ones(number: int) -> None:
+    messages = [message("payments"), message(), ODD[number], message(), message("payments")]
+    fast = assert_walks_agree(b"".join(frames_of(messages, base=0)) + bytes(300))
+    assert fast.seen_count < 5, "the kernel took nothing"
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_an_odd_record_at_the_end(number: int, guarded: bool) -> None:
+    data = b"".join(frames_of([message(guarded=guarded)] * 3 + [ODD[number]], base=0))
+    assert_walks_agree(data)
+    assert_walks_agree(data + bytes(1000))
+    assert_walks_agree(data + b"no record" + bytes(1000))
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_ordinary_records_need_no_python(guarded: bool) -> None:
+    data = b"".join(frames_of([message(queue_id=number % 3, guarded=guarded) for number in range(500)], base=0))
+    fast = assert_walks_agree(data)
+    assert fast.seen_count == 0
+    assert fast.full.record_count == 500
+
+
+@pytest.mark.parametrize("piece_bytes", [300, 1000, 4096])
+def test_records_across_pieces_and_files(piece_bytes: int) -> None:
+    size_bytes = 20_000
+    contents, total = [], 0
+    for number in range(4):
+        messages = [message(queue_id=at % 5, body=bytes(at % 1500)) for at in range(0, 2500, 97)]
+        frames = frames_of(messages, base=number * size_bytes)
+        kept: list[bytes] = []
+        while frames and sum(map(len, kept)) + len(frames[0]) + 8 <= size_bytes:
+            kept.append(frames.pop(0))
+        total += len(kept)
+        contents.append(closed(*kept, size_bytes=size_bytes))
+    fast = assert_walks_agree(*contents, piece_bytes=piece_bytes)
+    assert (fast.full.record_count, fast.cursor.offset) == (total, 4 * size_bytes)
+    whole = b"".join(contents)
+    for offset, queue_offsets in fast.pulses:
+        until_then = whole[:offset].ljust(len(whole), b"\0")
+        files = open_files(*[until_then[at : at + size_bytes] for at in range(0, len(whole), size_bytes)])
+        assert queue_offsets == Walk(files, loading.OFF).queue_offsets, "a checkpoint would lie"
+
+
+def test_more_queues_than_the_table_holds() -> None:
+    messages = [message(f"topic-{number % 60}", queue_id=number % 101, body=b"") for number in range(7000)]
+    assert len(assert_walks_agree(b"".join(frames_of(messages, base=0))).queue_offsets) == 6060
+
+
+@pytest.mark.parametrize("store", ["broker_store", "engine_store", "engine_crc_store", "crashed_store"])
+def test_rocketmqs_own_logs(store: str, request: pytest.FixtureRequest) -> None:
+    root: Path = request.getfixturevalue(store)
+    files = MappedFileQueue(RealFileSystem(), root / "commitlog", 1, writable=False)
+    files.load()
+    fast, plain = Walk(files, loading.EAGER, files.first_offset), Walk(files, loading.OFF, files.first_offset)
+    files.close()
+    assert fast.outcome == plain.outcome
+    assert fast.full.record_count > fast.seen_count
+
+
+def test_every_bit_of_a_guarded_log_is_checked() -> None:
+    data = b"".join(frames_of([message(queue_id=number) for number in range(3)], base=0))
+    whole = assert_walks_agree(data).outcome
+    for bit in range(0, 8 * len(data), 3):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert assert_walks_agree(bytes(damaged)).outcome != whole
+
+
+def test_a_log_cut_at_every_byte() -> None:
+    data = b"".join(frames_of([message(), message(guarded=False), message(guarded=False, topic="t")], base=0))
+    for size in range(1, len(data)):
+        assert_walks_agree(data[:size])
+        assert_walks_agree(data[:size] + bytes(len(data) - size))
+
+
+@given(messages=logs.messages.filter(bool), tail=st.sampled_from([b"", bytes(500), b"x" * 50]))
+def test_any_messages(messages: list[Any], tail: bytes) -> None:
+    assert_walks_agree(b"".join(frames_of(messages, base=0)) + tail)
+
+
+def test_thousands_of_damaged_logs() -> None:
+    chance = random.Random(77)
+    count = 0
+    for _ in range(MUTATION_COUNT // 200):
+        data = mixed_log(chance, chance.randrange(1, 9), base=0, odd_share=chance.choice((0, 0, 0.2)))
+        for _ in range(200):
+            walk = assert_walks_agree(mutated(chance, data))
+            count += walk.full.record_count - walk.seen_count
+    assert count > MUTATION_COUNT // 2, "the kernel took hardly anything"
+
+
+def test_a_log_of_odd_records_asks_the_kernel_ever_more_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = loading.load(record_runs.KERNEL)
+    assert kernel is not None
+    calls: list[int] = []
+    real = kernel.check_run
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(kernel, "check_run", counted)
+    assert_walks_agree(b"".join(frames_of([message(topic="订单")] * 3000, base=0)))
+    assert len(calls) < 50

@@ -1,0 +1,58 @@
+"""Waiting for what has no event: a file of another process, a status over gRPC, a process that stands still.
+
+This is the only place in which tests sleep to poll. What can be awaited (an Event, a Future, a stream, the end of a process) is
+awaited instead.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+WAIT_SECONDS_MAX = 60.0  # the machine may be busy: long enough that only a hang reaches it
+POLL_SECONDS = 0.02
+
+Value = TypeVar("Value")
+
+
+def wait_until(
+    is_so: Callable[[], object],
+    what: object = "",
+    seconds: float = WAIT_SECONDS_MAX,
+    poll_seconds: float = POLL_SECONDS,
+) -> float:
+    """Poll a condition until it holds; how many seconds that took.
+
+    Args:
+        is_so: asked again and again; an AssertionError that it raises ends the wait.
+        what: said when the time is up; a function is called for it.
+        seconds: how long to wait at the most.
+        poll_seconds: between two questions.
+
+    Raises:
+        AssertionError: the condition does not hold in time.
+    """
+    began = time.monotonic()
+    while not is_so():
+        if time.monotonic() - began > seconds:
+            raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what or is_so}")
+        time.sleep(poll_seconds)
+    return time.monotonic() - began
+
+
+def wait_for(
+    find: Callable[[], Value | None],
+    what: object = "",
+    seconds: float = WAIT_SECONDS_MAX,
+    poll_seconds: float = POLL_SECONDS,
+) -> Value:
+    """Poll until `find` gives something else than None; see `wait_until`."""
+    found: list[Value] = []
+
+    def is_there() -> bool:
+        value = find()
+        if value is not None:
+            found.append(value)
+        return value is not None
+
+    wait_until(is_there, what, seconds, poll_seconds)
+    return found[0]
