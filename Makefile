@@ -26,6 +26,8 @@ WITHOUT_TORTURE := $(if $(CI),--ignore tests/torture)
 # What needs more than Python, or long: `make ci` has it. KUBERNETES= leaves out what needs a control plane to be built.
 KUBERNETES ?= kubernetes
 MARKED := bench or browser or containers or life or long or prometheus or rocketmq or spark
+# A change gets a bounded part of each kind; a release gets all of it, and longer: `make ci FULL=1`.
+FOR_A_CHANGE := $(if $(FULL),,and not release)
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -37,7 +39,7 @@ run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## S
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
 test: .venv/.setup-dev ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=store/walk]; `make ci` has the longer kinds
-	$(PYTEST) $(if $(ROOM),tests/$(ROOM),$(WITHOUT_TORTURE)) -m "not ($(MARKED) or kubernetes)" $(AGAIN)
+	$(PYTEST) $(if $(ROOM),tests/$(ROOM),$(WITHOUT_TORTURE)) -m "not ($(MARKED) or kubernetes or release)" $(AGAIN)
 
 torture: export TORTURE_LEVEL = $(if $(FULL),full,change)
 # One seed for all tests of a run, so that one that failed is run again as it was.
@@ -74,8 +76,10 @@ wheels: .venv/.setup-dev ## Build the distributions `reput` and `reput-client` i
 	$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist
 	cd distributions/reput-client && $(CURDIR)/$(BIN)/python -m hatchling build --target wheel --directory $(CURDIR)/dist
 
-ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, ...) and torture; a skipped one is a failure
-	$(PYTEST) -n 2 $(NO_SKIPS) -m "$(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)" \
+ci: export LIFE_SECONDS := $(or $(LIFE_SECONDS),$(if $(FULL),600,30))
+ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, ...) and torture; FULL=1 for a release; none is skipped
+	$(if $(FULL),TORTURE_LEVEL=full) $(PYTEST) -n 2 $(NO_SKIPS) $(if $(FULL),--timeout 43200) --durations=25 \
+		-m "($(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)) $(FOR_A_CHANGE)" \
 		$(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 	$(MAKE) torture
 

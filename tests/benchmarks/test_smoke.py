@@ -1,14 +1,16 @@
-"""Every row runs at tiny size and the results are written; no figure is judged."""
+"""The rows run at tiny size and the results are written; no figure is judged."""
 
 import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
 from benchmarks import processes, report, rocketmq_side
 from benchmarks.figures import OURS, THEIRS
+from benchmarks.row import RowId
 from benchmarks.rows import registry
 from benchmarks.sizes import TINY
 
@@ -34,11 +36,18 @@ def _command_line(pid: int) -> str:
         return ""
 
 
+# Each row of the pipeline starts its own Java processes: one for a change, all for a release.
+ROWS_OF_A_CHANGE = (*(number for number in registry.NUMBERS if isinstance(number, int)), "T1")
+
+
 @pytest.mark.bench
 @pytest.mark.timeout(1200)
-def test_all_rows_run_on_our_side(tmp_path: pathlib.Path) -> None:
-    results = _run(tmp_path, "--sides", "ours,echo")
-    assert list(results.rows) == list(registry.NUMBERS)
+@pytest.mark.parametrize(
+    "numbers", [ROWS_OF_A_CHANGE, pytest.param(registry.NUMBERS, marks=pytest.mark.release)], ids=["change", "all"]
+)
+def test_rows_run_on_our_side(tmp_path: pathlib.Path, numbers: Sequence[RowId]) -> None:
+    results = _run(tmp_path, "--sides", "ours,echo", "--rows", ",".join(map(str, numbers)))
+    assert list(results.rows) == list(numbers)
     for number, result in results.rows.items():
         wanted = {metric.name for metric in registry.make(number, TINY).metrics if OURS in metric.sides}
         measured = {name for name, sides in result.rounds.items() if OURS in sides}
@@ -48,6 +57,7 @@ def test_all_rows_run_on_our_side(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.bench
+@pytest.mark.release
 @pytest.mark.rocketmq
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.timeout(1200)
@@ -58,6 +68,7 @@ def test_batched_appends_run_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.bench
+@pytest.mark.release
 @pytest.mark.rocketmq
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.timeout(1200)
@@ -67,6 +78,7 @@ def test_rocketmq_rebuilds_the_same_files(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.bench
+@pytest.mark.release
 @pytest.mark.rocketmq
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.timeout(1200)

@@ -6,7 +6,7 @@ messages.
 
 What has to hold: no read fails or misses what was acknowledged, no append fails for another reason than UNAVAILABLE, which the
 client library tries again by itself, and in the end the log has each acknowledged message once. LIFE_SECONDS sets how long the
-load lasts (60; 600 for a release).
+load lasts (30; 600 for a release).
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from tests.support.dns import NameServer
 from tests.support.ports import free_port
 from tests.support.service import ROOT, Service
 
-SECONDS = float(os.environ.get("LIFE_SECONDS", "60"))
+SECONDS = float(os.environ.get("LIFE_SECONDS", "30"))
 # A little over 5,000 and 200, so that these are held with the time that the last answers take.
 MESSAGES_PER_SECOND = 5_100
 QUERIES_PER_SECOND = 204
