@@ -99,14 +99,15 @@ def decode_header(buf: Buffer, at: int = 0, commit_log_offset: int | None = None
 
 
 def locate_topic(frame: memoryview, magic: int, topic_length_at: int) -> tuple[int, int, str]:
-    """Where topic and properties start, and an empty text; or two zeros and what is wrong."""
+    """Where topic and properties start, and an empty text; or two zeros and what is wrong.
+
+    `decode_header` has left at least three bytes behind the body, so the topic's length can be read.
+    """
     size = len(frame)
     if magic == MAGIC_V1:
         topic_at, topic_length = topic_length_at + 1, frame[topic_length_at]
         if topic_length > TOPIC_SIZE_BYTES_MAX_V1:
             return 0, 0, f"a V1 record has a topic of {topic_length} bytes"
-    elif topic_length_at + 2 > size:
-        return 0, 0, "the record ends before its topic"
     else:
         topic_at, topic_length = topic_length_at + 2, I16.unpack_from(frame, topic_length_at)[0]
     properties_at = topic_at + topic_length + 2

@@ -62,7 +62,7 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def test_sides_alternate(run: Any) -> None:
+def test_the_sides_of_a_row_alternate(run: Any) -> None:
     row = FakeRow(TINY)
     code, result = run(row, "--rounds", "3")
     assert code == 0

@@ -71,5 +71,5 @@ def test_a_run_of_some_rows_leaves_the_others(tmp_path: pathlib.Path) -> None:
     assert "memory.svg" in (tmp_path / "RESULTS.md").read_text()
 
 
-def test_no_results_yet(tmp_path: pathlib.Path) -> None:
+def test_a_directory_without_results_gives_empty_ones(tmp_path: pathlib.Path) -> None:
     assert report.load(tmp_path) == Results()

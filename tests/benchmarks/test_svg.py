@@ -52,7 +52,7 @@ def test_every_point_lies_inside_the_picture(points: list[tuple[float, float]], 
         (1_500_000, "1.5M"),
     ],
 )
-def test_numbers_are_short(value: float, text: str) -> None:
+def test_numbers_on_axes_are_short(value: float, text: str) -> None:
     assert number(value) == text
 
 

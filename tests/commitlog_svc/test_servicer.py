@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from store.errors import (
 from store.format.sys_flag import TransactionType
 from tests.commitlog_svc.internal import internal_record
 from tests.commitlog_svc.support import new_message
+from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -49,11 +49,8 @@ def running(store: Path, scratch: Path, **settings: str) -> Iterator[grpc.Channe
     }
     process = subprocess.Popen([sys.executable, "-m", "commitlog_svc"], env=environment)
     try:
-        deadline = time.monotonic() + 30
-        while not address_file.exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)  # no event to wait for: another process writes the file
+        wait_until(lambda: address_file.exists() or process.poll() is not None, address_file)
+        assert address_file.exists(), f"it ended with {process.returncode}"
         with grpc.insecure_channel(
             address_file.read_text().strip(), options=[("grpc.max_receive_message_length", 4 << 20)]
         ) as channel:

@@ -53,7 +53,7 @@ def test_queues_come_in_pages_by_topic_and_number(servicer):
     assert seen == [(topic, queue_id, 0, 10) for topic in ("t0", "t1", "t2") for queue_id in (0, 1)]
 
 
-def test_one_topics_queues(servicer):
+def test_queues_of_one_topic_are_listed_alone(servicer):
     response = servicer.ListQueues(pb.ListQueuesRequest(topic="t1"), Context())
 
     assert [queue.topic for queue in response.queues] == ["t1", "t1"]

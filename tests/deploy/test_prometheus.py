@@ -263,7 +263,7 @@ def test_each_alert_fires_when_its_cause_is_there(
         for name in ("index", "consumequeue"):
             shard.processes[name].kill()
             shard.start(name, wait="answering")
-        time.sleep(0.7)  # a page that nobody has scraped has not been there
+        time.sleep(0.7)  # longer than SCRAPE: a life whose page is never scraped does not count as one
     by_id = pb.QueryMessageByIdRequest(offset_msg_id=damaged.offset_msg_id)
 
     def ask_for_it() -> None:

@@ -51,7 +51,7 @@ def _mounted(volumes: list[Document], mounts: list[Document]) -> dict[str, bool]
     return {mount["mountPath"]: mount.get("readOnly", False) for mount in mounts}
 
 
-def test_kinds_and_versions() -> None:
+def test_the_manifests_are_of_these_kinds_and_versions() -> None:
     assert {(document["apiVersion"], document["kind"]) for _, document in _documents()} == {
         ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
         ("batch/v1", "CronJob"),

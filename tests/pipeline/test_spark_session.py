@@ -26,7 +26,7 @@ print(rows, version, process.poll(), java, sep="\\n")
 """
 
 
-def test_names_of_settings() -> None:
+def test_settings_are_named_as_spark_or_python_does() -> None:
     given = {"master": "local[2]", "spark.ui.enabled": True, "spark_sql_ansi_enabled": False, "app_name": "x"}
     assert spark_names(given) == {
         "spark.master": "local[2]", "spark.ui.enabled": "true", "spark.sql.ansi.enabled": "false", "spark.app.name": "x",

@@ -25,7 +25,7 @@ def _carry(source: socket.socket, target: socket.socket) -> None:
     def deliver() -> None:
         with contextlib.suppress(OSError):
             while (piece := pieces.get())[1]:
-                time.sleep(max(0.0, piece[0] - time.monotonic()))
+                time.sleep(max(0.0, piece[0] - time.monotonic()))  # its way takes so long
                 target.sendall(piece[1])
             target.shutdown(socket.SHUT_WR)
 

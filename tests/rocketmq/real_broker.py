@@ -11,7 +11,6 @@ import pathlib
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 
 from tests.support.ports import free_port
@@ -131,15 +130,17 @@ class RealRocketMQ:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment(home)
             )
         self._processes.append(process)
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while time.monotonic() < deadline:
-            if process.poll() is not None:
-                break
+
+        def is_open() -> bool:
+            assert process.poll() is None, f"it ended with {process.returncode}"
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return
-            time.sleep(0.1)
-        raise RuntimeError(f"{name} did not open port {port}:\n{(self.work / f'{name}.log').read_text()[-3000:]}")
+                return probe.connect_ex(("127.0.0.1", port)) == 0
+
+        try:
+            wait_until(is_open, "it opens its port", START_SECONDS_MAX, poll_seconds=0.1)
+        except AssertionError as error:
+            said = (self.work / f"{name}.log").read_text()[-3000:]
+            raise RuntimeError(f"{name} did not open port {port}: {error}\n{said}") from error
 
     @staticmethod
     def _environment(home: pathlib.Path) -> dict[str, str]:

@@ -77,6 +77,7 @@ def test_a_pause_that_outlasts_the_deadline_does_not_hide_why_the_call_failed(mo
         raise ServiceUnavailableError("not there")
 
     sleep = time.sleep
+    # A pause that takes longer than it was asked to, as on a busy machine.
     monkeypatch.setattr(time, "sleep", lambda seconds: sleep(seconds + 2.0))
     with pytest.raises(ServiceUnavailableError, match="not there"):
         call_idempotent(unavailable, 1.5, "commitlog")

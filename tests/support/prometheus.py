@@ -1,11 +1,11 @@
 """A real Prometheus for tests: scrapes loopback twice a second and evaluates rules as often; ended with the test."""
 
+import contextlib
 import json
 import os
 import pathlib
 import shutil
 import subprocess
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -15,6 +15,7 @@ from types import TracebackType
 import yaml
 
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 PROMETHEUS = os.environ.get("PROMETHEUS") or shutil.which("prometheus")
 PROMTOOL = os.environ.get("PROMTOOL") or shutil.which("promtool")
@@ -71,12 +72,14 @@ class Prometheus:
 
     def wait_for(self, expression: str, seconds: float = WAIT_SECONDS_MAX, act: Callable[[], object] = int) -> None:
         """Return once an expression has a sample; `act` is done again and again meanwhile."""
-        deadline = time.monotonic() + seconds
-        while not self.ask(expression):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"nothing in {seconds} s: {expression}")
+
+        def has_sample() -> bool:
+            if self.ask(expression):
+                return True
             act()
-            time.sleep(POLL_SECONDS)
+            return False
+
+        wait_until(has_sample, expression, seconds, POLL_SECONDS)
 
     def fired(self) -> set[str]:
         """The names of alerts that have fired since it was started."""
@@ -92,13 +95,16 @@ class Prometheus:
         self._process.wait()
 
     def _is_up(self) -> bool:
-        deadline = time.monotonic() + WAIT_SECONDS_MAX
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=5):
-                    return True
-            except OSError:
-                time.sleep(POLL_SECONDS)
-        self._process.kill()
-        self._process.wait()
-        return False
+        def is_ready() -> bool:
+            assert self._process.poll() is None, "it ended"
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://{self._address}/-/ready", timeout=5):
+                return True
+            return False
+
+        try:
+            wait_until(is_ready, "it is ready", WAIT_SECONDS_MAX, POLL_SECONDS)
+        except AssertionError:
+            self._process.kill()
+            self._process.wait()
+            return False
+        return True

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -23,11 +22,11 @@ from reput.commitlog.v1 import commitlog_service_pb2_grpc as commitlog_grpc
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as consumequeue_grpc
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.index.v1 import index_service_pb2_grpc as index_grpc
+from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).parents[2]
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
-POLL_SECONDS = 0.02
 MODULES = {"commitlog": "commitlog_svc", "consumequeue": "consumequeue_svc", "index": "index_svc", "gateway": "gateway"}
 STUBS: dict[str, Any] = {
     "commitlog": commitlog_grpc.CommitLogServiceStub,
@@ -121,15 +120,20 @@ class Service:
 
     def wait_until(self, state: str = "serving", seconds: float = START_SECONDS_MAX) -> None:
         """Return once it is `serving`, `not-serving` or just `answering`; RuntimeError with its log otherwise."""
-        deadline = time.monotonic() + seconds
-        while True:
+        health = ""
+
+        def is_reached() -> bool:
+            nonlocal health
             health = self.health()
-            reached = health == state or (state == "answering" and health in ("serving", "not-serving"))
-            if reached:
-                return
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{self.name} is not {state} but {health}:\n{self.log()[-4000:]}")
-            time.sleep(POLL_SECONDS)
+            if health == state or (state == "answering" and health in ("serving", "not-serving")):
+                return True
+            assert self.process.poll() is None, f"it ended with {self.process.returncode}"
+            return False
+
+        try:
+            wait_until(is_reached, state, seconds)
+        except AssertionError as error:
+            raise RuntimeError(f"{self.name} is not {state} but {health}: {error}\n{self.log()[-4000:]}") from error
 
     def health(self) -> str:
         """`serving`, `not-serving`, or `silent` when nothing answers."""

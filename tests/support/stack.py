@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 
 import grpc
@@ -65,18 +64,22 @@ class Stack:
 
     def wait_until_built(self, seconds: float = 30.0) -> None:
         """Return once queues and index hold everything that the log holds now."""
-        deadline = time.monotonic() + seconds
-        target = -1
-        while True:
-            services = {row.service: row for row in self.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
-            if target < 0:
-                target = services["commitlog"].log_end_offset
+        services: dict[str, pb.ServiceStatus] = {}
+
+        def look() -> None:
+            services.update(
+                (row.service, row) for row in self.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services
+            )
+
+        look()
+        target = services["commitlog"].log_end_offset
+
+        def are_built() -> bool:
+            look()
             builders = [services[name] for name in ("consumequeue", "index")]
-            if all(row.next_offset >= target and not row.catching_up for row in builders):
-                return
-            if time.monotonic() > deadline:
-                raise AssertionError(f"not built up to {target} in {seconds} s: {services}")
-            time.sleep(0.02)
+            return all(row.next_offset >= target and not row.catching_up for row in builders)
+
+        wait_until(are_built, lambda: f"queues and index are built up to {target}: {services}", seconds)
 
     def stop(self) -> int:
         """End it cleanly; the exit code."""

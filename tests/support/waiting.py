@@ -35,7 +35,7 @@ def wait_until(
     while not is_so():
         if time.monotonic() - began > seconds:
             raise AssertionError(f"not within {seconds:g} s: {what() if callable(what) else what or is_so}")
-        time.sleep(poll_seconds)
+        time.sleep(poll_seconds)  # between two questions
     return time.monotonic() - began
 
 

@@ -70,7 +70,7 @@ def _search(view: IndexFileView) -> tuple[list[int], int, Walk]:
         assert steps <= 10 * ENTRY_COUNT, "the search runs in a circle"
         return read(number)
 
-    view.entry = count  # type: ignore[method-assign]
+    view.entry = count  # type: ignore[method-assign]  # counts what is read of a real file
     walk = Walk()
     found = search_views([view], HASH, below_offset=None, begin_millis=0, end_millis=1 << 62, count=10_000, walk=walk)
     return found, steps, walk
@@ -108,7 +108,7 @@ def _meets(cycle: dict[int, int], head: int) -> bool:
     return False
 
 
-def test_any_head_ends() -> None:
+def test_a_search_from_any_head_ends() -> None:
     for head in (-(1 << 31), -1, 0, 1, ENTRY_COUNT, ENTRY_COUNT + 1, LAYOUT.entry_count_max + 1, (1 << 31) - 1):
         found, steps, _ = _search(_view(bytes(_file({}, head)))[0])
         assert steps <= ENTRY_COUNT

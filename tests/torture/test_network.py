@@ -151,7 +151,7 @@ def test_builders_behind_a_bad_network_build_what_builders_without_one_do(tmp_pa
                     with contextlib.ExitStack() as faults:
                         for link in links.values():
                             faults.enter_context(TOXICS[kind](link, dice))
-                        time.sleep(FAULT_SECONDS * dice.uniform(0.5, 1.0))
+                        time.sleep(FAULT_SECONDS * dice.uniform(0.5, 1.0))  # how long the fault lasts is what is tested
                     if round_number == 0:
                         builders.wait_until_built(flushed_offset(log))
             load.stop()
@@ -264,14 +264,15 @@ def test_a_gateway_behind_a_bad_network_is_late_partial_or_unavailable_and_never
 def wait_until_answered(gateway: Service, results: list[message_pb2.AppendResult]) -> None:
     """Return once all questions are answered in full again: healed links are found again without a restart."""
     truth = Truth(results)
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
     asked = (truth._by_key, truth._by_offset, truth._by_id, truth._by_unique_key)
-    while True:
+    problem = ""
+
+    def is_back() -> bool:
+        nonlocal problem
         try:
-            if all(ask(gateway, len(results) - 1, 5.0) == "complete" for ask in asked):
-                return
-        except (grpc.RpcError, AssertionError):
-            if time.monotonic() > deadline:
-                raise
-        assert time.monotonic() < deadline, "the gateway does not come back"
-        time.sleep(0.05)
+            return all(ask(gateway, len(results) - 1, 5.0) == "complete" for ask in asked)
+        except (grpc.RpcError, AssertionError) as error:
+            problem = str(error)
+            return False
+
+    wait_until(is_back, lambda: f"the gateway does not come back: {problem}", WAIT_SECONDS_MAX)

@@ -88,15 +88,15 @@ class Services:
 
     def wait_until_built(self) -> None:
         """Until queues and index hold all that the log holds."""
-        deadline = time.monotonic() + CATCH_UP_SECONDS_MAX
         stub = self._running["gateway"].stub
-        while True:
-            rows = {row.service: row for row in stub.GetStatus(pb.GetStatusRequest(), timeout=30).services}
+        rows: dict[str, pb.ServiceStatus] = {}
+
+        def are_built() -> bool:
+            rows.update((row.service, row) for row in stub.GetStatus(pb.GetStatusRequest(), timeout=30).services)
             target = rows["commitlog"].log_end_offset
-            if all(rows[name].next_offset >= target for name in ("consumequeue", "index")):
-                return
-            assert time.monotonic() < deadline, f"not built up to {target}: {rows}"
-            time.sleep(0.02)
+            return all(rows[name].next_offset >= target for name in ("consumequeue", "index"))
+
+        wait_until(are_built, lambda: f"queues and index are not built: {rows}", CATCH_UP_SECONDS_MAX)
 
     def stop(self) -> dict[str, int]:
         """A clean end of all, against the flow; their exit codes."""

@@ -1,7 +1,6 @@
 """A log that is written to for longer than its disk is large: old files make room, and every byte that went is told of."""
 
 import itertools
-import time
 from pathlib import Path
 
 import grpc
@@ -10,6 +9,7 @@ import pytest
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.service import Service
+from tests.support.waiting import wait_for
 from tests.torture.amount import amount
 from tests.torture.tools import why_missing
 from tests.torture.tools.tmpfs import tmpfs
@@ -33,25 +33,26 @@ RETRY_SECONDS = 0.05
 def append(service: Service, body: bytes) -> message_pb2.AppendResult:
     """Appends, again and again while the disk is full."""
     request = pb.AppendMessagesRequest(messages=[message_pb2.NewMessage(topic="orders", body=body)])
-    deadline = time.monotonic() + REFUSED_SECONDS_MAX
-    while True:
+
+    def try_once() -> message_pb2.AppendResult | None:
         try:
             return service.stub.AppendMessages(request, timeout=CALL_SECONDS).results[0]
         except grpc.RpcError as error:
-            is_full = error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # type: ignore[attr-defined]
-            if not is_full or time.monotonic() > deadline:
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:  # type: ignore[attr-defined]
                 raise
-            time.sleep(RETRY_SECONDS)
+            return None
+
+    return wait_for(try_once, "the disk has room again", REFUSED_SECONDS_MAX, RETRY_SECONDS)
 
 
 def settled_status(service: Service) -> pb.GetStatusResponse:
     """A status that was not taken between an event, which is written first, and the removal of its file."""
-    deadline = time.monotonic() + REFUSED_SECONDS_MAX
-    while True:
+
+    def find() -> pb.GetStatusResponse | None:
         status: pb.GetStatusResponse = service.stub.GetStatus(pb.GetStatusRequest(), timeout=CALL_SECONDS)
-        if status.retention_events[0].end_offset == status.log_first_offset or time.monotonic() > deadline:
-            return status
-        time.sleep(RETRY_SECONDS)
+        return status if status.retention_events[0].end_offset == status.log_first_offset else None
+
+    return wait_for(find, "an event for the first offset of the log", REFUSED_SECONDS_MAX, RETRY_SECONDS)
 
 
 def check_events(status: pb.GetStatusResponse) -> None:

@@ -94,7 +94,7 @@ def test_a_good_store_has_no_problem(good: tuple[Path, History]) -> None:
 
 
 @pytest.mark.parametrize("what", DAMAGE)
-def test_damage_is_seen(what: str, good: tuple[Path, History]) -> None:
+def test_each_kind_of_damage_is_seen(what: str, good: tuple[Path, History]) -> None:
     root = copy_of(good[0], good[0].with_name("damaged"))
     DAMAGE[what](root)
 

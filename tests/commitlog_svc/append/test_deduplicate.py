@@ -36,6 +36,7 @@ def send(request: pytest.FixtureRequest) -> Callable[..., list[AppendResult]]:
 
     def send(log: CommitLog, *messages: NewMessage, deduplicate: bool = True, flush: int = 2) -> list[AppendResult]:
         if request.param == "plain":
+            # The fast way takes no request, so that each goes the plain way.
             log.opened.appends.append_request = lambda data, **names: None  # type: ignore[method-assign]
         servicer = CommitLogServicer(log, "broker-a", "127.0.0.1:10911")
         data = request_of(*messages, deduplicate=deduplicate, flush=flush)

@@ -1,13 +1,13 @@
 """The flush thread: who waits for what, how old and how much may be unflushed, and that a refused flush is the last."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from commitlog_svc.append.group_commit import GroupCommit
 from store.errors import FlushFailedError, StoreError
+from tests.support.waiting import wait_until
 
 PATIENCE_SECONDS = 30
 FAR_MILLIS = 3_600_000  # a flush that comes by age alone would never come within a test
@@ -66,13 +66,6 @@ def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[BaseEx
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     return thread, raised
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_waiters_that_come_during_a_flush_share_the_next_one(started: Callable[..., GroupCommit], disk: Disk) -> None:

@@ -265,7 +265,12 @@ def test_a_deduplicated_message_inside_a_request_does_not_show_half_of_it(tmp_pa
         )
         noted: list[int] = []
         note_written = log._commits.note_written
-        log._commits.note_written = lambda offset: (noted.append(offset), note_written(offset))[1]  # type: ignore[method-assign]
+
+        def note(offset: int) -> None:
+            noted.append(offset)
+            note_written(offset)
+
+        log._commits.note_written = note  # type: ignore[method-assign]  # listens to what a flush may cover
         known = log.opened.appends.append_messages(
             [new_message(unique_key="U")], sync=True, born_host=BORN_HOST, deduplicate=True
         )

@@ -1,7 +1,6 @@
 """Levels of the disk under the log, and what a full one means for appends."""
 
 import errno
-import time
 from pathlib import Path
 
 import grpc
@@ -14,6 +13,7 @@ from store.errors import DiskFullError
 from store.files.file_system import OverlayFileSystem, PathLike, RealFileSystem
 from tests.commitlog_svc.retention_bench import SizedFileSystem
 from tests.commitlog_svc.support import append, new_message, open_log
+from tests.support.waiting import wait_until
 
 MIB, GIB, TIB = 1 << 20, 1 << 30, 1 << 40
 
@@ -92,10 +92,7 @@ def test_rmq_4826_a_full_disk_refuses_appends_keeps_reading_and_writing_resumes_
     with open_log(tmp_path / "s", fs) as log:
         receipt = append(log, new_message(b"before"))[0]
         fs.free_bytes = 5
-        deadline = time.monotonic() + 30
-        while log.status.state != "disk-full":
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: log.status.state == "disk-full", "the log notices that its disk is full")
         end_offset = log.status.end_offset
         with pytest.raises(DiskFullError) as refused:
             append(log, new_message(b"refused"))
@@ -106,9 +103,7 @@ def test_rmq_4826_a_full_disk_refuses_appends_keeps_reading_and_writing_resumes_
         assert (100, 5, "full") == (usage.total_bytes, usage.free_bytes, usage.level.word)
 
         fs.free_bytes = 60
-        while log.status.state != "serving":
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: log.status.state == "serving", "the log notices that its disk has room")
         after = append(log, new_message(b"after"))[0]
         assert end_offset == after.commit_log_offset
 

@@ -310,10 +310,10 @@ def test_an_event_is_on_the_disk_before_its_file_goes(tmp_path: Path) -> None:
         seen.append((tmp_path / "state" / "retention.json").read_text())
         raise KeyboardInterrupt
 
-    bench.machine.fs.unlink = killed_at_unlink  # type: ignore[method-assign]
+    bench.machine.fs.unlink = killed_at_unlink  # type: ignore[method-assign]  # the process dies in this call
     with pytest.raises(KeyboardInterrupt):
         bench.turn(RESERVED_MILLIS)
-    bench.machine.fs.unlink = unlink  # type: ignore[method-assign]
+    bench.machine.fs.unlink = unlink  # type: ignore[method-assign]  # and the next one lives
 
     assert [(0, 100, 1, "expired")] == bench.again().told
     assert '"end_offset":100' in seen[0]

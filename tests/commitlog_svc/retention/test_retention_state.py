@@ -49,7 +49,7 @@ def test_neighbours_of_one_kind_within_ten_minutes_are_one() -> None:
         event(300, 400),
     ],
 )
-def test_others_stay_two(other: RetentionEvent) -> None:
+def test_events_that_differ_stay_two(other: RetentionEvent) -> None:
     assert (event(0, 100), other) == add_event((event(0, 100),), other)
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.console.browser.conftest import HIT_COUNT, HOSTILE_BODIES, HOSTILE_KEY, SIZES
 from tests.support.halting import halt, resume
 from tests.support.stack import new_message, running_stack
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -278,7 +279,21 @@ def test_a_live_tail_says_what_it_does_not_look_at(stack, open_page) -> None:
     page.wait_for_function("() => document.querySelector('[data-tail-note]').innerText.includes('7')")
 
     said = page.locator("[data-tail-note]").inner_text()
-    assert "no answer from: broker-x · queues not followed: 3 · Too busy · more messages arrived than are shown: 7" in said
+    assert (
+        "no answer from: broker-x · queues not followed: 3 · Too busy · more messages arrived than are shown: 7" in said
+    )
+
+
+def send_until_a_row_comes(page, send) -> None:
+    """Until the tail's first look is over, a message may be from before it."""
+
+    def has_row() -> bool:
+        if page.locator(".tail-row").count():
+            return True
+        send()
+        return False
+
+    wait_until(has_row, "a row of the tail", poll_seconds=0.2)
 
 
 def test_a_live_tail_shows_what_comes_pauses_and_goes_on_where_it_was(stack, open_page, screenshots) -> None:
@@ -294,10 +309,7 @@ def test_a_live_tail_shows_what_comes_pauses_and_goes_on_where_it_was(stack, ope
     page.goto(url(stack, "/topics/Tailed"))
     page.click("[data-tail-start]")
     page.wait_for_selector("[data-tail-state].good")
-    # Until the first look is over, a message may be from before it.
-    while not page.locator(".tail-row").count():
-        send("first")
-        page.wait_for_timeout(200)
+    send_until_a_row_comes(page, lambda: send("first"))
     page.click("[data-tail-pause]")
     assert page.locator("[data-tail-state]").inner_text() == "Paused"
     send("paused")
@@ -323,9 +335,7 @@ def test_a_live_tail_with_tags_shows_theirs_alone_and_keeps_them(stack, open_pag
     page.keyboard.press("Enter")
     page.wait_for_selector("[data-tail-state].good")
     assert page.url == url(stack, "/topics/Tagged?tag=TagA+%7C%7C+TagB")
-    while not page.locator(".tail-row").count():
-        send("first", "TagB")
-        page.wait_for_timeout(200)
+    send_until_a_row_comes(page, lambda: send("first", "TagB"))
     send("other", "TagC")
     page.wait_for_function("() => document.querySelector('[data-tail-passed]').innerText.endsWith(' 1')")
 

@@ -108,25 +108,33 @@ def test_find_shows_every_message_that_has_the_key_and_no_other(browser: Browser
     wanted = {id_of(record) for record in records if key in record.keys}
     assert len(wanted) == count
 
-    tags = Tags(browser.get(f"/?q={quote(key)}&size=50").text)
+    shown, _ = shown_by_html(browser, f"/?q={quote(key)}&size=50")
 
-    shown = {
-        attributes.get("title")
-        for tag, attributes in tags.tags
-        if tag == "a" and attributes.get("class") == "stretched"
-    }
-    assert shown == wanted
+    assert set(shown) == wanted
 
 
-def test_all_pages_of_a_query_hold_each_match_once(browser: Browser, records) -> None:
+def shown_by_html(browser: Browser, url: str) -> tuple[list[str], str]:
+    """The ids on a page, and its link to the next one; empty: there is none."""
+    links = [attributes for tag, attributes in Tags(browser.get(url).text).tags if tag == "a"]
+    ids = [str(link.get("title")) for link in links if link.get("class") == "stretched"]
+    return ids, next((str(link["href"]) for link in links if link.get("rel") == "next"), "")
+
+
+def shown_by_json(browser: Browser, url: str) -> tuple[list[str], str]:
+    """The same from the page's JSON."""
+    page = browser.get_json(url).json
+    return [message["offsetMsgId"] for message in page["answer"].get("messages", [])], page.get("next", "")
+
+
+@pytest.mark.parametrize("shown", [shown_by_html, shown_by_json])
+def test_all_pages_of_a_query_hold_each_match_once(browser: Browser, records, shown) -> None:
+    """A page's ids and link are of one answer: in its time, another search for the same page gets further or less far."""
     topic = Counter(record.topic for record in records).most_common(1)[0][0]
     seen: list[str] = []
     url = f"/?mode=search&topic={topic}&size=50"
     while url:
-        found = browser.get(url)
-        seen += [m["offsetMsgId"] for m in browser.get_json(url).json["answer"].get("messages", [])]
-        following = [a["href"] for tag, a in Tags(found.text).tags if tag == "a" and a.get("rel") == "next"]
-        url = following[0] if following else ""
+        ids, url = shown(browser, url)
+        seen += ids
 
     assert sorted(seen) == sorted(id_of(record) for record in records if record.topic == topic)
 

@@ -31,7 +31,7 @@ def test_works_that_are_done_at_once_give_their_places_back(is_quicker_than_its_
     async def work() -> None:
         for number in range(200):
             assert await threads.work(lambda: number, CallContext()) == number  # noqa: B023 - called before the next
-        await asyncio.sleep(0)  # what threads have handed to the loop
+        await asyncio.sleep(0)  # one turn of the loop: it takes what threads have handed to it
 
     asyncio.run(work())
     threads.close()

@@ -42,7 +42,7 @@ class Log:
 
     def _append(self, request, caller):
         if self._jitter is not None:
-            time.sleep(self._jitter())
+            time.sleep(self._jitter())  # a commitlog that is sometimes slow: answers come in another order
         parsed = commitlog_pb.AppendMessagesRequest.FromString(request)
         failure = self.fail_with or (None if parsed.check_only else self.fails_writes_with)
         refused = next((i for i, one in enumerate(parsed.messages) if one.body == REFUSED), None)

@@ -3,7 +3,6 @@
 import queue
 import random
 import threading
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +26,7 @@ from tests.gateway.appends.memory_logs import (
     spread_over,
     written,
 )
+from tests.support.waiting import wait_until
 
 
 @settings(max_examples=20, deadline=None)
@@ -101,11 +101,7 @@ def stream_of(spread, batches):
 
 
 def wait_until_nothing_waits(stream):
-    for _ in range(WAIT_SECONDS_MAX * 1_000):
-        if not stream._queues:
-            return
-        time.sleep(0.001)
-    pytest.fail("something of the stream is still under way")
+    wait_until(lambda: not stream._queues, "something of the stream is still under way", WAIT_SECONDS_MAX)
 
 
 @pytest.mark.parametrize("unknown", [error for error in UNKNOWN_OUTCOMES if error.reason() != "FLUSH_FAILED"], ids=str)
@@ -134,8 +130,7 @@ def test_nothing_is_sent_behind_a_part_that_failed_while_another_part_may_be_wri
     assert logs["b"].arrived.acquire(timeout=WAIT_SECONDS_MAX)
     for outcome in (errors.DiskFullError("no room"), None):
         logs["a"].outcomes.put(outcome)
-    while "a" in stream._queues:
-        time.sleep(0.001)
+    wait_until(lambda: "a" not in stream._queues, "the part for a is still under way", WAIT_SECONDS_MAX)
     logs["b"].outcomes.put(None)
     wait_until_nothing_waits(stream)
 
@@ -202,7 +197,6 @@ def test_a_cancelled_stream_sends_nothing_more(pool):
     assert list(stream) == []
     release.set()
     pool.submit(lambda: None).result()
-    while stream._queues:  # until the one that was under way has ended
-        time.sleep(0.001)
+    wait_until_nothing_waits(stream)
 
     assert log.bodies == [b"0"]

@@ -173,7 +173,7 @@ def test_two_shards_merge_newest_first(records, fan_out, deadline) -> None:
     assert len(times) == 2 * len(scan(records, record.keys[0]))
 
 
-def test_bad_questions(shards, deadline) -> None:
+def test_bad_questions_and_unknown_topics_are_refused(shards, deadline) -> None:
     for arguments in ({"text": ""}, {"text": "k", "topic": "a/b"}, {"text": "k", "page_size": -1}):
         with pytest.raises(InvalidArgumentError):
             find(shards, deadline=deadline, **arguments)

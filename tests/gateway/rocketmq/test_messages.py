@@ -105,7 +105,7 @@ def test_the_systems_properties_cannot_be_set_by_the_side_door(name: str) -> Non
         (v2.Resource(name="%DLQ%group"), "%DLQ%group"),
     ],
 )
-def test_names_and_namespaces(resource: v2.Resource, name: str) -> None:
+def test_a_name_with_its_namespace_is_one_resource(resource: v2.Resource, name: str) -> None:
     assert full_name(resource) == name
     assert resource_of(name) == resource
 

@@ -1,8 +1,6 @@
 """Places for searches: a short wait for a turn, in the order of asking, and not all of them for consoles."""
 
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -16,19 +14,13 @@ from services.serving.places import Places
 from store.errors import ResourceBusyError
 from tests.gateway.search.test_search_rpc import TOPIC, HeldShard
 from tests.gateway.test_servicer import refusal, serving
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
 def threads():
     with ThreadPoolExecutor(16) as pool:
         yield pool
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end_seconds = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end_seconds, "it does not happen"
-        time.sleep(0.001)
 
 
 def waiting(pool: ThreadPoolExecutor, places: Places, cancellation: Cancellation | None = None) -> "Future[bool]":

@@ -200,7 +200,7 @@ def test_no_text_of_a_spreadsheet_is_a_formula() -> None:
     assert safe == ["'=1+1", "'+1", "'-1", "'@x", "'\tx", "'\rx", "a=b", None, ""]
 
 
-def test_figures_read_well() -> None:
+def test_figures_are_shown_with_few_digits_and_a_unit() -> None:
     assert [count_text(value) for value in (0, 7, 1234, 56_700, 8_900_000, 0.25)] == [
         "0", "7", "1,234", "56.7k", "8.9M", "0.25",
     ]  # fmt: skip

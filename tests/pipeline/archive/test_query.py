@@ -71,7 +71,7 @@ def test_by_key_and_by_unique_key(parts: tuple[Archived, UnionReader, int]):
             assert (expected[:1], len(expected) > 1) == ([f.record for f in newest.messages], newest.has_more)
 
 
-def test_by_id(parts: tuple[Archived, UnionReader, int]):
+def test_by_id_finds_archived_and_live_records_and_nothing_between(parts: tuple[Archived, UnionReader, int]):
     made, union, first_live = parts
 
     for record in made.records[::7]:
@@ -83,7 +83,7 @@ def test_by_id(parts: tuple[Archived, UnionReader, int]):
             union.by_id(encode_offset_msg_id(last.store_host, offset))
 
 
-def test_by_queue_offset(parts: tuple[Archived, UnionReader, int]):
+def test_by_queue_offset_goes_on_from_the_archive_into_the_log(parts: tuple[Archived, UnionReader, int]):
     made, union, first_live = parts
 
     for (topic, queue_id), rows in made.queues().items():

@@ -1,5 +1,6 @@
 """The driver of a stream is killed at random, again and again: files and topic hold every message once."""
 
+import contextlib
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import pytest
 
 from tests.pipeline.rocketmq.gateways import append, read_batch
 from tests.support.stack import running_stack
+from tests.support.waiting import wait_until
 from tests.torture.amount import amount
 from tests.torture.seeds import pick_seed
 
@@ -23,7 +25,6 @@ LIFE_SECONDS_MAX = 4.0
 MESSAGES_PER_LIFE = 1500
 MESSAGES_PER_BATCH = 100
 WAIT_SECONDS_MAX = 150.0
-POLL_SECONDS = 0.02
 
 
 @pytest.mark.spark
@@ -43,7 +44,7 @@ def test_a_driver_killed_at_random_copies_every_message_once(tmp_path: Path) -> 
             driver = start_driver(endpoint, work, MESSAGES_PER_BATCH)
             try:
                 wait_until_planned(driver, work, begun)
-                time.sleep(dice.uniform(0, LIFE_SECONDS_MAX))
+                time.sleep(dice.uniform(0, LIFE_SECONDS_MAX))  # chance decides where the kill finds it
             finally:
                 kill(driver)
         assert not (work / "numbers.json").exists(), "every kill came while there was work"
@@ -81,13 +82,19 @@ def planned_batches(work: Path) -> int:
 
 def wait_until_planned(driver: "subprocess.Popen[bytes]", work: Path, begun: int) -> None:
     """Until this driver has begun a batch of its own."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while planned_batches(work) <= begun:
+
+    def said() -> str:
+        return (work / "log").read_text()[-4000:]
+
+    def is_planned_or_lost() -> bool:
+        if planned_batches(work) > begun:
+            return True
         if driver.poll() is not None and fell_to_sparks_race(work):
-            return  # a life lost like any other
-        assert driver.poll() is None, (work / "log").read_text()[-4000:]
-        assert time.monotonic() < deadline, (work / "log").read_text()[-4000:]
-        time.sleep(POLL_SECONDS)
+            return True  # a life lost like any other
+        assert driver.poll() is None, said()
+        return False
+
+    wait_until(is_planned_or_lost, said, WAIT_SECONDS_MAX)
 
 
 def fell_to_sparks_race(work: Path) -> bool:
@@ -105,16 +112,16 @@ def fell_to_sparks_race(work: Path) -> bool:
 
 def kill(driver: "subprocess.Popen[bytes]") -> None:
     """End the driver and all that it started, at once; returns when nothing of it is left."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while pids := processes_of(driver.pid):
+
+    def is_gone() -> bool:
+        pids = processes_of(driver.pid)
         for pid in pids:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         driver.poll()
-        assert time.monotonic() < deadline, pids
-        time.sleep(POLL_SECONDS)
+        return not pids
+
+    wait_until(is_gone, "all that the driver started has ended", WAIT_SECONDS_MAX)
     driver.wait(WAIT_SECONDS_MAX)
 
 

@@ -72,7 +72,7 @@ def schema(text: str) -> StructType:
     return fields
 
 
-def test_every_column_arrives(stack: Stack) -> None:
+def test_every_column_of_a_row_arrives(stack: Stack) -> None:
     batch = pa.record_batch(
         {
             "topic": ["Full", "Full"],

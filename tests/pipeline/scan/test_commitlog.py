@@ -143,7 +143,7 @@ def test_one_frame_serves_many_filters(spark: SparkSession, broker_store: Path) 
         assert both.groupBy("queueId").count().orderBy("queueId").collect() == [(0, counts[0]), (1, counts[1])]
 
 
-def test_columns_by_schema(spark: SparkSession, broker_store: Path) -> None:
+def test_a_schema_chooses_columns_and_their_order(spark: SparkSession, broker_store: Path) -> None:
     frame = spark.read.format("commitlog").schema("queueId int, topic string").load(str(broker_store))
     assert frame.columns == ["queueId", "topic"]
     wanted = sorted((row["queueId"], row["topic"]) for row in rows_of_store(broker_store))

@@ -48,7 +48,9 @@ def test_odd_records_between_ordinary_ones(tmp_path: Path, verify: str, kernel_m
 
 @settings(max_examples=60, deadline=None)
 @given(messages=logs.messages, batch_rows=st.integers(1, 9))
-def test_any_messages(tmp_path_factory: pytest.TempPathFactory, messages: list[Any], batch_rows: int) -> None:
+def test_any_messages_are_read_as_their_rows(
+    tmp_path_factory: pytest.TempPathFactory, messages: list[Any], batch_rows: int
+) -> None:
     frames = frames_of(messages, base=0)
     root = write_log(tmp_path_factory.mktemp("any"), frames, file_bytes=1 << 17)
     assert read(root, raw="true", batchRows=batch_rows) == [row_of(frame) for frame in frames]
@@ -101,7 +103,7 @@ def test_only_the_columns_that_are_asked_for(broker_store: Path, columns: str) -
     assert list(rows[0]) == wanted
 
 
-def test_without_bodies(broker_store: Path) -> None:
+def test_bodies_can_be_left_out(broker_store: Path) -> None:
     assert read(broker_store, includeBody="false") == rows_of_store(broker_store, without=("raw", "body"))
 
 

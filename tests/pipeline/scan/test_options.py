@@ -10,7 +10,7 @@ from store.errors import UnsupportedStoreError
 from tests.pipeline.brute_force import make_reader
 
 
-def test_defaults() -> None:
+def test_what_is_not_given_has_its_default() -> None:
     options = parse_options({"path": "/x/store"})
     assert (options.root, options.verify, options.corrupt) == (Path("/x/store"), Verify.STRUCTURE, Corrupt.FAIL)
     assert (options.split_bytes, options.batch_rows, options.fail_on_data_loss) == (256 << 20, 8192, True)
@@ -64,12 +64,12 @@ def test_an_unknown_column_is_named(broker_store: Path, columns: str) -> None:
         ("1970-01-01", 0),
     ],
 )
-def test_times(text: str, millis: int) -> None:
+def test_a_time_is_an_iso_text_or_milliseconds(text: str, millis: int) -> None:
     assert parse_options({"path": "x", "startingTimestamp": text}).starting_time_millis == millis
 
 
 @pytest.mark.parametrize(("text", "size"), [("1048576", 1 << 20), ("64m", 64 << 20), ("1G", 1 << 30), ("2 kb", 2048)])
-def test_sizes(text: str, size: int) -> None:
+def test_a_size_is_bytes_or_has_a_unit(text: str, size: int) -> None:
     assert parse_options({"path": "x", "splitbytes": text}).split_bytes == size
 
 

@@ -67,7 +67,7 @@ def test_split_times_are_those_of_the_records(store: str, request: pytest.Fixtur
             assert (split.time_millis_min, split.time_millis_max) == pytest.approx((min(times), max(times)))
 
 
-def test_offset_bounds(tmp_path: Path) -> None:
+def test_bounds_by_offset_keep_the_records_that_begin_between_them(tmp_path: Path) -> None:
     frames = write_files(tmp_path)
     everything = offsets(tmp_path)
     assert len(everything) == len(frames)
@@ -82,7 +82,7 @@ def test_offset_bounds(tmp_path: Path) -> None:
         assert offsets(tmp_path, startingPhysicalOffset=low, endingPhysicalOffset=high, splitBytes=1024) == wanted
 
 
-def test_time_bounds(broker_store: Path) -> None:
+def test_bounds_by_time_keep_the_records_stored_between_them(broker_store: Path) -> None:
     rows = rows_of_store(broker_store)
     times = sorted({round(row["storeTimestamp"].timestamp() * 1000) for row in rows})
     low, high = times[len(times) // 4], times[len(times) // 2]

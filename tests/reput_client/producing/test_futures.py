@@ -166,7 +166,7 @@ def test_wait_for_the_first_failure_is_woken_by_one_slot() -> None:
         assert waited.result() == ({made[1]}, {made[0], made[2]})
 
 
-def test_asyncio_wraps_them(make) -> None:
+def test_futures_can_be_awaited_by_asyncio(make) -> None:
     async def main() -> tuple[Any, Any]:
         (good, bad), settle = make(2, frozenset({1}))
         threading.Thread(target=settle).start()

@@ -28,6 +28,7 @@ from reput_client import (
 from reput_client.errors import DiskFullError, FlushFailedError, StoreReadOnlyError
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES
 from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway, refusal
+from tests.support.waiting import wait_until
 
 QUICK = RetryPolicy(attempt_count_max=50, pause_seconds_first=0.001, pause_seconds_max=0.01)
 BUSY = refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "DISK_FULL", retry_seconds=0.01)
@@ -297,12 +298,11 @@ def test_no_thread_is_left_behind() -> None:
     with fake_gateway() as gateway:
         with producer(gateway) as sender:
             sender.send_and_wait("T", b"x", timeout_seconds=30)
-        names = [each.name for each in set(threading.enumerate()) - before if each.name.startswith("reput-")]
-        deadline = time.monotonic() + 30
-        while names and time.monotonic() < deadline:
-            time.sleep(0.01)
-            names = [each.name for each in set(threading.enumerate()) - before if each.name.startswith("reput-")]
-        assert names == []
+
+        def names() -> list[str]:
+            return [each.name for each in set(threading.enumerate()) - before if each.name.startswith("reput-")]
+
+        wait_until(lambda: names() == [], names)
 
 
 def test_an_idle_stream_is_closed_and_opened_again() -> None:

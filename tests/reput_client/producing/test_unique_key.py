@@ -37,7 +37,7 @@ def test_a_clock_that_stands_or_goes_back_does_not_repeat_keys() -> None:
     assert keys == sorted(keys)
 
 
-def test_a_month_ends() -> None:
+def test_the_time_in_a_key_begins_anew_with_a_month() -> None:
     begin = int(time.mktime((2026, 12, 31, 23, 59, 59, 0, 0, -1))) * 1000
     now = [begin]
     generator = UniqueKeyGenerator("10.0.0.1", 1, clock_nanos=lambda: now[0] * 1_000_000)

@@ -171,7 +171,7 @@ class TestAConnectionThatBreaks:
     """A call that is not idempotent fails and is not sent again; an idempotent one is left to gRPC."""
 
     @pytest.mark.parametrize("method", [NEVER, SAFE])
-    def test_under_a_call(self, client, log, server, method):
+    def test_under_a_call_it_is_sent_again_only_if_that_is_safe(self, client, log, server, method):
         assert call(client, b"first") == b"unary first"
         log.wait_for_one()
         log.release.clear()
@@ -246,7 +246,7 @@ class TestAConnectionThatBreaks:
 class TestNoConnection:
     """Before the first byte, gRPC is left."""
 
-    def test_no_socket(self, address):
+    def test_where_no_socket_is_there(self, address):
         assert call(LocalClient(APPENDS, address, "commitlog"), b"x") is None
 
     def test_a_service_on_a_port(self):
@@ -316,7 +316,7 @@ class TestNoConnection:
         with listening(path):
             assert LocalClient(APPENDS, address, "commitlog").call(NEVER, b"x", 0.05) is None
 
-    def test_no_room(self, address, path, log, work):
+    def test_where_the_service_has_no_room_for_another(self, address, path, log, work):
         with serving(path, log, work, connection_count_max=1):
             first = LocalClient(APPENDS, address, "commitlog")
             assert call(first, b"x") == b"unary x"

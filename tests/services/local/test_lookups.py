@@ -199,7 +199,7 @@ def test_a_caller_that_takes_no_answer_gives_its_thread_back(address, monkeypatc
         connection.close()
 
 
-def test_descriptors_come_back(address):
+def test_descriptors_come_back_when_a_client_goes(address):
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with commit_log(address, Answers(message_at)):

@@ -24,6 +24,7 @@ from services.settings.service_settings import ServiceSettings
 from store.errors import ResourceBusyError
 from tests.services.loopback import commit_log_server, get_request, stub
 from tests.services.ways import way  # noqa: F401
+from tests.support.waiting import wait_until
 
 WORKER_COUNT = 8  # of loopback.py's servers
 WAIT_SECONDS_MAX = 30
@@ -40,13 +41,6 @@ def is_healthy(server):
     answer = health_pb2_grpc.HealthStub(channel).Check(HEALTH, timeout=WAIT_SECONDS_MAX)
     channel.close()
     return answer.status == health_pb2.HealthCheckResponse.SERVING
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Held:
@@ -136,7 +130,7 @@ def test_full_calls_wait_then_refuse_and_leave_streams_and_health_alone(monkeypa
     held = Held()
     with commit_log_server(**held.behaviours()) as server:
         calls = [stub(server).GetMessage.future(get_request(), timeout=WAIT_SECONDS_MAX) for _ in range(12)]
-        wait_for(lambda: server.lanes.calls.call_count == 12)
+        wait_until(lambda: server.lanes.calls.call_count == 12)
 
         error = refusal_of(lambda: stub(server).GetMessage(get_request(), timeout=WAIT_SECONDS_MAX))
         tail = stub(server).Reput(pb.ReputRequest(), timeout=WAIT_SECONDS_MAX)
@@ -184,9 +178,9 @@ def test_callers_who_never_send_their_request_do_not_take_health_with_them(monke
     with commit_log_server() as server:
         check = own_channel(server.address).stream_unary("/grpc.health.v1.Health/Check")
         silent = [check.future(nothing()) for _ in range(lanes_module.HEALTH_COUNT_MAX)]
-        wait_for(lambda: server.lanes.health.call_count >= lanes_module.HEALTH_COUNT_MAX)
-        wait_for(lambda: is_healthy_within_a_second(server))
-        wait_for(lambda: is_healthy(server) and server.lanes.watch.ended_count)
+        wait_until(lambda: server.lanes.health.call_count >= lanes_module.HEALTH_COUNT_MAX)
+        wait_until(lambda: is_healthy_within_a_second(server))
+        wait_until(lambda: is_healthy(server) and server.lanes.watch.ended_count)
         release.set()
 
     assert any(call.done() and call.code() is grpc.StatusCode.CANCELLED for call in silent)
@@ -206,7 +200,7 @@ def test_a_newcomer_gets_the_place_of_the_reader_that_sleeps_longest(monkeypatch
     def reput(request, context):
         while True:
             yield LARGE_ANSWER if request.start_offset == 1 else pb.ReputResponse()
-            time.sleep(0.01)
+            time.sleep(0.01)  # a log that grows slowly: a reader that keeps up gets little
 
     with commit_log_server(reput=reput) as server:
         awake = stub(server).Reput(pb.ReputRequest())
@@ -215,7 +209,7 @@ def test_a_newcomer_gets_the_place_of_the_reader_that_sleeps_longest(monkeypatch
         for sleeper in sleepers:
             next(sleeper)
         # Each sleeper's second answer does not fit into its window.
-        wait_for(lambda: is_admitted(server))
+        wait_until(lambda: is_admitted(server))
 
         for _ in range(3):
             next(awake)  # who reads keeps his place
@@ -248,7 +242,7 @@ def test_a_reader_that_takes_nothing_for_too_long_is_ended_and_its_memory_and_pl
         next(sleeper)
 
         assert ended.wait(WAIT_SECONDS_MAX)
-        wait_for(lambda: server.lanes.tails.call_count == 0)
+        wait_until(lambda: server.lanes.tails.call_count == 0)
         with pytest.raises(grpc.RpcError) as caught:
             list(sleeper)
 
@@ -276,7 +270,7 @@ def test_a_sender_that_does_not_read_its_answers_is_ended_too(monkeypatch):
         call = stub(server).AppendMessageStream(for_ever())
 
         assert ended.wait(WAIT_SECONDS_MAX)
-        wait_for(lambda: server.lanes.streams.call_count == 0)
+        wait_until(lambda: server.lanes.streams.call_count == 0)
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
 
@@ -300,8 +294,8 @@ def test_more_downloads_than_places_wait_for_their_turn():
     gateway = gateway_grpc.GatewayServiceStub(own_channel(server.address))
     request = gateway_pb.DownloadBodyRequest()
     calls = [gateway.DownloadBody(request, timeout=WAIT_SECONDS_MAX) for _ in range(DOWNLOAD_COUNT_MAX + 2)]
-    wait_for(lambda: server.lanes.downloads.call_count == DOWNLOAD_COUNT_MAX + 2)
-    wait_for(lambda: len(running) == DOWNLOAD_COUNT_MAX)
+    wait_until(lambda: server.lanes.downloads.call_count == DOWNLOAD_COUNT_MAX + 2)
+    wait_until(lambda: len(running) == DOWNLOAD_COUNT_MAX)
     assert is_healthy(server)
 
     release.set()
@@ -322,7 +316,7 @@ def test_one_connection_runs_a_limited_number_of_calls_and_the_rest_wait_in_the_
         # The server tells its limit when a connection begins; what a caller sends before it knows is refused.
         health_pb2_grpc.HealthStub(channel).Check(HEALTH, timeout=WAIT_SECONDS_MAX)
         calls = [get.future(get_request(), timeout=WAIT_SECONDS_MAX) for _ in range(limit + 5)]
-        wait_for(lambda: server.lanes.calls.call_count == limit)
+        wait_until(lambda: server.lanes.calls.call_count == limit)
         other = own_channel(server.address).unary_unary(
             "/reput.commitlog.v1.CommitLogService/AppendMessages", pb.AppendMessagesRequest.SerializeToString
         )

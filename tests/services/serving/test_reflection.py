@@ -27,7 +27,7 @@ def ask(address: str, path: str, **question: str) -> reflection_pb2.ServerReflec
 
 
 @BOTH_PATHS
-def test_services_are_listed(path):
+def test_all_services_of_a_server_are_listed(path):
     with commit_log_server() as server:
         services = ask(server.address, path, list_services="*").list_services_response.service
 

@@ -22,6 +22,7 @@ from services.serving.server_options import RECEIVE_BYTES_MAX
 from services.settings.service_settings import ServiceSettings
 from store.errors import InvalidSettingError
 from tests.services.loopback import SERVICE_NAME, commit_log_server, get_request, stub
+from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).parents[3]
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -94,11 +95,8 @@ def start_child(tmp_path: pathlib.Path, **settings: str) -> tuple[subprocess.Pop
     flags = ["--store", str(tmp_path), "--address", "127.0.0.1:0", "--address-file", str(address_file)]
     environment = clean_environment(**settings)
     child = subprocess.Popen([sys.executable, "-c", CHILD, *flags], env=environment, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 30
-    while not address_file.exists():
-        assert child.poll() is None, child.stderr.read().decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: address_file.exists() or child.poll() is not None, address_file)
+    assert address_file.exists(), child.stderr.read().decode()
     return child, address_file.read_text().strip()
 
 
@@ -338,19 +336,13 @@ def test_a_child_ends_at_once_without_draining_when_its_parent_is_killed(tmp_pat
     command = [sys.executable, "-c", PARENT, sys.executable, "-c", CHILD, *flags]
     parent = subprocess.Popen(command, env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     child_pid = int(parent.stdout.readline())
-    deadline = time.monotonic() + 30
-    while not address_file.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(address_file.exists, address_file)
     wait_until_serving(address_file.read_text().strip())
 
     parent.kill()
     parent.wait()
 
-    deadline = time.monotonic() + 10
-    while is_running(child_pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: not is_running(child_pid), "the child ends")
     assert not (tmp_path / "closed").exists()
 
 

@@ -37,7 +37,7 @@ def test_long_runs_of_one_byte(crc32: Any, size_bytes: int, byte: int) -> None:
 
 
 @given(data=st.binary(max_size=400))
-def test_any_bytes(crc32: Any, data: bytes) -> None:
+def test_any_bytes_have_the_crc_that_zlib_gives(crc32: Any, data: bytes) -> None:
     assert crc32(array(data + b"behind"), 0, len(data)) == zlib.crc32(data)
 
 

@@ -94,7 +94,7 @@ def test_one_kernel_that_fails_does_not_keep_another_away(monkeypatch: pytest.Mo
     assert loading.ready("good_kernel") is module
 
 
-def test_off_loads_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_kernels_off_none_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     put(monkeypatch, "good_kernel", lambda: None)
     loading.switch(loading.OFF)
     loading.load_in_background("good_kernel")

@@ -76,7 +76,7 @@ def test_any_buffer_will_do(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("store", ["broker_store", "engine_store", "engine_crc_store", "crashed_store"])
-def test_rocketmqs_own_logs(store: str, request: pytest.FixtureRequest) -> None:
+def test_the_twins_agree_on_rocketmqs_own_logs(store: str, request: pytest.FixtureRequest) -> None:
     root: Path = request.getfixturevalue(store)
     frames = list(walk_frames(root))
     assert frames
@@ -131,12 +131,12 @@ def test_more_topics_than_the_table_holds() -> None:
 
 
 @given(messages=logs.messages, count_max=st.integers(1, 20))
-def test_any_messages(messages: list[Any], count_max: int) -> None:
+def test_the_twins_agree_on_any_messages(messages: list[Any], count_max: int) -> None:
     assert_twins_agree(b"".join(frames_of(messages)), count_max=count_max)
 
 
 @given(data=st.binary(max_size=300))
-def test_any_bytes(data: bytes) -> None:
+def test_the_twins_agree_on_any_bytes(data: bytes) -> None:
     assert_twins_agree(data)
 
 

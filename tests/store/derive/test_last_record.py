@@ -19,5 +19,5 @@ def test_a_checkpoint_of_an_older_version_knows_its_record():
         {"tags_code": 8}, {"store_time_millis": 1}, {"unique_key": "V"},
     ],
 )  # fmt: skip
-def test_each_field_counts(change):
+def test_each_field_counts_in_the_fingerprint(change):
     assert fingerprint(REQUEST._replace(**change)) != fingerprint(REQUEST)

@@ -21,7 +21,7 @@ DEFAULT_LAYOUT = IndexLayout(5_000_000, 20_000_000)
 
 @pytest.mark.parametrize("batch", [1, 100, 100_000])
 @pytest.mark.parametrize("store", STORES)
-def test_queues_equal_rocketmqs(store, batch, request, tmp_path):
+def test_queue_files_equal_rocketmqs_byte_for_byte(store, batch, request, tmp_path):
     root, fs = request.getfixturevalue(store), RealFileSystem()
     requests = requests_of(root)
     table = ConsumeQueueTable(tmp_path, fs, detect_queue_file_size(fs, root))

@@ -87,6 +87,11 @@ def test_whatever_the_bytes_are_the_bound_holds(sys_flag: int, data: st.DataObje
             assert len(inflate_begin(bytes(stored), sys_flag, bound_bytes)[0]) <= bound_bytes
 
 
+def test_the_begin_of_a_body_that_is_not_compressed_is_cut_from_it() -> None:
+    assert inflate_begin(b"body", 0, 3) == (b"bod", False)
+    assert inflate_begin(b"body", 0x300, 4) == (b"body", True), "the method counts only with the compressed bit"
+
+
 def test_bytes_behind_a_frame_are_damage_and_behind_zlib_nothing() -> None:
     """RocketMQ's InflaterInputStream ends at the stream's end, its frame readers go on into what is no frame."""
     assert inflate(STORED[ZLIB_FLAG] + b"xx", ZLIB_FLAG, len(BODY)) == BODY

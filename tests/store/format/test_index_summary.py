@@ -123,6 +123,7 @@ def test_spans_grow_and_none_overlaps_nothing():
     header = HEADER._replace(begin_time_millis=10, end_time_millis=20)
     seen = {(begin, end): header.overlaps(begin, end) for begin in range(8, 23) for end in range(8, 23)}
     assert seen == {(begin, end): begin <= 20 and end >= 10 for begin, end in seen}
+    assert header.time_span == TimeSpan(10, 20)
     nothing = HEADER._replace(begin_time_millis=NO_TIMES.begin_millis, end_time_millis=NO_TIMES.end_millis)
     assert not nothing.overlaps(0, 1 << 62)
 

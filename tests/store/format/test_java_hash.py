@@ -77,7 +77,7 @@ def test_hash_of_long_texts(length: int) -> None:
         (SCHEDULE_TOPIC, {"TAGS": "Aa"}, 2112),
     ],
 )
-def test_tags_code(topic: str, properties: dict[str, str], expected: int) -> None:
+def test_the_tags_code_follows_rocketmq(topic: str, properties: dict[str, str], expected: int) -> None:
     assert expected == tags_code(topic, properties, 1_000_000)
 
 

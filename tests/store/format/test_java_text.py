@@ -41,5 +41,5 @@ def test_valid_text_comes_back(text: str) -> None:
 
 
 @given(st.binary())
-def test_any_bytes_decode(data: bytes) -> None:
+def test_any_bytes_decode_to_some_text(data: bytes) -> None:
     assert isinstance(decode_java_utf8(data), str)

@@ -77,6 +77,13 @@ def test_key_that_would_be_of_the_future_is_of_the_month_before() -> None:
         assert made == key.time_millis
 
 
+def test_a_key_with_more_time_than_a_month_has_was_made_another_way() -> None:
+    """2^32 - 1 ms are 49 days and 17 hours: on 1 March neither February nor March began so long ago."""
+    text = f"{KEY[:-12]}FFFFFFFF0000"
+
+    assert decode_unique_key(text, now_millis=millis(2026, 3, 1), time_zone=UTC) is None
+
+
 def test_month_begins_by_the_producer_s_clock() -> None:
     zone = timezone(timedelta(hours=8))
     made = millis(2026, 3, 31, 16, 0, 1)  # one second into April there
@@ -99,8 +106,11 @@ def test_generated_key_has_rocketmq_s_form() -> None:
 
 def test_ipv6_producer_has_longer_keys() -> None:
     generator = UniqueKeyGenerator("fd00::2", 1, class_loader_hash=2)
-    key = decode_unique_key(generator.create())
+    text = generator.create()
+    key = decode_unique_key(text)
 
+    assert len(text) == generator.size_digits == 56
+    assert UniqueKeyGenerator("10.0.0.1", 1, class_loader_hash=2).size_digits == 32
     assert key is not None
     assert (key.ip, key.pid, key.class_loader_hash, key.counter) == ("fd00::2", 1, 2, 0)
 

@@ -27,7 +27,7 @@ from store.format.properties import encode_properties, parse_properties, split_k
         (b"a\x01b c\x02", {"a": "b c"}),
     ],
 )
-def test_parse_follows_rocketmq(data: bytes, expected: dict[str, str]) -> None:
+def test_properties_are_parsed_as_rocketmq_does(data: bytes, expected: dict[str, str]) -> None:
     assert expected == parse_properties(data)
     assert expected == parse_properties(memoryview(data))
 

@@ -24,7 +24,7 @@ def test_every_prefix_is_refused() -> None:
             decode_queue_unit(STORED[:size])
 
 
-def test_kinds_of_units() -> None:
+def test_an_empty_unit_and_a_filler_are_told_apart() -> None:
     assert QueueUnit(0, 0, 0).is_empty
     assert not UNIT.is_empty
     assert bytes.fromhex("0000000000000000 7fffffff 0000000000000000") == encode_queue_unit(FILLER)

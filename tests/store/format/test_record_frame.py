@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from store.errors import InvalidArgumentError, InvalidMessageError
 from store.format.host import Host
 from store.format.record import PreparedMessage, decode_record, encode_record, patch_record, prepare_record
+from store.format.record_frame import encode_head
 from tests.store.format.record_cases import CASES, V4, V6, Case
 
 # A frame's magic follows from its topic's length; the table has V2 frames with short topics too.
@@ -70,6 +71,18 @@ def test_host_bits_of_the_sys_flag_follow_the_hosts() -> None:
         patch_record(frame, 0, 0, 0)
 
         assert expected | 1 == decode_record(frame).sys_flag
+
+
+@pytest.mark.parametrize("born", [V4, V6])
+@pytest.mark.parametrize("store", [V4, V6])
+def test_a_head_is_that_of_a_message_without_content(born: tuple[Host, bytes], store: tuple[Host, bytes]) -> None:
+    message = MESSAGE._replace(queue_id=0, body=b"", born_time_millis=0, born_host=born[0], store_host=store[0])
+
+    head = encode_head(born[0], store[0])
+
+    assert head[:4] == bytes(4), "the size of the record is not known yet"
+    assert head[4:] == prepare_record(message)[4 : len(head)]
+    assert len(head) == 88 + 12 * (born is V6) + 12 * (store is V6)
 
 
 @pytest.mark.parametrize(

@@ -44,5 +44,5 @@ def test_compression_type_counts_only_with_the_compressed_bit(sys_flag: int, exp
     assert bool(sys_flag & 1) == is_compressed(sys_flag)
 
 
-def test_host_flags() -> None:
+def test_each_host_has_its_own_flag_for_ipv6() -> None:
     assert [host_flags(born_v6=b, store_v6=s) for s in (False, True) for b in (False, True)] == [0, 0x10, 0x20, 0x30]

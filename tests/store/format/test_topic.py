@@ -59,7 +59,7 @@ def test_first_table_has_a_version() -> None:
     assert {"t": expected} == document["topicConfigTable"]
 
 
-def test_unknown_fields_survive() -> None:
+def test_unknown_fields_survive_a_rewrite() -> None:
     data = json.dumps(
         {
             "dataVersion": {"counter": 3, "stateVersion": 9, "timestamp": 1, "later": True},

@@ -56,7 +56,9 @@ def test_wanted_messages_and_no_others(tmp_path: Path, wanted: FrameFilter, numb
     assert walked == WalkedLog(0, sum(map(len, FRAMES)), 12, None)
 
 
-def test_files_and_progress(tmp_path: Path, kernel_mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_goes_through_all_files_and_tells_its_progress(
+    tmp_path: Path, kernel_mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(frame_walk, "KERNEL_BYTES", FILE_BYTES)
     second = frames_of(MESSAGES, base=FILE_BYTES)
     root = write(tmp_path, closed(*FRAMES, size_bytes=FILE_BYTES), b"".join(second))

@@ -117,7 +117,7 @@ def test_more_queues_than_the_table_holds() -> None:
 
 
 @pytest.mark.parametrize("store", ["broker_store", "engine_store", "engine_crc_store", "crashed_store"])
-def test_rocketmqs_own_logs(store: str, request: pytest.FixtureRequest) -> None:
+def test_the_walks_agree_on_rocketmqs_own_logs(store: str, request: pytest.FixtureRequest) -> None:
     root: Path = request.getfixturevalue(store)
     files = MappedFileQueue(RealFileSystem(), root / "commitlog", 1, writable=False)
     files.load()
@@ -144,7 +144,7 @@ def test_a_log_cut_at_every_byte() -> None:
 
 
 @given(messages=logs.messages.filter(bool), tail=st.sampled_from([b"", bytes(500), b"x" * 50]))
-def test_any_messages(messages: list[Any], tail: bytes) -> None:
+def test_the_walks_agree_on_any_messages(messages: list[Any], tail: bytes) -> None:
     assert_walks_agree(b"".join(frames_of(messages, base=0)) + tail)
 
 

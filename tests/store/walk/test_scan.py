@@ -165,7 +165,9 @@ def test_positions_show_what_the_record_alone_says(kernel: Any, number: int) -> 
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("store", ["broker_store", "engine_store", "engine_crc_store", "crashed_store"])
-def test_rocketmqs_own_logs(kernel: Any, store: str, check: int, request: pytest.FixtureRequest) -> None:
+def test_the_twins_agree_on_rocketmqs_own_logs(
+    kernel: Any, store: str, check: int, request: pytest.FixtureRequest
+) -> None:
     root: Path = request.getfixturevalue(store)
     frames = list(walk_frames(root))
     assert frames
@@ -241,17 +243,17 @@ def test_more_properties_than_the_kernel_compares(kernel: Any) -> None:
 
 @pytest.mark.parametrize("block_bytes", [1, 100, 1000, 5000])
 @pytest.mark.parametrize("mark_count", [1, 2, 100])
-def test_marks_agree(kernel: Any, block_bytes: int, mark_count: int) -> None:
+def test_the_twins_set_the_same_marks(kernel: Any, block_bytes: int, mark_count: int) -> None:
     assert_marks_agree(kernel, mixed_log(random.Random(6), 60), block_bytes, mark_count)
 
 
 @given(messages=logs.messages, check=st.sampled_from(CHECKS), row_count=st.integers(1, 20))
-def test_any_messages(kernel: Any, messages: list[Any], check: int, row_count: int) -> None:
+def test_the_twins_agree_on_any_messages(kernel: Any, messages: list[Any], check: int, row_count: int) -> None:
     assert_twins_agree(kernel, b"".join(frames_of(messages)), check=check, row_count=row_count)
 
 
 @given(data=st.binary(max_size=300), check=st.sampled_from(CHECKS))
-def test_any_bytes(kernel: Any, data: bytes, check: int) -> None:
+def test_the_twins_agree_on_any_bytes(kernel: Any, data: bytes, check: int) -> None:
     assert_twins_agree(kernel, data, check=check)
     assert_marks_agree(kernel, data, 100, 8, min(check, rows.PLACE))
 
@@ -261,7 +263,7 @@ def test_any_bytes(kernel: Any, data: bytes, check: int) -> None:
         st.sampled_from([b"KEYS", b"TAGS", b"UNIQ_KEY", b"a", b"\x01", b"\x02", b" ", b"\xff", b"\xe8\xae\xa2"])
     )
 )
-def test_any_property_string(kernel: Any, text: list[bytes]) -> None:
+def test_the_twins_agree_on_any_property_string(kernel: Any, text: list[bytes]) -> None:
     assert_twins_agree(kernel, b"".join(frames_of([message(properties=b"".join(text), guarded=False)] * 2)))
 
 

@@ -88,7 +88,7 @@ def unmount(target: Path) -> None:
         number = ctypes.get_errno()
         if number != errno.EBUSY or time.monotonic() > deadline:
             raise OSError(number, os.strerror(number), str(target))
-        time.sleep(0.002)
+        time.sleep(0.002)  # the kernel says nothing when the last file there is closed
 
 
 def unmount_lazily(target: Path) -> None:

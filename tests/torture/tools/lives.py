@@ -68,6 +68,7 @@ class Order:
         seed: of what it appends.
         flush_mode: of the log.
         flush_interval_millis: of the log.
+        snapshot_seconds: between two snapshots of the log, each of which flushes it.
         file_size_bytes: of log files.
         writer_count: threads that append.
         has_builders: whether queues and index are built.
@@ -83,6 +84,7 @@ class Order:
     seed: int = 0
     flush_mode: str = "sync"
     flush_interval_millis: int = 10
+    snapshot_seconds: float = SNAPSHOT_SECONDS
     file_size_bytes: int = 65536
     writer_count: int = 1
     has_builders: bool = True
@@ -333,7 +335,7 @@ def follow(log: CommitLog, builder: Any, until: Callable[[int], bool]) -> None:
 def _run(order: Order) -> int:
     root = Path(order.root)
     assert hasattr(commit_log_module, "SNAPSHOT_SECONDS")
-    commit_log_module.SNAPSHOT_SECONDS = SNAPSHOT_SECONDS
+    commit_log_module.SNAPSHOT_SECONDS = order.snapshot_seconds
     is_clean_store = not has_abort_marker(RealFileSystem(), root)
     settings = CommitLogSettings(
         store=root,

@@ -112,7 +112,7 @@ class Toxiproxy:
                 said = self._log.read().decode(errors="replace")
                 ended = FAILED in said or self._process.poll() is not None
                 if not ended and time.monotonic() < deadline:
-                    time.sleep(0.02)
+                    time.sleep(0.02)  # a Go program: it tells nobody when its port is open
                     continue
                 self.close()
                 raise NotStartedError(said) from error
