@@ -30,15 +30,21 @@ def check_topic(topic: str) -> None:
     """
     if not topic:
         raise InvalidArgumentError("topic is empty: name the topic to look in.", field="topic")
+    check_topic_size(topic)
+    if topic in {".", ".."} or any(character == "/" or character < " " or character == "\x7f" for character in topic):
+        raise InvalidArgumentError(f"{topic!r} can be no topic's name.", field="topic", value=topic)
+
+
+def check_topic_size(topic: str, **metadata: object) -> None:
+    """InvalidArgumentError for a name longer than a topic can have; with the metadata given."""
     size_bytes = len(topic.encode())
     if size_bytes > _NAME_BYTES_MAX:
         raise InvalidArgumentError(
             f"topic has {size_bytes} bytes: at most {_NAME_BYTES_MAX} are possible.",
             field="topic",
             sizeBytes=size_bytes,
+            **metadata,
         )
-    if topic in {".", ".."} or any(character == "/" or character < " " or character == "\x7f" for character in topic):
-        raise InvalidArgumentError(f"{topic!r} can be no topic's name.", field="topic", value=topic)
 
 
 def check_not_empty(text: str, field: str) -> None:
