@@ -56,7 +56,7 @@ from services.settings.service_settings import Origins, ServiceSettings, load_fr
 from services.settings.tls_files import TlsFiles
 from store.compiled import loading
 from store.errors import InvalidSettingError, StoreError, StoreLockedError
-from store.files.open_files import raise_open_file_limit
+from store.files.open_files import DESCRIPTOR_COUNT_FEW, raise_open_file_limit
 from store.files.socket_file import SocketFile, UnixAddress
 from store.files.umask import set_umask
 
@@ -368,12 +368,17 @@ def main(
     try:
         settings, origins = load_from_process(component, model, argv)
         set_umask(settings.umask)
-        raise_open_file_limit()
+        descriptor_count_max = raise_open_file_limit()
         configure_logging(component, settings.log_level)
         loading.switch(settings.kernels)
         tracing.switch_on(component, settings.otlp_endpoint)
     except InvalidSettingError as error:
         print_and_exit(error)
+    if descriptor_count_max < DESCRIPTOR_COUNT_FEW:
+        hint = "raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)"
+        structlog.get_logger(f"reput.{component}").warning(
+            "descriptors.few", limit=descriptor_count_max, enough=DESCRIPTOR_COUNT_FEW, hint=hint
+        )
     if settings.parent_pid is not None:
         parent_watch.die_with_parent(settings.parent_pid)
     if origins.ignored_names:

@@ -19,25 +19,30 @@ OPEN_FILE_COUNT_MAX = 512
 OPEN_FILE_COUNT_MIN = 8
 # Descriptors of a builder besides these files: 30 of Python and gRPC while it is idle, and one or two for each caller.
 OTHER_DESCRIPTOR_COUNT = 48
+# With fewer, a service says so at its start: it runs, and callers or log files soon take the rest.
+DESCRIPTOR_COUNT_FEW = 256
 # fs.nr_open of Linux: a higher limit is refused.
 DESCRIPTOR_COUNT_MAX = 1 << 20
 
 
-def raise_open_file_limit() -> None:
-    """Raises the soft limit of this process's descriptors to its hard limit; what is refused stays as it is."""
+def raise_open_file_limit() -> int:
+    """Raises the soft limit of this process's descriptors to its hard limit, where that is allowed; returns the soft limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTOR_COUNT_MAX if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return _soft_limit()
 
 
 def open_file_count_max() -> int:
     """How many files a set keeps open: half of what the soft limit leaves, because callers hold files, too."""
+    return min(OPEN_FILE_COUNT_MAX, max(OPEN_FILE_COUNT_MIN, (_soft_limit() - OTHER_DESCRIPTOR_COUNT) // 2))
+
+
+def _soft_limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return OPEN_FILE_COUNT_MAX
-    return min(OPEN_FILE_COUNT_MAX, max(OPEN_FILE_COUNT_MIN, (soft - OTHER_DESCRIPTOR_COUNT) // 2))
+    return DESCRIPTOR_COUNT_MAX if soft == resource.RLIM_INFINITY else soft
 
 
 class OpenFile:

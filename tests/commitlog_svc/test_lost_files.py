@@ -4,12 +4,17 @@ import os
 import shutil
 from pathlib import Path
 
+import grpc
 import pytest
 
 from commitlog_svc import commit_log
 from commitlog_svc.commit_log import CommitLog
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1.message_pb2 import FLUSH_MODE_SYNC
+from services.status import from_rpc_error
 from store.errors import LogFileLostError, StoreCorruptedError, StoreError
 from tests.commitlog_svc.support import append, make_log, new_message, open_log
+from tests.support.stack import running_stack
 from tests.support.waiting import wait_until
 
 
@@ -149,3 +154,17 @@ def test_a_file_that_was_put_back_is_the_log_again(tmp_path: Path) -> None:
     with open_log(root) as restarted:
         assert restarted.opened.reads.get(receipt.commit_log_offset).body == b"kept"
         append(restarted, new_message())
+
+
+def test_the_real_service_answers_with_the_reason_and_ends_with_the_code_of_a_fence(tmp_path: Path) -> None:
+    with running_stack(tmp_path / "s") as stack:
+        request = pb.AppendMessagesRequest(messages=[new_message()], flush=FLUSH_MODE_SYNC)
+        stack.gateway.AppendMessages(request, timeout=10)
+        active_file(tmp_path / "s").unlink()
+
+        with pytest.raises(grpc.RpcError) as refused:
+            stack.gateway.AppendMessages(request, timeout=10)
+
+        assert isinstance(from_rpc_error(refused.value), LogFileLostError)
+        assert stack.process.wait(30) == 3
+        assert '"event": "log.fenced"' in stack.log()

@@ -73,6 +73,7 @@ def test_a_builder_with_few_descriptors_builds_many_queues(start, store, tmp_pat
 
         wait_until(is_built, f"{name} to be built; it says: {log.read_text()[-2000:]}", 60)
         assert "failed" not in log.read_text()
+        assert f'"limit": {limit}, "enough": 256' in log.read_text()
     finally:
         log_client.close()
         client.close()
