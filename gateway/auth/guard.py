@@ -114,7 +114,11 @@ class _MethodGuard:
                 ) from error
             counted = Counter(topics)
             for topic in counted:
-                check_topic_size(topic, index=topics.index(topic))
+                try:
+                    check_topic_size(topic)
+                except InvalidArgumentError as error:
+                    error.metadata["index"] = str(topics.index(topic))
+                    raise
                 if not sight.holds(topic):
                     raise sight.refusal(f"topic {topic!r}", topic=topic, index=topics.index(topic))
             return _Append(self._audit, sight.access.name, self.method, counted, self._rule.outcome)

@@ -35,15 +35,14 @@ def check_topic(topic: str) -> None:
         raise InvalidArgumentError(f"{topic!r} can be no topic's name.", field="topic", value=topic)
 
 
-def check_topic_size(topic: str, **metadata: object) -> None:
-    """InvalidArgumentError for a name longer than a topic can have; with the metadata given."""
+def check_topic_size(topic: str) -> None:
+    """InvalidArgumentError for a name longer than a topic can have."""
     size_bytes = len(topic.encode())
     if size_bytes > _NAME_BYTES_MAX:
         raise InvalidArgumentError(
             f"topic has {size_bytes} bytes: at most {_NAME_BYTES_MAX} are possible.",
             field="topic",
             sizeBytes=size_bytes,
-            **metadata,
         )
 
 
