@@ -35,6 +35,7 @@ ADVICE_BY_REASON = {
     "SERVICE_UNAVAILABLE": "`reput status` shows which service does not answer.",
     "DISK_FULL": "Free some space under the store, then send again.",
     "FLUSH_FAILED": "The outcome is unknown and the store is fenced: check the disk, restart the services, send again.",
+    "LOG_FILE_LOST": "The store is fenced: put the log's file back, restart the services, send again.",
     "RECORD_CORRUPTED": "The store is damaged at that offset: restore it from a copy, and check the disk.",
     "STORE_CORRUPTED": "The store is damaged at that offset: restore it from a copy, and check the disk.",
     "RESOURCE_BUSY": "Try again soon.",

@@ -145,12 +145,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(
                 errors="backslashreplace"
             )  # a character that the terminal cannot show must not end the command
+    from store.errors import InvalidSettingError
+    from store.files.umask import set_umask
+
+    try:
+        umask = set_umask(os.environ.get("REPUT_UMASK", ""))
+    except InvalidSettingError as error:
+        show_error(CliError(Exit.USAGE, error.reason(), error.message))
+        return Exit.USAGE
     try:
         # Shell completion passes the line in the environment.
         typed = arguments or os.environ.get("COMP_WORDS", "").split()[1:]
         _build_app(*_needed_verbs(typed))(arguments, prog_name="reput")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else Exit.FOUND
+    finally:
+        os.umask(umask)  # tests run verbs in their own process
     return Exit.FOUND
 
 

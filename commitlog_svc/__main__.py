@@ -104,6 +104,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         server.fail(EXIT_CODE_FENCED)
 
     log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters))
+    log.hold()  # before a socket is made: a process that does not get the store must not answer for it
     add_meters(log.status, settings, server.meters)
     server.meters.counters.append(APPEND_REFUSED)
     servicer = CommitLogServicer(

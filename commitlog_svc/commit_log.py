@@ -11,8 +11,8 @@ Life: `recover` (locks, walk, cut a torn tail), then serving, then `close`. Call
     log.topics            the topics                                filled once recovered
 
 One background thread makes the next file ahead, removes old files, writes snapshots and RocketMQ's checkpoint; one flushes.
-The first flush or write that fails fences the log: it refuses every append from then on and never flushes again; reading
-continues.
+The first flush or write that fails, or a log file that has lost its name, fences the log: it refuses every append from then on
+and never flushes again; reading continues.
 """
 
 import threading
@@ -53,6 +53,8 @@ CHECKPOINT_SECONDS = 1.0
 SNAPSHOT_SECONDS = 1.0
 SNAPSHOT_LOOK_SECONDS = 0.25
 RETENTION_SECONDS = 0.05
+# An async append to a file that was removed is acknowledged no longer than this, a sync one never.
+FILES_SECONDS = 1.0
 MARKER_SECONDS = 1.0  # a log without an abort marker checks this often whether there is room for one
 
 
@@ -140,6 +142,10 @@ class CommitLog:
         if self._opened is None:
             raise StoreRecoveringError("the commit log is being recovered: try again soon")
         return self._opened
+
+    def hold(self) -> None:
+        """Takes the locks of the root, as `recover` does unless they are held; errors as StoreRoot.acquire."""
+        self.root.acquire()
 
     def recover(self) -> RecoveredLog:
         """Opens the log and makes it ready; blocks until then.
@@ -262,6 +268,7 @@ class CommitLog:
         return [
             Chore("next-file", 0.0, make_next_file_ahead),
             Chore("retention", RETENTION_SECONDS, retention.turn),
+            Chore("log-files", FILES_SECONDS, self._safe_points.check_files),
             Chore("abort-marker", MARKER_SECONDS, lambda: self._refusals.mark_open_late(open_mark)),
             Chore("checkpoint", CHECKPOINT_SECONDS, self._safe_points.write_checkpoint),
             Chore("snapshot", SNAPSHOT_SECONDS, self._safe_points.write),

@@ -96,9 +96,9 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
     servicer = ConsumeQueueServicer(progress, read_times, settings.worker_count // 2)
     part = QueuePart(file_system_of(settings), settings, servicer, progress)
     server.add("reput.consumequeue.v1.ConsumeQueueService", pb_grpc.add_ConsumeQueueServiceServicer_to_server, servicer)
+    follow(FOLLOWER, server, settings, client, progress, part, servicer)
     lookups = {LocalMethod.GET_QUEUE_UNITS: over_bytes(pb.GetQueueUnitsRequest, servicer.GetQueueUnits)}
     serve_local(LOOKUPS, settings.address, lookups, server)
-    follow(FOLLOWER, server, settings, client, progress, part, servicer)
 
 
 if __name__ == "__main__":

@@ -165,10 +165,10 @@ def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> N
     servicer = IndexServicer(progress, settings.worker_count // 2, times_rise=not settings.read_only)
     part = IndexPart(file_system_of(settings), settings, servicer, progress, client)
     server.add("reput.index.v1.IndexService", pb_grpc.add_IndexServiceServicer_to_server, servicer)
-    lookups = {LocalMethod.SEARCH_KEY: over_bytes(pb.SearchKeyRequest, servicer.SearchKey)}
-    serve_local(LOOKUPS, settings.address, lookups, server)
     open_unbuilt = None if settings.enabled else part.open_unbuilt
     follow(FOLLOWER, server, settings, client, progress, part, servicer, open_unbuilt=open_unbuilt)
+    lookups = {LocalMethod.SEARCH_KEY: over_bytes(pb.SearchKeyRequest, servicer.SearchKey)}
+    serve_local(LOOKUPS, settings.address, lookups, server)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ if not os.path.isfile(__file__):  # imported from the zip that executors get
 
     live_outside_zip(__file__, __path__)
 
+    from store.files.umask import set_umask
+
+    set_umask(os.environ.get("REPUT_UMASK", ""))  # as the `reput` command does for the driver
+
 
 def session(**conf: Any) -> "SparkSession":
     """A Spark session with both formats; `conf` as `pipeline.spark_session.open_session` takes it."""

@@ -7,7 +7,8 @@
     │                              FollowerNotFoundError
     ├── OffsetOutOfRangeError
     ├── DataLossError              RecordCorruptedError, StoreCorruptedError
-    ├── UnavailableError           ServiceUnavailableError, StoreRecoveringError, FlushFailedError, DeadlineExceededError
+    ├── UnavailableError           ServiceUnavailableError, StoreRecoveringError, FlushFailedError (LogFileLostError),
+    │                              DeadlineExceededError
     ├── BusyError                  DiskFullError, ResourceBusyError
     ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError
     ├── AccessError                UnauthenticatedError, PermissionDeniedError
@@ -132,6 +133,10 @@ class StoreRecoveringError(UnavailableError):
 
 class FlushFailedError(UnavailableError):
     """The disk refused a flush: whether the messages are stored is unknown until the store has restarted."""
+
+
+class LogFileLostError(FlushFailedError):
+    """A file of the log was removed or moved while the store was open; it takes no message until it has restarted."""
 
 
 class DeadlineExceededError(UnavailableError):
@@ -270,6 +275,7 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     RecordCorruptedError,
     StoreCorruptedError,
     FlushFailedError,
+    LogFileLostError,
     DiskFullError,
     StoreRecoveringError,
     StoreReadOnlyError,

@@ -45,6 +45,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.RecordCorruptedError: grpc.StatusCode.DATA_LOSS,
     errors.StoreCorruptedError: grpc.StatusCode.DATA_LOSS,
     errors.FlushFailedError: grpc.StatusCode.UNAVAILABLE,
+    errors.LogFileLostError: grpc.StatusCode.UNAVAILABLE,
     errors.DiskFullError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.StoreRecoveringError: grpc.StatusCode.UNAVAILABLE,
     errors.StoreReadOnlyError: grpc.StatusCode.FAILED_PRECONDITION,

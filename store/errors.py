@@ -88,6 +88,10 @@ class FlushFailedError(StoreError):
     """The disk refused a flush: the outcome of waiting appends is unknown and the store is fenced."""
 
 
+class LogFileLostError(FlushFailedError):
+    """A file of the log was removed or moved while the log was open, and the store is fenced; metadata has `file`."""
+
+
 class DiskFullError(StoreError):
     """No space is left; try again after some is freed."""
 

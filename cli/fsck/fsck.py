@@ -86,10 +86,10 @@ def fsck(
 
 def _refuse_no_store(fs: Any, root: pathlib.Path) -> None:
     """UnsupportedStoreError for a directory that is not a store, StoreLockedError for one in use."""
-    from commitlog_svc.recovery.store_root import StoreRoot
     from store.audit.holders import refuse_held_root
+    from store.files.root_check import refuse_unsupported
 
-    StoreRoot(fs, root, read_only=True).refuse_unsupported()
+    refuse_unsupported(fs, root, read_only=True)
     refuse_held_root(fs, root)
 
 

@@ -128,15 +128,15 @@ class _EnoughError(Exception):
 def _from_store(
     store: pathlib.Path, wanted: "FrameFilter", output: "Output", messages_max: int | None, on_progress: Any
 ) -> None:
-    from commitlog_svc.recovery.store_root import StoreRoot
     from store.audit.holders import refuse_held_root
     from store.files.file_system import RealFileSystem
+    from store.files.root_check import refuse_unsupported
     from store.walk.frame_walk import walk_frames
 
     if not store.is_dir():
         usage_error(f"{store} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
     fs = RealFileSystem()
-    StoreRoot(fs, store, read_only=True).refuse_unsupported()
+    refuse_unsupported(fs, store, read_only=True)
     refuse_held_root(fs, store)
 
     def see(topic: str, frame: bytes) -> None:

@@ -98,7 +98,7 @@ class GroupCommit:
         with self._lock:
             while self._written_offset - self._flushed_offset >= self._unflushed_bytes_max:
                 if self._failure is not None:
-                    raise _again(self._failure)
+                    raise again(self._failure)
                 if self._stopping:
                     return  # the append itself is refused then
                 self._progress.wait(WAIT_SECONDS)
@@ -194,7 +194,7 @@ class GroupCommit:
 
     def _raise_if_ended(self) -> None:
         if self._failure is not None:
-            raise _again(self._failure)
+            raise again(self._failure)
         if self._stopping and self._thread is None:
             raise FlushFailedError("the log is closed: what was written may not be on the disk")
 
@@ -208,8 +208,8 @@ class GroupCommit:
         )
 
 
-def _again(failure: StoreError) -> FlushFailedError:
+def again(failure: StoreError) -> FlushFailedError:
     """A copy of the failure, so that many threads can raise it."""
-    error = FlushFailedError(failure.message)
+    error = (type(failure) if isinstance(failure, FlushFailedError) else FlushFailedError)(failure.message)
     error.metadata = dict(failure.metadata)
     return error

@@ -26,6 +26,8 @@ from store.format.topic import NOT_ALLOWED_SEND_TOPICS, validate_topic
 
 MESSAGE_COUNT_MAX = 1024
 REQUEST_BODY_BYTES_MAX = 4 << 20
+# Names of topics that were found valid, so at most 255 bytes long: at most 40 MiB.
+VALID_TOPIC_COUNT_MAX = 100_000
 TIME_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
 SHARDING_KEY = "__SHARDINGKEY"
 
@@ -278,7 +280,7 @@ class MessageChecker:
             raise TopicNotFoundError(
                 f"there is no topic {topic}, and auto_create_topic is off: create it first", topic=topic
             )
-        if len(self._valid_topics) < 100_000:
+        if len(self._valid_topics) < VALID_TOPIC_COUNT_MAX:
             self._valid_topics.add(topic)
 
 

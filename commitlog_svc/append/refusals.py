@@ -3,10 +3,10 @@
 import threading
 from collections.abc import Callable
 
-from commitlog_svc.append.group_commit import GroupCommit
+from commitlog_svc.append.group_commit import GroupCommit, again
 from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.retention.disk_space import DiskSpace
-from store.errors import DiskFullError, FlushFailedError, StoreReadOnlyError, StoreRecoveringError
+from store.errors import DiskFullError, StoreReadOnlyError, StoreRecoveringError
 from store.files.abort import ABORT_NAME
 
 
@@ -45,9 +45,7 @@ class AppendRefusals:
             )
         failure = self._commits.failure
         if failure is not None:
-            error = FlushFailedError(failure.message)
-            error.metadata = dict(failure.metadata)
-            raise error
+            raise again(failure)
         if self._closing.is_set():
             raise StoreRecoveringError("the commit log is closing: try again soon")
         if not self._is_marked:

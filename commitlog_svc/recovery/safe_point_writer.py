@@ -16,7 +16,9 @@ from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.recovery.recovery import RecoveredLog
 from commitlog_svc.recovery.safe_point import DurableMark, Snapshot, write_snapshot
 from commitlog_svc.reput.checkpoint import CheckpointFile
+from store.errors import LogFileLostError
 from store.files.file_system import FileSystem
+from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 
 # A snapshot is written early once so many bytes are not in the last one; see SNAPSHOT_SECONDS for what a restart walks.
@@ -85,15 +87,26 @@ class SafePointWriter:
             self._mark.close()
 
     def flush(self, begin_offset: int, end_offset: int) -> None:
-        """Flushes the files that hold these bytes; called by the group commit alone."""
+        """Flushes the files that hold these bytes; called by the group commit alone.
+
+        Raises:
+            FlushFailedError: the disk refused.
+            LogFileLostError: the bytes are on the disk, in a file that no start will find.
+        """
         for file in self._files.files:
             if file.first_offset < end_offset and file.last_offset > begin_offset:
                 file.flush()
+                _refuse_lost(file)
         if self._mark is not None:
             self._mark.write(end_offset)
         while self.written_times and self.written_times[0][0] <= end_offset:
             store_time_millis = self.written_times.popleft()[1]
             self.flushed_store_time_millis = max(self.flushed_store_time_millis, store_time_millis)
+
+    def check_files(self) -> None:
+        """LogFileLostError when a file of the log has lost its name or its directory; on the thread that removes old ones."""
+        for file in self._files.files:
+            _refuse_lost(file)
 
     def write_checkpoint(self) -> None:
         """Writes RocketMQ's checkpoint."""
@@ -129,3 +142,13 @@ class SafePointWriter:
             write_snapshot(self._fs, self._directory, snapshot)
             self.snapshot_offset = end_offset
         self.write_checkpoint()
+
+
+def _refuse_lost(file: MappedFile) -> None:
+    if not file.is_in_place():
+        raise LogFileLostError(
+            f"{file.path} was removed or moved while the log was open, so nothing more is acknowledged: put the file or its "
+            "directory back, or bring it back from a copy, then restart",
+            file=file.path,
+            offset=file.first_offset,
+        )

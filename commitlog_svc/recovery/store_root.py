@@ -1,23 +1,12 @@
-"""The root directory: checks that it is a store that we can serve, and holds its locks.
-
-A root may be missing, empty, RocketMQ's, or ours (which is RocketMQ's with `reput/` in it). Anything else that has content
-is refused before a byte is written: it may be a home directory, or a store of a kind that we cannot read.
-"""
+"""The root directory of a commit log: checked, and its locks held."""
 
 from pathlib import Path
 
-from store.errors import UnsupportedStoreError
 from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
 from store.files.file_system import FileSystem
 from store.files.locks import BrokerLock, OwnerLock
+from store.files.root_check import refuse_unsupported
 from store.format import paths
-
-# Names that a file system or a volume creates in an empty directory.
-IGNORED_NAMES = frozenset(("lost+found", ".snapshot", ".DS_Store"))
-STORE_NAMES = frozenset(
-    ("commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", "reput", "compaction", "timerwheel")
-)
-ROCKSDB_NAMES = ("consumequeue_r", "rocksdb")
 
 
 class StoreRoot:
@@ -34,27 +23,20 @@ class StoreRoot:
         self.read_only = read_only
         self.was_aborted = False
         self._fs = fs
+        self._is_held = False
         self._owner_lock = OwnerLock(Path(paths.own_state_dir(str(directory), "commitlog")) / "lock")
         self._broker_lock = BrokerLock(Path(paths.lock_file(str(directory))))
 
-    def refuse_unsupported(self) -> None:
-        """UnsupportedStoreError when the directory is not a store, or one of a kind that we cannot read."""
-        fs, directory = self._fs, self.directory
-        if fs.exists(directory) and not fs.is_dir(directory):
-            raise _unsupported(directory, "is not a directory")
-        names = [name for name in fs.listdir(directory) if name not in IGNORED_NAMES]
-        for name in ROCKSDB_NAMES:
-            if name in names:
-                raise _unsupported(directory, f"keeps its queues in RocksDB ({name}), which cannot be read")
-        if self.read_only and not names:
-            raise _unsupported(directory, "is empty, so there is nothing to serve read-only")
-        if names and "commitlog" not in names and not STORE_NAMES.issuperset(names):
-            strangers = ", ".join(name for name in names if name not in STORE_NAMES)[:200]
-            raise _unsupported(directory, f"is not a RocketMQ store: it has no commitlog/ but {strangers}")
-
     def acquire(self) -> None:
-        """Takes both locks and reads whether there is an abort marker; StoreLockedError when another process holds one."""
-        self.refuse_unsupported()
+        """Takes both locks, unless they are held already, and reads whether there is an abort marker.
+
+        Raises:
+            UnsupportedStoreError: the directory is not a store that we can serve; nothing was written.
+            StoreLockedError: another process holds a lock.
+        """
+        if self._is_held:
+            return
+        refuse_unsupported(self._fs, self.directory, read_only=self.read_only)
         self.was_aborted = has_abort_marker(self._fs, self.directory)
         if self.read_only:
             return
@@ -65,6 +47,7 @@ class StoreRoot:
         except BaseException:
             self._owner_lock.release()
             raise
+        self._is_held = True
         # With the locks held no other process runs on the root, so an existing marker was left behind.
         self.was_aborted = has_abort_marker(self._fs, self.directory)
 
@@ -82,7 +65,4 @@ class StoreRoot:
         finally:
             self._broker_lock.release()
             self._owner_lock.release()
-
-
-def _unsupported(directory: Path, why: str) -> UnsupportedStoreError:
-    return UnsupportedStoreError(f"{directory} {why}: name the root of a RocketMQ store", directory=directory)
+            self._is_held = False

@@ -30,8 +30,10 @@ SHARDING_KEY = "__SHARDINGKEY"
 RING_POINT_COUNT = 100
 # The time for which turns skip an unreachable shard: about the time in which a channel connects again.
 REST_SECONDS = 1.0
-# Topics whose shards are cached. Clients may invent names, so the number is limited.
+# Topics whose shards are cached. Clients may invent names, so their number and length are limited: at most 20 MiB. A shard
+# refuses messages with longer ones.
 TOPIC_COUNT_MAX = 10_000
+TOPIC_CHARACTERS_MAX = 255
 RING_COUNT_MAX = 64
 
 Names = tuple[str, ...]
@@ -123,9 +125,10 @@ class AppendRoutes:
             with self._lock:
                 names, topics = self._names, self._topics
                 shards = tuple(name for name in names if name not in topics or topic in topics[name]) or names
-                if len(self._by_topic) >= TOPIC_COUNT_MAX:
-                    self._by_topic.clear()
-                self._by_topic[topic] = shards
+                if len(topic) <= TOPIC_CHARACTERS_MAX:
+                    if len(self._by_topic) >= TOPIC_COUNT_MAX:
+                        self._by_topic.clear()
+                    self._by_topic[topic] = shards
         return shards
 
     def parts(self, request: pb.AppendMessagesRequest) -> list[Part]:

@@ -12,8 +12,10 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-# Cached decisions of a client: more topics than a client usually writes to.
-DECISION_COUNT_MAX = 4_096
+# Longer texts are no topics. Whoever sends one decides how long it is, so nothing is kept of it.
+TOPIC_CHARACTERS_MAX = 255
+# Cached decisions of all clients together, each for a name within that limit: at most 24 MiB.
+DECISION_COUNT_MAX = 16_384
 
 
 class Role(enum.Enum):
@@ -45,7 +47,6 @@ class Access:
         given = {role: frozenset(patterns.get(role, ())) for role in Role}
         self.patterns = {role: given[role] | given[Role.ADMIN] for role in Role}
         self._matches = {role: _matcher(of_role) for role, of_role in self.patterns.items()}
-        self.allows = lru_cache(DECISION_COUNT_MAX)(self._allows)
 
     @property
     def is_admin(self) -> bool:
@@ -64,9 +65,20 @@ class Access:
         """The rights of both, under this name."""
         return Access(self.name, {role: self.patterns[role] | other.patterns[role] for role in Role})
 
-    def _allows(self, roles: Roles, topic: str) -> bool:
+    def allows(self, roles: Roles, topic: str) -> bool:
         """Whether one of the roles holds for the topic."""
+        if len(topic) > TOPIC_CHARACTERS_MAX:
+            return self.has_all_topics(roles)
+        return _decided(self, roles, topic)
+
+    def matches(self, roles: Roles, topic: str) -> bool:
+        """The same by the patterns, for any name."""
         return any(self._matches[role].fullmatch(topic) is not None for role in roles)
+
+
+@lru_cache(DECISION_COUNT_MAX)
+def _decided(access: Access, roles: Roles, topic: str) -> bool:
+    return access.matches(roles, topic)
 
 
 def _matcher(patterns: Iterable[str]) -> re.Pattern[str]:

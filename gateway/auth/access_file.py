@@ -29,7 +29,7 @@ from gateway.auth.access import Access, Role
 from store.errors import InvalidSettingError
 
 LOOK_SECONDS = 1.0
-# Combined rights of JWTs that are cached, as many as JWTs (jwt_tokens.py).
+# Combined rights of JWTs that are cached, as many as JWTs, whose texts are bounded in jwt_tokens.py.
 ACCESS_COUNT_MAX = 4_096
 # A file larger than this is a mistake: 10,000 clients of 400 bytes.
 FILE_BYTES_MAX = 4 * 1024 * 1024

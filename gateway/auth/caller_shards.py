@@ -6,8 +6,8 @@ below all queries, so a new query cannot show a forbidden topic by mistake. The 
 
     port                             a topic that the caller may not see
     lists of topics and queues       is left out
-    its queues, its keys             PERMISSION_DENIED
-    one record, by its offset        PERMISSION_DENIED
+    its queues, its keys             PERMISSION_DENIED: the caller has named it
+    one record, by its offset        as an offset at which no record starts
     many records                     the record is replaced by a blank one without topic, keys and body; a query treats
                                      it as a record with another key
 
@@ -16,7 +16,7 @@ Without a caller `now` raises an error: a handler that forgets `work_for` fails.
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Generic
 
@@ -39,7 +39,7 @@ from gateway.ports.shard import (
 )
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.ports.time_window import TimeWindow
-from store.errors import PermissionDeniedError, StoreError
+from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,10 +49,12 @@ class Sight:
     Attributes:
         access: the caller's rights.
         roles: the roles that allow the called method.
+        note_hidden: called when a record was read that the caller may not see.
     """
 
     access: Access
     roles: Roles
+    note_hidden: Callable[[], None] = lambda: None
 
     def holds(self, topic: str) -> bool:
         """Whether the caller may see the topic."""
@@ -130,9 +132,26 @@ class SeenRecords(Generic[Message]):
     def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
         """See the port."""
         record = self._records.get(commit_log_offset, deadline)
-        if not self._sight.holds(record.topic):  # the error does not name the topic
-            raise self._sight.refusal("the topic of the message there", commitLogOffset=commit_log_offset)
+        if not self._sight.holds(record.topic):
+            self._sight.note_hidden()
+            raise self._absent(commit_log_offset, deadline)
         return record
+
+    def _absent(self, commit_log_offset: int, deadline: Deadline) -> StoreError:
+        """The error of an offset at which no record starts: that of the next byte, asked for, so that it takes as long, too."""
+        inside = commit_log_offset + 1
+        try:
+            self._records.get(inside, deadline)
+        except RecordNotFoundError as error:
+            hidden = RecordNotFoundError(error.message.replace(str(inside), str(commit_log_offset)))
+            hidden.metadata = {
+                name: str(commit_log_offset) if value == str(inside) else value
+                for name, value in error.metadata.items()
+            }
+            return hidden
+        except StoreError as error:
+            return error
+        return RecordNotFoundError(f"no record starts at commit-log offset {commit_log_offset}")
 
     def get_many(
         self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline

@@ -26,6 +26,7 @@ from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import Sight, work_for
 from gateway.auth.rules import Rule, rule_of
 from gateway.auth.sign_in import SignIn
+from gateway.queries.limits import check_topic_size
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.methods import METHODS
 from services.serving.append_pump import Pumped, StreamPump
@@ -113,6 +114,11 @@ class _MethodGuard:
                 ) from error
             counted = Counter(topics)
             for topic in counted:
+                try:
+                    check_topic_size(topic)
+                except InvalidArgumentError as error:
+                    error.metadata["index"] = str(topics.index(topic))
+                    raise
                 if not sight.holds(topic):
                     raise sight.refusal(f"topic {topic!r}", topic=topic, index=topics.index(topic))
             return _Append(self._audit, sight.access.name, self.method, counted, self._rule.outcome)
@@ -140,6 +146,7 @@ class _MethodGuard:
         rule = self._rule
         if rule is not None and rule.topics is not None and request is not None:
             for topic in rule.topics(request):
+                check_topic_size(topic)
                 sight.check(topic)
         if rule is not None and rule.roles == ADMIN:
             self._audit.admin(sight.access.name, context.peer(), self.method)
@@ -151,7 +158,7 @@ class _MethodGuard:
             raise PermissionDeniedError(
                 f"no client may call {self.method}: it has no roles in services/methods.py", client=access.name
             )
-        sight = Sight(access, self._rule.roles)
+        sight = Sight(access, self._rule.roles, lambda: self._audit.hidden(access.name, context.peer(), self.method))
         if not access.has(self._rule.roles):
             raise sight.refusal("any topic")
         return sight

@@ -20,7 +20,7 @@ from store.errors import UnauthenticatedError
 ALGORITHM_BY_KEY_TYPE = {"RSA": "RS256", "EC": "ES256"}
 LEEWAY_SECONDS = 30
 RSA_KEY_BITS_MIN = 2_048
-# A usual token is below 2 KiB, its cached claims below 1 KiB.
+# A usual token is below 2 KiB, its cached claims below 1 KiB. The claims of the longest ones take 32 MiB.
 TOKEN_CHARACTERS_MAX = 8 * 1024
 TOKEN_COUNT_MAX = 4_096
 GROUP_COUNT_MAX = 256

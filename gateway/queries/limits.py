@@ -30,6 +30,13 @@ def check_topic(topic: str) -> None:
     """
     if not topic:
         raise InvalidArgumentError("topic is empty: name the topic to look in.", field="topic")
+    check_topic_size(topic)
+    if topic in {".", ".."} or any(character == "/" or character < " " or character == "\x7f" for character in topic):
+        raise InvalidArgumentError(f"{topic!r} can be no topic's name.", field="topic", value=topic)
+
+
+def check_topic_size(topic: str) -> None:
+    """InvalidArgumentError for a name longer than a topic can have."""
     size_bytes = len(topic.encode())
     if size_bytes > _NAME_BYTES_MAX:
         raise InvalidArgumentError(
@@ -37,8 +44,6 @@ def check_topic(topic: str) -> None:
             field="topic",
             sizeBytes=size_bytes,
         )
-    if topic in {".", ".."} or any(character == "/" or character < " " or character == "\x7f" for character in topic):
-        raise InvalidArgumentError(f"{topic!r} can be no topic's name.", field="topic", value=topic)
 
 
 def check_not_empty(text: str, field: str) -> None:

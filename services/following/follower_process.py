@@ -1,11 +1,11 @@
 """FollowerProcess: the life of a service that derives files from the log and answers from them.
 
-Theory of operation: `run` waits for the commit log (a follower without files waits only until the log's recovery has checked
-some records), takes the lock of its part, and then runs life after life: open the files (recovery), follow the log until
-something fails. A failed life is closed whole. No descriptor is used again, because a second flush after a refused one returns
-OK without writing anything. Health turns NOT_SERVING, the failure is logged once with file and offset, and after a growing
-pause the next life opens the files from their checkpoint. This goes on until the service stops. Until the next life begins its
-recovery, the old files are served and marked as catching up.
+Theory of operation: `hold_part` takes the lock of the part, before the service listens. `run` waits for the commit log (a
+follower without files waits only until the log's recovery has checked some records), and then runs life after life: open the
+files (recovery), follow the log until something fails. A failed life is closed whole. No descriptor is used again, because a
+second flush after a refused one returns OK without writing anything. Health turns NOT_SERVING, the failure is logged once with
+file and offset, and after a growing pause the next life opens the files from their checkpoint. This goes on until the service
+stops. Until the next life begins its recovery, the old files are served and marked as catching up.
 
     state         meaning                                                    health
     waiting       for the commit log, or for its stream                      as before
@@ -208,6 +208,16 @@ class FollowerProcess:
         last_error = self._last_error or self._waiting_for or tail_error
         return FollowerState(word, self._failure_count + tail_count, last_error)
 
+    def hold_part(self) -> None:
+        """Take the lock of the part; StoreLockedError when another process has it.
+
+        For before the service listens: a process that does not get the part must not answer for it.
+        """
+        if self._lock is None and not self._read_only:
+            lock = OwnerLock(Path(own_state_dir(str(self._root), self._name)) / "lock")
+            lock.acquire()
+            self._lock = lock
+
     def run(self) -> None:
         """Follow until stopped.
 
@@ -252,7 +262,9 @@ class FollowerProcess:
         if log is None:
             return
         self._part.check()
-        self._take_lock()
+        if not self._read_only and not self._was_open:
+            refuse_foreign_broker(self._root)
+        self.hold_part()
         self._phase = "recovering"
         if self._open_unbuilt is not None:
             self._live_switched_off(self._open_unbuilt)
@@ -315,13 +327,6 @@ class FollowerProcess:
                 self._waiting_for = "the commit log is recovering"
             self._wait(WAIT_SECONDS)
         return None
-
-    def _take_lock(self) -> None:
-        if self._lock is None and not self._read_only:
-            refuse_foreign_broker(self._root)
-            lock = OwnerLock(Path(own_state_dir(str(self._root), self._name)) / "lock")
-            lock.acquire()
-            self._lock = lock
 
     def _apply(self, batch: ReputBatch) -> bool:
         assert self._follower is not None

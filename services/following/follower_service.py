@@ -16,6 +16,7 @@ from services.serving.server import ServiceServer
 from services.settings.service_settings import StoreSettings
 from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
+from store.files.root_check import refuse_unsupported
 from store.format.paths import own_state_dir
 
 Files = TypeVar("Files")
@@ -102,7 +103,13 @@ def follow(
     *,
     open_unbuilt: Callable[[], None] | None = None,
 ) -> None:
-    """Follow the log from the server's start to its stop; see FollowerProcess for the parameters."""
+    """Follow the log from the server's start to its stop; see FollowerProcess for the parameters.
+
+    Call it before a socket of the service is made.
+
+    Raises:
+        UnsupportedStoreError, StoreLockedError: the files cannot be served, or another process has them.
+    """
     process = FollowerProcess(
         name,
         settings.store,
@@ -115,6 +122,10 @@ def follow(
         on_settled=server.note_ready,
         open_unbuilt=open_unbuilt,
     )
+    if not settings.read_only:
+        refuse_unsupported(RealFileSystem(), settings.store, read_only=False)
+        part.check()
+    process.hold_part()
     part.on_flushed = process.flushed
     servicer.state = process.state
     process.lag.show(name, server.meters)

@@ -26,6 +26,7 @@ from services.local.client import CLOSED_SECONDS, Connection, LocalClient
 from services.local.wire import LocalMethod, WireError
 from services.status import StatusError
 from store.errors import RecordCorruptedError, StoreError
+from store.files.open_files import open_file_count_max
 from store.format.record import Record
 from store.walk.record_reader import read_record_at
 
@@ -73,7 +74,7 @@ class LogFiles:
 
     Args:
         local: to the commitlog service.
-        file_count_max: files kept open.
+        file_count_max: files kept open, if the limit of the process allows as many.
 
     Attributes:
         broker_name: the name of the service's shard; empty before a record was read.
@@ -82,7 +83,7 @@ class LogFiles:
     def __init__(self, local: LocalClient, file_count_max: int = FILE_COUNT_MAX) -> None:
         self.broker_name = ""
         self._local = local
-        self._file_count_max = file_count_max
+        self._file_count_max = min(file_count_max, open_file_count_max())
         self._lock = threading.Lock()
         self._link: _Link | None = None
         self._closed_until = 0.0

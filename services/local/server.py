@@ -12,7 +12,6 @@ import contextlib
 import os
 import select
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -41,9 +40,8 @@ from services.serving.server import ServiceServer
 from services.serving.stall_watch import ANSWER_SECONDS_MAX
 from services.status import to_status
 from store.errors import ServiceUnavailableError, StoreError
+from store.files.socket_file import SocketFile
 
-# The user that runs the service, as for its gRPC socket (services/serving/server.py).
-SOCKET_MODE = 0o600
 # A request that was begun comes from the same machine: half a minute, as long as gRPC waits for a silent peer.
 REQUEST_SECONDS_MAX = 30.0
 
@@ -85,6 +83,7 @@ class LocalServer:
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._listener: socket.socket | None = None
+        self._file: SocketFile | None = None
 
     @property
     def connection_count(self) -> int:
@@ -93,18 +92,16 @@ class LocalServer:
 
     def start(self) -> None:
         """Listen from now on; OSError when the socket cannot be made."""
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.stat(self._path).st_mode):
-                os.unlink(self._path)
+        file = SocketFile(self._path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            listener.bind(self._path)
-            os.chmod(self._path, SOCKET_MODE)
+            listener.bind(file.bind_path)
             listener.listen(self._kind.connection_count_max)
+            file.publish()
         except OSError:
             listener.close()
             raise
-        self._listener = listener
+        self._file, self._listener = file, listener
         threading.Thread(target=self._accept, args=(listener,), name=f"{self._kind.name}-accept", daemon=True).start()
 
     def shut(self) -> None:
@@ -112,8 +109,8 @@ class LocalServer:
         listener, self._listener = self._listener, None
         if listener is None:
             return
-        with contextlib.suppress(OSError):
-            os.unlink(self._path)
+        if self._file is not None:
+            self._file.remove()
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
@@ -253,10 +250,14 @@ def serve_local(
         address: the service's, as configured; on a port it has no local sockets.
         handlers: by method.
         server: the service's.
+
+    Raises:
+        InvalidSettingError: another process has the service's address.
     """
     path = kind.path(address)
     if path is None:
         return None
+    server.hold_address()
     local = LocalServer(kind, path, handlers, server.work)
     try:
         local.start()

@@ -4,6 +4,7 @@
         servicer = CommitLogServicer()              # answers StoreRecoveringError until it is given its log
         server.add("reput.commitlog.v1.CommitLogService", pb_grpc.add_CommitLogServiceServicer_to_server, servicer)
 
+        log.hold()                                  # the lock of its files, before a socket is made
         def recover() -> None:                      # runs in a thread of its own, after the port is open
             ...
             server.on_stop(log.close)               # after the last call; last registered, first called
@@ -15,8 +16,9 @@
         main("commitlog", CommitLogSettings, serve)
 
 `main` reads flags, environment and files (exit code 2 and one line on stderr for a wrong setting), sets up logs, calls
-`serve`, opens the port, writes the address file and stays until SIGTERM or SIGINT. Handlers get their caller's deadline
-from `services.serving.deadline.remaining_seconds(context, default)`. Tails watch `server.stopping`.
+`serve` (exit code 1 and a log line when the store is another process's), opens the port, writes the address file and stays
+until SIGTERM or SIGINT. Handlers get their caller's deadline from
+`services.serving.deadline.remaining_seconds(context, default)`. Tails watch `server.stopping`.
 
 The end: NOT_SERVING; no new calls; 5 s for open work (services/serving/interceptors.py); the rest is cancelled; then the
 `on_stop` callbacks; exit code 0, or the code that `fail` was given. When the parent process was killed the process ends at
@@ -53,11 +55,12 @@ from services.settings.identity_names import parse_identities
 from services.settings.service_settings import Origins, ServiceSettings, load_from_process, print_and_exit
 from services.settings.tls_files import TlsFiles
 from store.compiled import loading
-from store.errors import InvalidSettingError, StoreError
+from store.errors import InvalidSettingError, StoreError, StoreLockedError
+from store.files.open_files import DESCRIPTOR_COUNT_FEW, raise_open_file_limit
+from store.files.socket_file import SocketFile, UnixAddress
+from store.files.umask import set_umask
 
 GRACE_SECONDS = 5.0
-# Access to the socket grants full control, so it is restricted to the user that runs the service.
-SOCKET_MODE = 0o600
 # Health answers SERVING for this name as long as the process runs: a liveness probe must not end a service that recovers.
 LIVENESS_NAME = "liveness"
 # Probes come two or three times a minute; further calls are refused.
@@ -105,6 +108,8 @@ class ServiceServer:
         self.stopping = self.work.stopping
         self._exit_code = 0
         self._is_ready = False
+        self._unix_address = UnixAddress.of(settings.address)
+        self._socket_file: SocketFile | None = None
         self._stop_signal = StopSignal()
         self._callbacks: list[Callable[[], object]] = []
         self._service_names: list[str] = []
@@ -146,6 +151,21 @@ class ServiceServer:
             self._make_ready_file()
         self._log.info("server.listening", address=self.address)
         return self.address
+
+    def hold_address(self) -> None:
+        """Take a unix address for this process alone; before any of its sockets is made.
+
+        Raises:
+            InvalidSettingError: another process has it, or its directory is not there.
+        """
+        try:
+            if self._unix_address is not None:
+                self._unix_address.hold()
+        except (OSError, StoreLockedError) as error:
+            address = self._settings.address
+            raise InvalidSettingError(
+                f"{self.name} cannot listen at {address}: {error}", name="address", source=address
+            ) from error
 
     def guard_calls(self, guard: CallGuard) -> None:
         """Set the guard that decides which callers may call which methods; before `start`."""
@@ -195,7 +215,7 @@ class ServiceServer:
             try:
                 work()
             except StoreError as error:
-                self._log.error(f"{name}.failed", error=error.message, reason=error.reason(), **error.metadata)
+                self.log_failure(name, error)
                 self.fail(1)
             except Exception:
                 self._log.exception(f"{name}.failed")
@@ -204,6 +224,10 @@ class ServiceServer:
         thread = threading.Thread(target=run, name=f"{self.name}-{name}", daemon=True)
         thread.start()
         return thread
+
+    def log_failure(self, work: str, error: StoreError) -> None:
+        """Log that work of the process failed, as `<work>.failed`."""
+        self._log.error(f"{work}.failed", error=error.message, reason=error.reason(), **error.metadata)
 
     def on_stop(self, callback: Callable[[], object]) -> None:
         """Call this at the end, after the last RPC; the last one registered is called first."""
@@ -233,6 +257,8 @@ class ServiceServer:
             except Exception:
                 self._log.exception("server.stop_callback_failed")
                 self._exit_code = self._exit_code or 1
+        if self._unix_address is not None:
+            self._unix_address.release()
         self._log.info("server.stopped", exit_code=self._exit_code)
         return self._exit_code
 
@@ -264,20 +290,25 @@ class ServiceServer:
         self._health.set(service_name, health_pb2.HealthCheckResponse.NOT_SERVING)
 
     def _bind(self, address: str) -> str:
-        is_socket = address.startswith("unix:")
-        files = None if is_socket else self._settings.server_tls_files
+        unix_address = self._unix_address
+        files = None if unix_address is not None else self._settings.server_tls_files
         if self._settings.checks_identities:
             self.guard_calls(IdentityGuard(parse_identities(self._settings.allowed_identities)))
+        self.hold_address()
         try:
+            if unix_address is not None:
+                # gRPC unlinks what it is told to bind, at the begin and at the end, whosever it is.
+                socket_file = SocketFile(unix_address.path)
+                self._server.add_insecure_port(f"unix:{socket_file.bind_path}")
+                socket_file.publish()
+                self._socket_file = socket_file
+                return address
             if files is None:
                 port = self._server.add_insecure_port(address)
             else:
                 port = self._server.add_secure_port(address, server_credentials(self.identity_of(files)))
-        except RuntimeError as error:
+        except (RuntimeError, OSError) as error:
             raise self._cannot_listen("address", address) from error
-        if is_socket:
-            os.chmod(address.removeprefix("unix:"), SOCKET_MODE)
-            return address
         return _reachable(address, port)
 
     def _serve_health(self, address: str) -> str:
@@ -316,6 +347,8 @@ class ServiceServer:
         with self._lock:
             self.stopping.set()
             self._health.enter_graceful_shutdown()
+        if self._socket_file is not None:
+            self._socket_file.remove()
         stopped = self._server.stop(GRACE_SECONDS)
         if not self.work.wait_until_done(GRACE_SECONDS):
             self._log.warning("server.grace_over", seconds=GRACE_SECONDS)
@@ -334,11 +367,18 @@ def main(
     """Run the process of a component; see the top of this file."""
     try:
         settings, origins = load_from_process(component, model, argv)
+        set_umask(settings.umask)
+        descriptor_count_max = raise_open_file_limit()
         configure_logging(component, settings.log_level)
         loading.switch(settings.kernels)
         tracing.switch_on(component, settings.otlp_endpoint)
     except InvalidSettingError as error:
         print_and_exit(error)
+    if descriptor_count_max < DESCRIPTOR_COUNT_FEW:
+        hint = "raise the hard limit of open files (ulimit -Hn, LimitNOFILE=)"
+        structlog.get_logger(f"reput.{component}").warning(
+            "descriptors.few", limit=descriptor_count_max, enough=DESCRIPTOR_COUNT_FEW, hint=hint
+        )
     if settings.parent_pid is not None:
         parent_watch.die_with_parent(settings.parent_pid)
     if origins.ignored_names:
@@ -353,6 +393,9 @@ def main(
         server.start()
     except InvalidSettingError as error:
         print_and_exit(error)
+    except StoreError as error:  # the store is another process's, or is none: this one must not listen
+        server.log_failure("start", error)
+        sys.exit(1)
     server.run()
 
 

@@ -25,6 +25,7 @@ from services.settings.setting_names import IDENTITIES_DEFAULT, SETTINGS, SHARED
 from services.settings.setting_sources import DEFAULT, ConfigRow, config_rows, gather
 from services.settings.tls_files import TlsFiles
 from store.errors import InvalidSettingError
+from store.files.umask import UMASK_PATTERN
 
 __all__ = [
     "DEFAULT",
@@ -53,6 +54,7 @@ class ServiceSettings(pydantic.BaseModel):
         ready_file: is made when the service has opened its files, or has tried and failed.
         parent_pid: the process with which this one ends at once.
         log_level: least level of log lines.
+        umask: what new files are not permitted; empty: the inherited umask and 027 (store/files/umask.py).
         worker_count: calls that run at the same time, and as many append streams.
         connection_age_seconds: callers reconnect so often, calls under way go on; 0 = never. Behind a name of several
             addresses, a caller sees new ones only when it connects.
@@ -73,6 +75,7 @@ class ServiceSettings(pydantic.BaseModel):
     ready_file: Path | None = None
     parent_pid: int | None = None
     log_level: str = "info"
+    umask: str = pydantic.Field("", pattern=UMASK_PATTERN)
     worker_count: int = pydantic.Field(64, ge=4, le=1024)
     kernels: Literal["auto", "eager", "off"] = "auto"
     metrics_address: str = ""

@@ -63,6 +63,9 @@ SETTINGS: tuple[Setting, ...] = (
         SHARED, "store_host", "127.0.0.1:10911", "IP:port", "Store host written into records; it is never dialled."
     ),
     Setting(SHARED, "log_level", "info", "debug|info|warning|error", "Least level of log lines."),
+    Setting(
+        SHARED, "umask", "", "octal digits", "Permissions that new files lack; empty: the inherited umask and 027."
+    ),
     Setting(SHARED, "worker_count", "64", "threads", "Calls, and as many streams, that a service works on."),
     Setting(SHARED, "address_file", "", "", "File for the bound address, written when the service listens."),
     Setting(SHARED, "kernels", "auto", "auto|eager|off", "Compiled codecs: with the first load, at once, or never."),

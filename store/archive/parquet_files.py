@@ -26,6 +26,7 @@ import numpy.typing as npt
 from store.archive.manifest import damaged, unreadable
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem, RealFileSystem
+from store.files.open_files import open_file_count_max
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,6 +185,7 @@ class ParquetFiles:
         self._kept_bytes_max = kept_bytes_max
         self._lock = Lock()
         self._open: OrderedDict[Path, _OpenParquet] = OrderedDict()
+        self._open_count_max = min(OPEN_FILE_COUNT_MAX, open_file_count_max())
         self._kept: OrderedDict[tuple[Path, int, tuple[str, ...]], pa.Table] = OrderedDict()
         self._kept_bytes = 0
 
@@ -270,7 +272,7 @@ class ParquetFiles:
         file: _OpenParquet = self._guarded(path, partial(_OpenParquet, self._fs, path))
         with self._lock:
             self._open[path] = file
-            if len(self._open) > OPEN_FILE_COUNT_MAX:
+            if len(self._open) > self._open_count_max:
                 self._open.popitem(last=False)
         return file
 

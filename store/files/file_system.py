@@ -15,6 +15,7 @@ Rules:
 
 import errno
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,13 +26,14 @@ from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, Sto
 
 PathLike = str | Path
 COPY_CHUNK_BYTES = 4 << 20
+FILE_MODE = 0o666  # less the umask: store/files/umask.py
 VECTOR_COUNT_MAX = 1024  # IOV_MAX on Linux
 
 
 class FileSystem(Protocol):
     """What the store needs from a disk. Sizes and positions are bytes; errors are OSError or those of this module."""
 
-    def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
+    def open(self, path: PathLike, flags: int, mode: int = FILE_MODE) -> int:
         """A file descriptor for `path`; `flags` as for os.open. ResourceBusyError when no handle is left."""
 
     def close(self, fd: int) -> None:
@@ -94,21 +96,28 @@ class FileSystem(Protocol):
     def unlink(self, path: PathLike) -> None:
         """Removes a file."""
 
+    def is_at(self, fd: int, path: PathLike) -> bool:
+        """Whether the path names the open file; False after it was removed, moved or replaced."""
+
     def disk_usage(self, path: PathLike) -> tuple[int, int]:
         """Total bytes of the disk of `path` without the blocks reserved for root, and bytes that may still be written."""
 
 
 @contextmanager
-def _shortage_named(path: str) -> Iterator[None]:
+def shortage_named(path: str) -> Iterator[None]:
+    """Turns an OSError that means a shortage into DiskFullError or ResourceBusyError."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFullError(f"no space left for {path}: free some and try again", file=path) from error
         if error.errno in (errno.EMFILE, errno.ENFILE):
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             raise ResourceBusyError(
-                f"no file handle left for {path}: raise the limit (ulimit -n), then the service continues by itself",
+                f"no file handle left for {path}, the process may have {limit}: raise the limit (ulimit -n, LimitNOFILE=) and "
+                "restart, or wait until callers have left",
                 file=path,
+                limit=limit,
             ) from error
         raise
 
@@ -122,9 +131,9 @@ def _path_of(fd: int) -> str:
 class RealFileSystem:
     """The operating system's files."""
 
-    def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
+    def open(self, path: PathLike, flags: int, mode: int = FILE_MODE) -> int:
         """See FileSystem."""
-        with _shortage_named(str(path)):
+        with shortage_named(str(path)):
             return os.open(path, flags | os.O_CLOEXEC, mode)
 
     def close(self, fd: int) -> None:
@@ -211,7 +220,7 @@ class RealFileSystem:
 
     def fsync_dir(self, path: PathLike) -> None:
         """See FileSystem."""
-        with _shortage_named(str(path)):
+        with shortage_named(str(path)):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -271,14 +280,15 @@ class RealFileSystem:
             missing.append(directory)
             directory = directory.parent
         for directory in reversed(missing):
-            with _shortage_named(str(directory)):
+            with shortage_named(str(directory)):
                 directory.mkdir(exist_ok=True)
             self.fsync_dir(directory.parent)
 
     def listdir(self, path: PathLike) -> list[str]:
         """See FileSystem."""
         try:
-            return sorted(os.listdir(path))
+            with shortage_named(str(path)):
+                return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
 
@@ -296,12 +306,20 @@ class RealFileSystem:
 
     def rename(self, source: PathLike, target: PathLike) -> None:
         """See FileSystem."""
-        with _shortage_named(str(target)):
+        with shortage_named(str(target)):
             os.replace(source, target)
 
     def unlink(self, path: PathLike) -> None:
         """See FileSystem."""
         os.unlink(path)
+
+    def is_at(self, fd: int, path: PathLike) -> bool:
+        """See FileSystem."""
+        try:
+            named = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return os.path.samestat(named, os.fstat(fd))
 
     def disk_usage(self, path: PathLike) -> tuple[int, int]:
         """See FileSystem."""
@@ -323,7 +341,7 @@ class OverlayFileSystem(RealFileSystem):
         self._directories: set[str] = set()
         self._removed: set[str] = set()
 
-    def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
+    def open(self, path: PathLike, flags: int, mode: int = FILE_MODE) -> int:
         """See FileSystem."""
         key = os.path.abspath(path)
         writing = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC) != 0
@@ -358,6 +376,10 @@ class OverlayFileSystem(RealFileSystem):
 
     def drop_cache(self, fd: int, position: int) -> None:
         """Does nothing."""
+
+    def is_at(self, fd: int, path: PathLike) -> bool:
+        """True: what happens to the file on the disk does not concern the copy."""
+        return True
 
     def mkdirs(self, path: PathLike) -> None:
         """See FileSystem."""

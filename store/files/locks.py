@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from store.errors import StoreLockedError
+from store.files.file_system import FILE_MODE, shortage_named
 
 LOCK_WAIT_SECONDS = 10.0
 LOCK_RETRY_SECONDS = 0.05
@@ -40,7 +41,8 @@ class OwnerLock:
     def acquire(self) -> None:
         """Takes the lock; StoreLockedError when another process holds it longer than `wait_seconds`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with shortage_named(str(self.path)):
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
         def take() -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,7 +71,8 @@ class BrokerLock:
 
     def acquire(self) -> None:
         """Takes the lock; StoreLockedError when another process holds it longer than `wait_seconds`."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with shortage_named(str(self.path)):
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         wanted = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 
         def take() -> None:

@@ -91,6 +91,10 @@ class MappedFile:
         """Flushes everything written to the disk; do not try again after FlushFailedError."""
         self._fs.fdatasync(self._fd)
 
+    def is_in_place(self) -> bool:
+        """Whether its path still names it: not removed, moved or replaced, nor its directory."""
+        return self._fs.is_at(self._fd, self.path)
+
     def close(self) -> None:
         """Closes the file without a flush."""
         if self._fd >= 0:

@@ -1,4 +1,4 @@
-"""OpenFiles: a bounded set of open files, shared by threads.
+"""OpenFiles: a bounded set of open files, shared by threads; and the process's limit of open files.
 
 A store has thousands of queues, a process has fewer descriptors. A file that falls out of the set stays open while a
 caller holds it. Files are opened for reading, and opened again for writing at the first `get(..., writing=True)`: a caller that
@@ -6,13 +6,43 @@ only reads needs no permission to write.
 """
 
 import os
+import resource
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
 from store.files.file_system import FileSystem
 
 OPEN_FILE_COUNT_MAX = 512
+# With fewer, a queue that is read beside one that is written would close the other's file each time.
+OPEN_FILE_COUNT_MIN = 8
+# Descriptors of a builder besides these files: 30 of Python and gRPC while it is idle, and one or two for each caller.
+OTHER_DESCRIPTOR_COUNT = 48
+# With fewer, a service says so at its start: it runs, and callers or log files soon take the rest.
+DESCRIPTOR_COUNT_FEW = 256
+# fs.nr_open of Linux: a higher limit is refused.
+DESCRIPTOR_COUNT_MAX = 1 << 20
+
+
+def raise_open_file_limit() -> int:
+    """Raises the soft limit of this process's descriptors to its hard limit, where that is allowed; returns the soft limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTOR_COUNT_MAX if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return _soft_limit()
+
+
+def open_file_count_max() -> int:
+    """How many files a set keeps open: half of what the soft limit leaves, because callers hold files, too."""
+    return min(OPEN_FILE_COUNT_MAX, max(OPEN_FILE_COUNT_MIN, (_soft_limit() - OTHER_DESCRIPTOR_COUNT) // 2))
+
+
+def _soft_limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return DESCRIPTOR_COUNT_MAX if soft == resource.RLIM_INFINITY else soft
 
 
 class OpenFile:
@@ -76,12 +106,12 @@ class OpenFiles:
 
     Args:
         fs: the disk port.
-        count_max: files kept open.
+        count_max: files kept open, if the limit of the process allows as many.
     """
 
     def __init__(self, fs: FileSystem, *, count_max: int = OPEN_FILE_COUNT_MAX) -> None:
         self.fs = fs
-        self._count_max = count_max
+        self._count_max = min(count_max, open_file_count_max())
         self._lock = Lock()
         self._files: OrderedDict[Path, OpenFile] = OrderedDict()
 

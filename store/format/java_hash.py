@@ -48,7 +48,17 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >> 31 else value
 
 
-_tags_hash = lru_cache(maxsize=4096)(java_string_hash)  # the same few tags repeat
+TAGS_CHARACTERS_MAX = 256  # of tags whose hash is cached: at most 8 MiB; a record may hold 32 KiB of tags
+
+
+@lru_cache(maxsize=4096)
+def _short_tags_hash(tags: str) -> int:
+    return java_string_hash(tags)
+
+
+def _tags_hash(tags: str) -> int:
+    """The hash of tags; cached, because the same few repeat."""
+    return _short_tags_hash(tags) if len(tags) <= TAGS_CHARACTERS_MAX else java_string_hash(tags)
 
 
 def tags_code(topic: str, properties: Mapping[str, str], store_time_millis: int) -> int:

@@ -94,6 +94,10 @@ class MemoryFileSystem:
 
     # -- the port
 
+    def is_at(self, fd: int, path: PathLike) -> bool:
+        with self._lock:
+            return self._names.get(os.path.abspath(path)) is self._open[fd]
+
     def open(self, path: PathLike, flags: int, mode: int = 0o644) -> int:
         with self._lock:
             key = os.path.abspath(path)

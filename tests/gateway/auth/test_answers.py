@@ -13,7 +13,8 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client import AsyncProducer, AsyncQueryClient, ClientSecurity
 from services.status import from_rpc_error, from_status
-from store.errors import PermissionDeniedError, UnauthenticatedError
+from store.errors import PermissionDeniedError, RecordNotFoundError, UnauthenticatedError
+from store.format.message_id import decode_offset_msg_id, encode_offset_msg_id
 from tests.gateway.auth.conftest import OTHER, OWN, As, SecuredStack, key_of, shown
 
 
@@ -32,8 +33,45 @@ def test_a_message_by_its_id_is_shown_to_those_alone_who_may_read_its_topic(secu
     )
 
     assert found.message.topic == OWN
-    assert isinstance(error, PermissionDeniedError)
+    assert isinstance(error, RecordNotFoundError)
     assert OTHER not in f"{error.message}{error.metadata}"
+
+
+def _ask_by_id(secured: SecuredStack, client: str, offset_msg_id: str):
+    """Each way to name a message by its id: as bytes of the answer or of the refusal, with the id and its offset taken out."""
+    stub = secured.as_client(client)
+    explain = pb.ExplainQueryRequest()
+    explain.by_id.offset_msg_id = offset_msg_id
+    _, offset = decode_offset_msg_id(offset_msg_id)
+    answers = []
+    for call in (
+        lambda: stub.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id), timeout=10),
+        lambda: list(stub.DownloadBody(pb.DownloadBodyRequest(offset_msg_id=offset_msg_id), timeout=10)),
+        lambda: stub.FindMessage(pb.FindMessageRequest(text=offset_msg_id), timeout=10).matches,
+        lambda: [
+            (row.broker_name, row.error, len(row.lookups)) for row in stub.ExplainQuery(explain, timeout=10).shards
+        ],
+    ):
+        try:
+            said = str(call())
+        except grpc.RpcError as refused:
+            error = from_rpc_error(refused)
+            said = f"{refused.code()} {type(error)} {error.message} {sorted(error.metadata.items())}"
+        answers.append(said.replace(offset_msg_id, "ID").replace(str(offset), "OFFSET"))
+    return answers
+
+
+def test_an_id_of_a_foreign_message_is_answered_as_one_at_which_no_record_starts(secured: SecuredStack):
+    """Otherwise anybody could find out where foreign records begin, how long they are and when they come."""
+    host, offset = decode_offset_msg_id(secured.ids[OTHER])
+    absent_id = encode_offset_msg_id(host, offset + 11)
+
+    hidden = _ask_by_id(secured, "own-reader", secured.ids[OTHER])
+    absent = _ask_by_id(secured, "own-reader", absent_id)
+
+    assert hidden == absent
+    assert "StatusCode.NOT_FOUND" in hidden[0]
+    assert hidden != _ask_by_id(secured, "chief", secured.ids[OTHER])
 
 
 def test_a_body_is_downloaded_by_those_alone_who_may_read_its_topic(secured: SecuredStack):
@@ -44,7 +82,7 @@ def test_a_body_is_downloaded_by_those_alone_who_may_read_its_topic(secured: Sec
         return b"".join(part.chunk for part in reader.DownloadBody(request, timeout=10))
 
     assert download(OWN) == b"body of shop-orders"
-    assert isinstance(refusal(lambda: download(OTHER)), PermissionDeniedError)
+    assert isinstance(refusal(lambda: download(OTHER)), RecordNotFoundError)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +121,7 @@ def test_an_explanation_tells_nothing_of_foreign_messages(secured: SecuredStack,
     try:
         answer = secured.as_client("own-reader").ExplainQuery(request, timeout=10)
     except grpc.RpcError as error:
-        assert error.code() in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED)  # noqa: PT017
+        assert error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNIMPLEMENTED)  # noqa: PT017
         return
 
     assert answer.message_count == 0

@@ -1,18 +1,26 @@
 """The audit log's lines, and how many there are at most; and that no port is open to a caller unseen."""
 
 import inspect
+import tracemalloc
 
 import pytest
 
 from gateway.auth import caller_shards
 from gateway.auth.access import READ, Access, Role
-from gateway.auth.audit import COUNTER_COUNT_MAX, DENIED_COUNT_MAX, OTHERS, WINDOW_SECONDS, Audit
+from gateway.auth.audit import (
+    COUNTER_COUNT_MAX,
+    DENIED_COUNT_MAX,
+    HIDDEN_COUNT_MAX,
+    OTHERS,
+    WINDOW_SECONDS,
+    Audit,
+)
 from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.ports import shard as ports
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
 from reput.message.v1.message_pb2 import StoredMessage
-from store.errors import PermissionDeniedError, StoreError
+from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
 from tests.gateway.memory_shard import MemoryShard
 
 
@@ -60,6 +68,40 @@ def test_a_flood_of_refusals_is_counted_and_not_written_line_by_line():
     assert all(len(value) <= 256 and value.isprintable() for value in written.lines[0].values())
 
 
+def test_long_topics_and_many_clients_fill_no_memory_until_the_window_ends():
+    written = Written()
+    tracemalloc.start()
+    try:
+        for number in range(COUNTER_COUNT_MAX // 2):
+            written.audit.appended("c", "/m", {f"{number:0100000d}": 1}, "OK")
+        for number in range(20 * COUNTER_COUNT_MAX):
+            written.audit.appended(f"{number:010000d}"[-number % 9_000 :], "/m", {f"t{number}": 1}, "OK")
+        written.lines.clear()
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert kept < 4 << 20
+    written.audit.close()
+    assert len(written.lines) <= 2 * COUNTER_COUNT_MAX + 1
+
+
+def test_a_call_for_a_hidden_message_has_its_line_when_the_window_is_written():
+    """Writing it at once would take time that an answer for an absent one does not take."""
+    written = Written()
+    for number in range(2 * HIDDEN_COUNT_MAX):
+        written.audit.hidden("c", f"peer-{number}", "/m")
+    assert written.lines == []
+
+    written.audit.flush()
+
+    assert len(written.lines) == DENIED_COUNT_MAX
+    assert written.lines[0] == {
+        "event": "audit.denied", "client": "c", "peer": f"peer-{HIDDEN_COUNT_MAX}", "method": "/m", "topic": "",
+        "outcome": "PERMISSION_DENIED",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("port", "seen"),
     [
@@ -78,12 +120,13 @@ def test_every_method_of_a_port_is_decided_upon(port, seen):
     assert methods(port) <= methods(seen)
 
 
-def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_refused(records, fan_out, deadline):
+def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_absent(records, fan_out, deadline):
     """A blank is no error: a hash hit of a foreign topic must not make an answer PARTIAL."""
     access = Access("reader", {Role.READ: ["b_order"]})
     source = CallerShards(Shards([MemoryShard(records).shard()], fan_out), StoredMessage())
     offsets = [record.commit_log_offset for record in records]
-    with work_for(Sight(access, READ)):
+    hidden = []
+    with work_for(Sight(access, READ, lambda: hidden.append(1))):
         (shard,) = source.now()
 
     outcomes = shard.records.get_many(offsets, 1 << 30, deadline)
@@ -94,9 +137,17 @@ def test_of_many_records_the_foreign_ones_are_blanks_and_one_alone_is_refused(re
     assert [outcome.commit_log_offset for outcome in outcomes if outcome.topic] == own
     for blank in (outcome for outcome in outcomes if not outcome.topic):
         assert (blank.keys, blank.unique_key, blank.body_size_bytes, blank.message.ByteSize()) == ((), "", 0, 0)
-    with pytest.raises(PermissionDeniedError) as refused:
+    with pytest.raises(RecordNotFoundError) as refused:
         shard.records.get(foreign.commit_log_offset, deadline)
-    assert foreign.topic not in refused.value.message
+    with pytest.raises(RecordNotFoundError) as absent:
+        shard.records.get(foreign.commit_log_offset + 7, deadline)
+    assert hidden == [1]
+    assert refused.value.message == f"nothing starts at {foreign.commit_log_offset}"
+    assert absent.value.message == f"nothing starts at {foreign.commit_log_offset + 7}"
+    assert (refused.value.metadata, list(refused.value.metadata)) == (
+        {"commitLogOffset": str(foreign.commit_log_offset)},
+        list(absent.value.metadata),
+    )
     assert set(shard.topics.queue_counts(deadline)) <= {"b_order"}
     assert {queue.topic for queue in shard.queues.list_queues(None, deadline)} == {"b_order"}
     with pytest.raises(PermissionDeniedError):

@@ -1,0 +1,36 @@
+"""Whether a directory may be served as a store root.
+
+A root may be missing, empty, RocketMQ's, or ours (which is RocketMQ's with `reput/` in it). Anything else that has content
+is refused before a byte is written: it may be a home directory, or a store of a kind that we cannot read.
+"""
+
+from pathlib import Path
+
+from store.errors import UnsupportedStoreError
+from store.files.file_system import FileSystem
+
+# Names that a file system or a volume creates in an empty directory.
+IGNORED_NAMES = frozenset(("lost+found", ".snapshot", ".DS_Store"))
+STORE_NAMES = frozenset(
+    ("commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", "reput", "compaction", "timerwheel")
+)
+ROCKSDB_NAMES = ("consumequeue_r", "rocksdb")
+
+
+def refuse_unsupported(fs: FileSystem, directory: Path, *, read_only: bool) -> None:
+    """UnsupportedStoreError when the directory is not a store, or one of a kind that we cannot read."""
+    if fs.exists(directory) and not fs.is_dir(directory):
+        raise _unsupported(directory, "is not a directory")
+    names = [name for name in fs.listdir(directory) if name not in IGNORED_NAMES]
+    for name in ROCKSDB_NAMES:
+        if name in names:
+            raise _unsupported(directory, f"keeps its queues in RocksDB ({name}), which cannot be read")
+    if read_only and not names:
+        raise _unsupported(directory, "is empty, so there is nothing to serve read-only")
+    if names and "commitlog" not in names and not STORE_NAMES.issuperset(names):
+        strangers = ", ".join(name for name in names if name not in STORE_NAMES)[:200]
+        raise _unsupported(directory, f"is not a RocketMQ store: it has no commitlog/ but {strangers}")
+
+
+def _unsupported(directory: Path, why: str) -> UnsupportedStoreError:
+    return UnsupportedStoreError(f"{directory} {why}: name the root of a RocketMQ store", directory=directory)

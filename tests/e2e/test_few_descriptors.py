@@ -1,0 +1,98 @@
+"""Builders that may have few open files, and a store with many queues: they get on, and answer."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from services.calling.commitlog import CommitLogClient
+from services.calling.consumequeue import ConsumeQueueClient
+from services.calling.index import IndexClient
+from store.errors import StoreError
+from tests.commitlog_svc.support import append, new_message, open_log
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+QUEUE_COUNT = 1_200
+CLIENTS = {"consumequeue": ConsumeQueueClient, "index": IndexClient}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("few") / "store"
+    with open_log(root, default_topic_queue_count=QUEUE_COUNT, file_size_bytes=1 << 20) as log:
+        for first in range(0, QUEUE_COUNT, 100):
+            append(
+                log,
+                *(new_message(queue_id=queue_id, keys=[f"k{queue_id}"]) for queue_id in range(first, first + 100)),
+                sync=False,
+            )
+    return root
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    processes = []
+
+    def start_service(name: str, store: Path, limit: int = 0) -> tuple[str, Path]:
+        address, log = f"unix:{tmp_path}/{name}", tmp_path / f"{name}.log"
+        flags = ["--store", str(store), "--address", address]
+        if name != "commitlog":
+            flags += ["--commitlog-target", f"unix:{tmp_path}/commitlog"]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("REPUT_")}
+        environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'protos'}"
+        with log.open("wb") as file:
+            limited = f"ulimit -n {limit}; " if limit else ""
+            command = ["bash", "-c", f'{limited}exec "$0" -m "$@"', sys.executable, f"{name}_svc", *flags]
+            processes.append(subprocess.Popen(command, env=environment, stderr=file))
+        return address, log
+
+    yield start_service
+    for process in reversed(processes):
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.parametrize("limit", [64, 128])
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_builder_with_few_descriptors_builds_many_queues(start, store, tmp_path, name, limit) -> None:
+    commitlog, _ = start("commitlog", store)
+    address, log = start(name, tmp_path / "built", limit)
+    log_client, client = CommitLogClient(commitlog), CLIENTS[name](address)
+    try:
+
+        def is_built() -> bool:
+            try:
+                end = log_client.get_status(timeout_seconds=1.0).log_end_offset
+                status = client.get_status(timeout_seconds=1.0)
+            except StoreError:
+                return False
+            return end > 0 and status.next_offset >= end and not status.catching_up
+
+        wait_until(is_built, f"{name} to be built; it says: {log.read_text()[-2000:]}", 60)
+        assert "failed" not in log.read_text()
+        assert f'"limit": {limit}, "enough": 256' in log.read_text()
+    finally:
+        log_client.close()
+        client.close()
+
+
+def test_the_queues_of_a_builder_with_few_descriptors_are_read_by_many_callers(start, store, tmp_path) -> None:
+    start("commitlog", store)
+    address, log = start("consumequeue", tmp_path / "built", 64)
+    client = ConsumeQueueClient(address)
+    try:
+
+        def has_all() -> bool:
+            try:
+                return len(client.list_queues("orders", timeout_seconds=2.0)) == QUEUE_COUNT
+            except StoreError:
+                return False
+
+        wait_until(has_all, f"all queues; it says: {log.read_text()[-2000:]}", 60)
+        for queue_id in range(0, QUEUE_COUNT, 7):
+            assert len(client.get_units("orders", queue_id, 0, 10, timeout_seconds=5.0).units) == 1
+    finally:
+        client.close()

@@ -1,0 +1,92 @@
+"""What the services and the pipeline's command write is no other user's to read, whatever umask they inherit."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.support.stack import new_message, running_stack
+
+ROOT = Path(__file__).parents[2]
+
+
+def modes(root: Path) -> dict[str, int]:
+    """The permissions of everything below a directory; of sockets and links nothing is said here."""
+    found = {}
+    for path in [root, *root.rglob("*")]:
+        mode = path.lstat().st_mode
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            found[str(path.relative_to(root)) + ("/" if stat.S_ISDIR(mode) else "")] = stat.S_IMODE(mode)
+    return found
+
+
+def is_private(modes_found: dict[str, int], file_mode: int, directory_mode: int) -> dict[str, str]:
+    """What has more permissions than that."""
+    return {
+        name: f"{mode:o}"
+        for name, mode in modes_found.items()
+        if mode & ~(directory_mode if name.endswith("/") else file_mode)
+    }
+
+
+def fill(store: Path, settings: dict[str, str]) -> None:
+    small = {
+        "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20),
+        "REPUT_INDEX_HASH_SLOT_COUNT": "100",
+        "REPUT_INDEX_ENTRY_COUNT_MAX": "200",
+    }
+    with running_stack(store, settings=small | settings) as stack:
+        for number in range(8):
+            messages = [new_message(f"t{number}", bytes(500), keys=[f"k{number}-{n}"]) for n in range(64)]
+            stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=20)
+        stack.wait_until_built()
+    assert {"commitlog", "consumequeue", "index", "config", "reput", "checkpoint"} <= set(os.listdir(store))
+
+
+@pytest.fixture
+def open_umask():
+    before = os.umask(0o000)
+    yield
+    os.umask(before)
+
+
+def test_store_files_are_private_by_default(tmp_path: Path, open_umask: None) -> None:
+    fill(tmp_path / "store", {})
+
+    assert is_private(modes(tmp_path / "store"), 0o640, 0o750) == {}
+
+
+def test_the_setting_decides_and_existing_files_stay_as_they_are(tmp_path: Path, open_umask: None) -> None:
+    store = tmp_path / "store"
+    fill(store, {"REPUT_UMASK": "0007"})
+    log_file = store / "commitlog" / f"{0:020d}"
+    assert is_private(modes(store), 0o660, 0o770) == {}
+    assert stat.S_IMODE(log_file.stat().st_mode) == 0o660
+    log_file.chmod(0o644)
+
+    fill(store, {})
+
+    assert stat.S_IMODE(log_file.stat().st_mode) == 0o644
+    assert stat.S_IMODE((store / "commitlog").stat().st_mode) == 0o770
+
+
+@pytest.mark.parametrize(("setting", "file_mode", "directory_mode"), [("", 0o640, 0o750), ("077", 0o600, 0o700)])
+def test_a_store_that_the_command_makes_is_private(
+    tmp_path: Path, open_umask: None, setting: str, file_mode: int, directory_mode: int
+) -> None:
+    source, out = tmp_path / "store", tmp_path / "out"
+    fill(source, {})
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("REPUT_")}
+    environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'protos'}", "REPUT_UMASK": setting}
+    out.mkdir(mode=0o700)
+    for verb in (
+        ["export", "--store", str(source), "--out", str(out / "messages")],
+        ["import", str(out / "messages"), "--store", str(out / "store")],
+    ):
+        subprocess.run([sys.executable, "-m", "cli.main", *verb], env=environment, check=True, capture_output=True)
+
+    assert is_private(modes(out), file_mode, directory_mode) == {}
