@@ -137,7 +137,8 @@ def test_a_caller_who_went_away_is_seen_and_his_answer_harms_nobody():
         future = append.future(b"x", timeout=WAIT_SECONDS_MAX)
         _, call = taken.next()
         assert call.is_active()
-        assert 0 < call.time_remaining() <= WAIT_SECONDS_MAX
+        # gRPC rounds a deadline up on the wire, by a few percent at most.
+        assert 0 < call.time_remaining() <= WAIT_SECONDS_MAX * 1.1
 
         future.cancel()
         for _ in range(WAIT_SECONDS_MAX * 100):
