@@ -7,6 +7,8 @@ import re
 import resource
 import threading
 
+import pytest
+
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.index.v1 import index_service_pb2 as index_pb
@@ -33,6 +35,7 @@ def page(stack: Stack, token: str, size: int) -> pb.QueryMessageByKeyResponse:
     return stack.gateway.QueryMessageByKey(request, timeout=60)
 
 
+@pytest.mark.life
 def test_100_000_messages_of_one_key_come_once_each_over_index_files_a_writer_and_a_restart(
     tmp_path: pathlib.Path,
 ) -> None:
