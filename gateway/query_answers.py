@@ -67,6 +67,8 @@ class Call:
         part: Part,
         query: Callable[[MessageShards], tuple[Answer, Sequence[ShardOutcome], Completeness]],
         broker_name: str = "",
+        *,
+        before: bool | None = None,
     ) -> tuple[Answer, Sequence[ShardOutcome], Completeness]:
         """The answer of a query that finds what its caller may expect (queries/freshness.py).
 
@@ -75,11 +77,12 @@ class Call:
             part: what the query looks into.
             query: asks shards; its answer, outcomes and verdict. Called twice when the first answer was behind.
             broker_name: the only shard that it asks; empty: all.
+            before: as `FreshnessWaits.wait`.
 
         Raises:
             StoreError: as `FreshnessWaits.wait` and the query.
         """
-        freshness = self.waits.wait(self.shards, freshness_tokens, part, self.deadline, broker_name)
+        freshness = self.waits.wait(self.shards, freshness_tokens, part, self.deadline, broker_name, before=before)
         answer, outcomes, completeness = query(freshness.shards)
         if self.waits.wait_again(freshness, outcomes):
             answer, outcomes, completeness = query(freshness.shards)
@@ -170,7 +173,9 @@ def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMe
         )
         return found, [found.outcome], found.completeness
 
-    answer, outcomes, completeness = call.ask(request.freshness_tokens, Part.QUEUES, query, request.broker_name)
+    answer, outcomes, completeness = call.ask(
+        request.freshness_tokens, Part.QUEUES, query, request.broker_name, before=False
+    )
     return pb.QueryMessageByOffsetResponse(
         messages=map(message_of, answer.entries),
         min_offset=answer.min_offset,
@@ -250,7 +255,9 @@ def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffs
         outcome = outcome_of(shards.named(request.broker_name).broker_name, position, boundary)
         return position, [outcome], judge([outcome], more=False)
 
-    found, outcomes, completeness = call.ask(request.freshness_tokens, Part.QUEUES, query, request.broker_name)
+    found, outcomes, completeness = call.ask(
+        request.freshness_tokens, Part.QUEUES, query, request.broker_name, before=False
+    )
     return pb.SearchOffsetResponse(
         queue_offset=found.queue_offset,
         min_offset=found.min_offset,

@@ -178,7 +178,7 @@ class FreshnessWaits:
         deadline: Deadline,
         broker_name: str = "",
         *,
-        before: bool = False,
+        before: bool | None = None,
     ) -> Freshness[Message]:
         """Wait until the shards have built what the tokens name, or what they have to have without tokens.
 
@@ -188,8 +188,9 @@ class FreshnessWaits:
             part: what the query looks into.
             deadline: the caller's.
             broker_name: the only shard that the query asks; empty: all.
-            before: also wait where only the commitlog can tell whether there is something to wait for; `wait_again` is then
-                not needed.
+            before: whether to wait before the query: always, as for a scan, which is not made twice; never, as for a query that
+                may not need what is missing; or None, where the log's files show that something is missing. What was not
+                waited for before is waited for by `wait_again`.
 
         Raises:
             InvalidFreshnessTokenError: a token is malformed, or not of these shards' logs.
@@ -214,7 +215,7 @@ class FreshnessWaits:
             asked_until = replace(deadline, at_seconds=min(deadline.at_seconds, now + END_SECONDS_MAX))
             asked = shards.fan_out.start(partial(log_end.offset, asked_until))
             ends[name] = EndAtArrival(name, None, asked, asked_until)
-            if is_written or before:
+            if is_written if before is None else before:
                 behind.append(shard)
         seen_shards = at_arrival(shards, ends, self._note)
         freshness = Freshness(part, seen_shards, ends=ends, deadline=deadline, arrived_seconds=now)

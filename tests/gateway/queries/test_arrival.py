@@ -34,10 +34,11 @@ class Building(ProtoShard):
         built = tuple(offset for offset in found.commit_log_offsets if offset < self.progress_now.next_offset)
         return replace(found, commit_log_offsets=built)
 
-    def units(self, *arguments):
-        stretch = super().units(*arguments)
-        built = tuple(unit for unit in stretch.units if unit.commit_log_offset < self.progress_now.next_offset)
-        return replace(stretch, units=built, max_offset=built[-1].queue_offset + 1 if built else stretch.min_offset)
+    def units(self, topic, queue_id, *arguments):
+        stretch, end = super().units(topic, queue_id, *arguments), self.progress_now.next_offset
+        units = tuple(unit for unit in stretch.units if unit.commit_log_offset < end)
+        built = [record for record in self._queue(topic, queue_id) if record.commit_log_offset < end]
+        return replace(stretch, units=units, max_offset=stretch.min_offset + len(built))
 
 
 @dataclass
@@ -240,3 +241,18 @@ def test_a_queue_waits_in_the_same_way_and_only_for_its_own_shard(memory, log, r
     assert [message.queue_offset for message in answer.messages] == [record.queue_offset]
     assert answer.completeness == COMPLETE
     assert other.log_end.calls == []
+
+
+def test_a_page_of_a_queue_that_is_full_does_not_wait_for_what_lies_behind_it(
+    memory, log, records, fan_out, tokens, waits, clock
+):
+    """A tail reads what it knows to be there; others append all the time."""
+    record = next(record for record in records if record.topic == "b_order")
+    log.end = memory.built_offset = records[-1].commit_log_offset
+    call = Call(Shards([replace(memory.shard(), log_end=log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
+    request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
+    for _ in range(2):
+        answer = query_answers.by_offset(call, request)
+        log.end += 1_000
+        assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
+    assert "progress" not in memory.calls
