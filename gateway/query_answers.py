@@ -84,7 +84,9 @@ class Call:
         """
         freshness = self.waits.wait(self.shards, freshness_tokens, part, self.deadline, broker_name, before=before)
         answer, outcomes, completeness = query(freshness.shards)
-        if self.waits.wait_again(freshness, outcomes):
+        again = self.waits.again(freshness, outcomes)
+        if again is not None:
+            freshness = again
             answer, outcomes, completeness = query(freshness.shards)
         return answer, *freshness.judge(outcomes, completeness)
 

@@ -14,14 +14,11 @@ there. The number of waits is limited, and they have their own threads, so queri
 Without tokens a query waits first only where the log's files show that there is something to wait for. Where only the
 commitlog can tell, it is asked beside the query; an answer that turns out to be behind is waited for and asked again, once.
 A builder that is catching up after a start is not waited for: it takes longer.
-
-A token with an offset behind the end of the shard's log is not of this log: it is of another store, or a power cut took the
-record before it was flushed. The log's end is asked once, after a first wait without success.
 """
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic
@@ -32,11 +29,9 @@ from gateway.ports.shard import BuildProgress, KeyLocator, Message, QueueLocator
 from gateway.ports.shards import Shards
 from gateway.queries.arrival import EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.freshness_tokens import is_coming, wanted_offsets
 from store.errors import DeadlineExceededError, InvalidFreshnessTokenError, ResourceBusyError, StoreError
-from store.format.freshness_token import decode_freshness_token
 
-# As many as a request can have appended.
-TOKEN_COUNT_MAX = 1_024
 WAITING_COUNT_MAX = 32
 # The share of the caller's time for the wait; the rest is for the query.
 WAIT_SHARE = 0.8
@@ -45,8 +40,6 @@ FIRST_WAIT_SECONDS = 0.25
 NEXT_WAIT_SECONDS = 1.0
 # With less time left, another call would not return in time.
 WAIT_SECONDS_MIN = 0.002
-# The state of a builder that is switched off (services/following/follower_process.py).
-BUILDER_OFF = "off"
 # The pause before a service is asked again that had no place to wait.
 PAUSE_SECONDS = 0.01
 # A commitlog says where its log ends in less than a millisecond. After this time it hangs.
@@ -63,7 +56,9 @@ class Freshness(Generic[Message]):
         shards: the shards to ask.
         wanted: where the newest record of a token starts (bytes of the log), by shard.
         late: shards that have not built it, with their progress where it is known.
-        ends: of the logs when the query arrived, by shard; empty for a query with tokens.
+        known_ends: of the logs when the query arrived (bytes), by shard, when all of them are built. Then `shards` are as they
+            came, which costs a query less; an answer that was made of something else is asked for once more.
+        ends: of the logs when the query arrived, by shard, in all other cases; both are empty for a query with tokens.
         deadline: the caller's.
         arrived_seconds: when the query arrived, on the deadline's clock.
         waited: shards for whose ends the query has waited.
@@ -73,6 +68,7 @@ class Freshness(Generic[Message]):
     shards: Shards[Message]
     wanted: Mapping[str, int] = field(default_factory=dict)
     late: Mapping[str, BuildProgress | None] = field(default_factory=dict)
+    known_ends: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, EndAtArrival] = field(default_factory=dict)
     deadline: Deadline | None = None
     arrived_seconds: float = 0.0
@@ -86,6 +82,8 @@ class Freshness(Generic[Message]):
             ended = tuple(map(self._judge_end, outcomes))
             is_unknown = any(outcome.broker_name in self.ends and not outcome.complete for outcome in ended)
             return ended, Completeness.PARTIAL if is_unknown else completeness
+        if not self.wanted:
+            return tuple(outcomes), completeness
         judged = tuple(map(self._judge_one, outcomes))
         is_late = any(self._is_late(outcome) for outcome in outcomes)
         return judged, Completeness.PARTIAL if is_late else completeness
@@ -190,7 +188,7 @@ class FreshnessWaits:
             broker_name: the only shard that the query asks; empty: all.
             before: whether to wait before the query: always, as for a scan, which is not made twice; never, as for a query that
                 may not need what is missing; or None, where the log's files show that something is missing. What was not
-                waited for before is waited for by `wait_again`.
+                waited for before is waited for by `again`.
 
         Raises:
             InvalidFreshnessTokenError: a token is malformed, or not of these shards' logs.
@@ -199,6 +197,7 @@ class FreshnessWaits:
         if tokens:
             return self._wait_for_tokens(shards, tokens, part, deadline)
         now = deadline.clock()
+        known_ends: dict[str, int] = {}
         ends: dict[str, EndAtArrival] = {}
         behind: list[Shard[Message]] = []
         for shard in shards:
@@ -210,28 +209,57 @@ class FreshnessWaits:
             if seen is not None and not seen.catching_up:
                 is_written = log_end.is_written_at(seen.next_offset, deadline)
             if seen is not None and is_written is False:
-                ends[name] = EndAtArrival(name, seen.next_offset)
+                known_ends[name] = seen.next_offset
                 continue
             asked_until = replace(deadline, at_seconds=min(deadline.at_seconds, now + END_SECONDS_MAX))
             asked = shards.fan_out.start(partial(log_end.offset, asked_until))
             ends[name] = EndAtArrival(name, None, asked, asked_until)
             if is_written if before is None else before:
                 behind.append(shard)
-        seen_shards = at_arrival(shards, ends, self._note)
-        freshness = Freshness(part, seen_shards, ends=ends, deadline=deadline, arrived_seconds=now)
+        if not ends and not before:
+            return Freshness(part, shards, known_ends=known_ends, deadline=deadline, arrived_seconds=now)
+        freshness = self._seen_by(Freshness(part, shards, deadline=deadline, arrived_seconds=now), known_ends, ends)
         self._wait_for_ends(behind, freshness)
         return freshness
 
-    def wait_again(self, freshness: Freshness[Message], outcomes: Sequence[ShardOutcome]) -> bool:
-        """After a query: wait for shards whose answers turned out to be behind; whether the query should ask again."""
+    def again(self, freshness: Freshness[Message], outcomes: Sequence[ShardOutcome]) -> Freshness[Message] | None:
+        """After a query: None when its answer stands; otherwise what to ask again with, after a wait where one is needed."""
+        if freshness.known_ends:
+            if not self._has_changed(freshness, outcomes):
+                return None
+            freshness = self._seen_by(freshness, freshness.known_ends, {})
+            late = {row.broker_name for row in outcomes if row.progress and not row.progress.catching_up}
+            self._wait_for_ends([shard for shard in freshness.shards if shard.broker_name in late], freshness)
+            return freshness
         behind = {
             outcome.broker_name
             for outcome in outcomes
             if freshness.is_behind_end(outcome) and outcome.broker_name not in freshness.waited
         }
-        return bool(behind) and self._wait_for_ends(
+        waited = bool(behind) and self._wait_for_ends(
             [shard for shard in freshness.shards if shard.broker_name in behind], freshness
         )
+        return freshness if waited else None
+
+    def _has_changed(self, freshness: Freshness[Message], outcomes: Sequence[ShardOutcome]) -> bool:
+        """Whether a builder was at another place than at the end of its log as it was when the query arrived."""
+        for outcome in outcomes:
+            name, progress = outcome.broker_name, outcome.progress
+            offset = freshness.known_ends.get(name)
+            if offset is None or progress is None or progress.is_final:
+                continue
+            self._note(name, freshness.part, progress)
+            is_at_end = progress.log_end_offset <= progress.next_offset >= offset
+            if not is_at_end and not progress.catching_up:
+                return True
+        return False
+
+    def _seen_by(
+        self, freshness: Freshness[Message], known_ends: Mapping[str, int], ends: Mapping[str, EndAtArrival]
+    ) -> Freshness[Message]:
+        """With shards whose answers are judged by the ends at arrival."""
+        ends = {**ends, **{name: EndAtArrival(name, offset) for name, offset in known_ends.items()}}
+        return replace(freshness, shards=at_arrival(freshness.shards, ends, self._note), known_ends={}, ends=ends)
 
     def _note(self, broker_name: str, part: Part, progress: BuildProgress) -> None:
         self._seen[broker_name, part.value] = progress
@@ -308,56 +336,7 @@ class FreshnessWaits:
                 return progress
             if checks_log and seconds_max < NEXT_WAIT_SECONDS:
                 seconds_max = NEXT_WAIT_SECONDS
-                if not _is_coming(shard, part, offset, until):
+                if not is_coming(shard, part, offset, until):
                     return progress
             if until.clock() - began < seconds / 2:
                 self._pause(min(PAUSE_SECONDS, remaining))
-
-
-def wanted_offsets(shards: Shards[object], tokens: Iterable[str]) -> dict[str, int]:
-    """Where the newest record of the tokens starts (bytes of the log), by shard.
-
-    Raises:
-        InvalidFreshnessTokenError: a token is none, or of no shard here; or they are too many.
-    """
-    names = {shard.broker_name for shard in shards}
-    wanted: dict[str, int] = {}
-    for count, text in enumerate(tokens, 1):
-        if count > TOKEN_COUNT_MAX:
-            raise InvalidFreshnessTokenError(
-                f"freshness_tokens has more than {TOKEN_COUNT_MAX} tokens: the newest of each shard is enough.",
-                field="freshness_tokens",
-                countMax=TOKEN_COUNT_MAX,
-            )
-        token = decode_freshness_token(text)
-        if token.broker_name not in names:
-            raise InvalidFreshnessTokenError(
-                f"A freshness token is of shard {token.broker_name!r}, which this gateway does not serve; it serves "
-                f"{', '.join(sorted(names))}.",
-                field="freshness_tokens",
-                brokerName=token.broker_name,
-            )
-        wanted[token.broker_name] = max(wanted.get(token.broker_name, 0), token.commit_log_offset)
-    return wanted
-
-
-def _is_coming(shard: Shard[object], part: Part, offset: int, until: Deadline) -> bool:
-    """Whether a wait can succeed: not for a builder that is switched off.
-
-    InvalidFreshnessTokenError when the shard's log ends before the offset.
-    """
-    is_off = False
-    for status in shard.services.statuses(until):
-        is_off = is_off or (status.service == part.value and status.state == BUILDER_OFF)
-        is_known = status.error is None and not status.catching_up
-        if status.service == "commitlog" and is_known and status.log_end_offset <= offset:
-            raise InvalidFreshnessTokenError(
-                f"A freshness token names byte {offset} of the log of shard {shard.broker_name}, which ends at byte "
-                f"{status.log_end_offset}: the token is of another store, or a crash took the message before it was on "
-                "the disk.",
-                field="freshness_tokens",
-                brokerName=shard.broker_name,
-                commitLogOffset=offset,
-                logEndOffset=status.log_end_offset,
-            )
-    return not is_off

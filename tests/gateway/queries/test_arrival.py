@@ -256,3 +256,26 @@ def test_a_page_of_a_queue_that_is_full_does_not_wait_for_what_lies_behind_it(
         log.end += 1_000
         assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
     assert "progress" not in memory.calls
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_a_builder_that_moves_while_it_is_asked_is_judged_by_the_end_at_arrival(
+    ask, memory, log, newest, records, is_rebuilt
+):
+    """It heard of newer records, which does not matter; or it began again, which does."""
+    record, behind = newest
+    log.end = memory.built_offset = behind
+    ask()
+    answering = memory.search
+    log_end = behind + 1_000
+
+    def moved(*arguments, **named):
+        found = answering(*arguments, **named)
+        next_offset = record.commit_log_offset if is_rebuilt else behind
+        return replace(found, progress=BuildProgress(next_offset, log_end, catching_up=False))
+
+    memory.search = moved
+    answer = ask()
+
+    assert answer.completeness == (PARTIAL if is_rebuilt else COMPLETE)
+    assert answer.shards[0].HasField("error") == is_rebuilt
