@@ -116,6 +116,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         LocalMethod.GET_MESSAGE: over_bytes(pb.GetMessageRequest, servicer.GetMessage),
         LocalMethod.BATCH_GET_MESSAGES: over_bytes(pb.BatchGetMessagesRequest, servicer.BatchGetMessages),
         LocalMethod.OPEN_LOG_FILE: over_bytes(pb.GetMessageRequest, servicer.open_log_file),
+        LocalMethod.COMMITLOG_STATUS: over_bytes(pb.GetStatusRequest, servicer.GetStatus),
     }
     serve_local(LOOKUPS, settings.address, lookups, server)
     serve_local(APPENDS, settings.address, servicer.local_appends(), server)

@@ -44,6 +44,7 @@ def _add_log(answer: pb.GetStatusResponse, log: CommitLog) -> None:
     answer.log_end_offset = status.end_offset
     answer.log_flushed_offset = status.flushed_offset
     answer.confirm_offset = status.confirm_offset
+    answer.readable_offset = log.opened.reads.readable_offset
     answer.file_size_bytes = status.file_size_bytes
     answer.file_count = status.file_count
     if status.last_store_time_millis:

@@ -1,5 +1,6 @@
 """The methods of the gateway that pages call: those of `reput.gateway.v1.GatewayService`, in this process."""
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -32,6 +33,9 @@ class GatewayPort(Protocol):
 
     def SearchMessages(self, request: pb.SearchMessagesRequest, context: Any) -> pb.SearchMessagesResponse:
         """Messages by conditions."""
+
+    def DownloadBody(self, request: pb.DownloadBodyRequest, context: Any) -> Iterator[pb.DownloadBodyResponse]:
+        """The body of a message in pieces."""
 
     def SearchOffset(self, request: pb.SearchOffsetRequest, context: Any) -> pb.SearchOffsetResponse:
         """The position of a queue at a time."""

@@ -159,6 +159,7 @@ CHINESE: dict[str, str] = {
     "Retries": "重试消息",
     "RocketMQ's own": "RocketMQ 自用",
     "Rows": "行数",
+    "Same batch: only the unique key is the same": "同一批次：仅唯一键相同",
     "Same hash": "相同哈希",
     "Search": "搜索",
     "Sent back": "重试次数",

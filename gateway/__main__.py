@@ -71,7 +71,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
         guard, shards = _require_sign_in(server, settings, directory)
     tokens = PageTokens(settings.page_token_secret)
     sandbox = CelSandbox()
-    waits = FreshnessWaits(settings.worker_count // 2)
+    waits = FreshnessWaits(settings.worker_count // 2, builder_wait_seconds=settings.builder_wait_millis / 1000)
     servicer = GatewayServicer(shards, tokens, sandbox, waits)
     server.meters.histograms += [QUERY_SECONDS, PORT_SECONDS]
     server.meters.counters.append(APPEND_REFUSED)

@@ -4,20 +4,22 @@ A function gets the shards with its Call. So ExplainQuery (explain_answer.py) ru
 record their calls.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Boundary
+from gateway.ports.shard import Boundary, FoundOffset
 from gateway.ports.time_window import millis_at_or_after, millis_at_or_before
-from gateway.queries.by_key import query_by_key
+from gateway.queries.arrival import Part
+from gateway.queries.by_key import MatchAnswer, query_by_key
 from gateway.queries.by_offset_msg_id import find_record, query_by_offset_msg_id
-from gateway.queries.by_queue_offset import query_by_queue_offset
+from gateway.queries.by_queue_offset import METHOD, QueueAnswer, query_by_queue_offset
 from gateway.queries.by_unique_key import query_by_unique_key
-from gateway.queries.completeness import judge
-from gateway.queries.find_message import find_message
-from gateway.queries.freshness import Freshness, FreshnessWaits, Part
-from gateway.queries.limits import BODY_CHUNK_BYTES
+from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from gateway.queries.find_message import FindAnswer, find_message
+from gateway.queries.freshness import FreshnessWaits
+from gateway.queries.limits import BODY_CHUNK_BYTES, check_not_negative
 from gateway.queries.list_topics import TopicChoice, list_topics
 from gateway.queries.page_token import PageTokens
 from gateway.queries.search_offset import outcome_of, search_offset
@@ -31,6 +33,7 @@ from gateway.wire import (
     window_of,
 )
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError
 
 BOUNDARIES = {
@@ -38,6 +41,8 @@ BOUNDARIES = {
     pb.BOUNDARY_LOWER: Boundary.LOWER,
     pb.BOUNDARY_UPPER: Boundary.UPPER,
 }
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Call:
     Attributes:
         shards: the shards to ask.
         tokens: seals and opens page tokens.
-        waits: makes queries with freshness tokens wait.
+        waits: makes queries wait for what they should find.
         deadline: the caller's deadline.
     """
 
@@ -56,26 +61,54 @@ class Call:
     waits: FreshnessWaits
     deadline: Deadline
 
-    def fresh(self, freshness_tokens: Sequence[str], part: Part) -> Freshness:
-        """Wait until the shards have built what the tokens name; errors as `FreshnessWaits.wait`."""
-        return self.waits.wait(self.shards, freshness_tokens, part, self.deadline)
+    def ask(
+        self,
+        freshness_tokens: Sequence[str],
+        part: Part,
+        query: Callable[[MessageShards], tuple[Answer, Sequence[ShardOutcome], Completeness]],
+        broker_name: str = "",
+        *,
+        before: bool | None = None,
+    ) -> tuple[Answer, Sequence[ShardOutcome], Completeness]:
+        """The answer of a query that finds what its caller may expect (queries/freshness.py).
+
+        Args:
+            freshness_tokens: of the request.
+            part: what the query looks into.
+            query: asks shards; its answer, outcomes and verdict. Called twice when the first answer was behind.
+            broker_name: the only shard that it asks; empty: all.
+            before: as `FreshnessWaits.wait`.
+
+        Raises:
+            StoreError: as `FreshnessWaits.wait` and the query.
+        """
+        freshness = self.waits.wait(self.shards, freshness_tokens, part, self.deadline, broker_name, before=before)
+        answer, outcomes, completeness = query(freshness.shards)
+        again = self.waits.again(freshness, outcomes)
+        if again is not None:
+            freshness = again
+            answer, outcomes, completeness = query(freshness.shards)
+        return answer, *freshness.judge(outcomes, completeness)
 
 
 def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageByKeyResponse:
     """QueryMessageByKey; errors as `query_by_key` and `window_of`."""
     window = window_of(request)
-    freshness = call.fresh(request.freshness_tokens, Part.INDEX)
-    answer = query_by_key(
-        call.shards,
-        call.tokens,
-        request.topic,
-        request.key,
-        window,
-        page_size_asked=request.page_size,
-        page_token=request.page_token,
-        deadline=call.deadline,
-    )
-    outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
+
+    def query(shards: MessageShards) -> tuple[MatchAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+        found = query_by_key(
+            shards,
+            call.tokens,
+            request.topic,
+            request.key,
+            window,
+            page_size_asked=request.page_size,
+            page_token=request.page_token,
+            deadline=call.deadline,
+        )
+        return found, found.outcomes, found.completeness
+
+    answer, outcomes, completeness = call.ask(request.freshness_tokens, Part.INDEX, query)
     return pb.QueryMessageByKeyResponse(
         messages=map(message_of, answer.entries),
         next_page_token=answer.next_page_token,
@@ -88,17 +121,20 @@ def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageB
 
 def by_unique_key(call: Call, request: pb.QueryMessageByUniqueKeyRequest) -> pb.QueryMessageByUniqueKeyResponse:
     """QueryMessageByUniqueKey; errors as `query_by_unique_key`."""
-    freshness = call.fresh(request.freshness_tokens, Part.INDEX)
-    answer = query_by_unique_key(
-        call.shards,
-        call.tokens,
-        request.topic,
-        request.unique_key,
-        page_size_asked=request.page_size,
-        page_token=request.page_token,
-        deadline=call.deadline,
-    )
-    outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
+
+    def query(shards: MessageShards) -> tuple[MatchAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+        found = query_by_unique_key(
+            shards,
+            call.tokens,
+            request.topic,
+            request.unique_key,
+            page_size_asked=request.page_size,
+            page_token=request.page_token,
+            deadline=call.deadline,
+        )
+        return found, found.outcomes, found.completeness
+
+    answer, outcomes, completeness = call.ask(request.freshness_tokens, Part.INDEX, query)
     return pb.QueryMessageByUniqueKeyResponse(
         messages=map(message_of, answer.entries),
         next_page_token=answer.next_page_token,
@@ -116,23 +152,38 @@ def by_id(call: Call, request: pb.QueryMessageByIdRequest) -> pb.QueryMessageByI
 
 
 def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMessageByOffsetResponse:
-    """QueryMessageByOffset; errors as `query_by_queue_offset`."""
-    freshness = call.fresh(request.freshness_tokens, Part.QUEUES)
-    answer = query_by_queue_offset(
-        call.shards,
-        request.topic,
-        request.queue_id,
-        request.queue_offset,
-        broker_name=request.broker_name,
-        max_messages_asked=request.max_messages,
-        deadline=call.deadline,
+    """QueryMessageByOffset; errors as `query_by_queue_offset`, InvalidPageTokenError."""
+    # The older name of `page_size`, by which a negative number is refused too.
+    check_not_negative(request.max_messages, "max_messages")
+    sealed: dict[str, str | int | None] = {
+        "topic": request.topic,
+        "queue_id": request.queue_id,
+        "queue_offset": request.queue_offset,
+        "broker_name": request.broker_name,
+    }
+    begin = int(call.tokens.open(request.page_token, METHOD, sealed).get("next", request.queue_offset))
+
+    def query(shards: MessageShards) -> tuple[QueueAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+        found = query_by_queue_offset(
+            shards,
+            request.topic,
+            request.queue_id,
+            begin,
+            broker_name=request.broker_name,
+            page_size_asked=request.page_size or request.max_messages,
+            deadline=call.deadline,
+        )
+        return found, [found.outcome], found.completeness
+
+    answer, outcomes, completeness = call.ask(
+        request.freshness_tokens, Part.QUEUES, query, request.broker_name, before=False
     )
-    outcomes, completeness = freshness.judge([answer.outcome], answer.completeness)
     return pb.QueryMessageByOffsetResponse(
         messages=map(message_of, answer.entries),
         min_offset=answer.min_offset,
         max_offset=answer.max_offset,
         next_queue_offset=answer.next_queue_offset,
+        next_page_token=call.tokens.seal(METHOD, sealed, {"next": answer.next_queue_offset}) if answer.has_more else "",
         completeness=completeness_of(completeness),
         shards=map(shard_outcome_of, outcomes),
     )
@@ -141,19 +192,22 @@ def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMe
 def find(call: Call, request: pb.FindMessageRequest) -> pb.FindMessageResponse:
     """FindMessage; errors as `find_message` and `window_of`."""
     window = window_of(request)
-    freshness = call.fresh(request.freshness_tokens, Part.INDEX)
-    answer = find_message(
-        call.shards,
-        call.tokens,
-        request.text,
-        request.topic,
-        window,
-        page_size_asked=request.page_size,
-        page_token=request.page_token,
-        max_millis=request.max_millis,
-        deadline=call.deadline,
-    )
-    outcomes, completeness = freshness.judge(answer.outcomes, answer.completeness)
+
+    def query(shards: MessageShards) -> tuple[FindAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+        found = find_message(
+            shards,
+            call.tokens,
+            request.text,
+            request.topic,
+            window,
+            page_size_asked=request.page_size,
+            page_token=request.page_token,
+            max_millis=request.max_millis,
+            deadline=call.deadline,
+        )
+        return found, found.outcomes, found.completeness
+
+    answer, outcomes, completeness = call.ask(request.freshness_tokens, Part.INDEX, query)
     return pb.FindMessageResponse(
         matches=[
             pb.FindMessageResponse.Match(message=message_of(entry), matched_by=pb.MatchedBy.Name(matched_by.value))
@@ -189,18 +243,23 @@ def offset_at_time(call: Call, request: pb.SearchOffsetRequest) -> pb.SearchOffs
     time_millis = millis_of(request, "time", millis_at_or_after if boundary is Boundary.LOWER else millis_at_or_before)
     if time_millis is None:
         raise InvalidArgumentError("time is missing.", field="time")
-    freshness = call.fresh(request.freshness_tokens, Part.QUEUES)
-    found = search_offset(
-        call.shards,
-        request.topic,
-        request.queue_id,
-        time_millis,
-        boundary=boundary,
-        broker_name=request.broker_name,
-        deadline=call.deadline,
+
+    def query(shards: MessageShards) -> tuple[FoundOffset, Sequence[ShardOutcome], Completeness]:
+        position = search_offset(
+            shards,
+            request.topic,
+            request.queue_id,
+            time_millis,
+            boundary=boundary,
+            broker_name=request.broker_name,
+            deadline=call.deadline,
+        )
+        outcome = outcome_of(shards.named(request.broker_name).broker_name, position, boundary)
+        return position, [outcome], judge([outcome], more=False)
+
+    found, outcomes, completeness = call.ask(
+        request.freshness_tokens, Part.QUEUES, query, request.broker_name, before=False
     )
-    outcome = outcome_of(call.shards.named(request.broker_name).broker_name, found, boundary)
-    outcomes, completeness = freshness.judge([outcome], judge([outcome], more=False))
     return pb.SearchOffsetResponse(
         queue_offset=found.queue_offset,
         min_offset=found.min_offset,

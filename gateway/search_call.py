@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import grpc
 
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import FoundRecord
+from gateway.queries.arrival import Part
 from gateway.queries.completeness import Completeness, ShardOutcome
-from gateway.queries.freshness import Part
 from gateway.query_answers import Call
 from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Budgets
@@ -64,8 +65,12 @@ class Searches:
         """
         question = question_of(request)
         budgets = Budgets(request.max_records, request.max_bytes, request.max_millis)
-        freshness = call.fresh(request.freshness_tokens, Part.QUEUES)
-        answer = self._run(call, question, budgets, request, Cancellation.of(context))
+        # A scan may take seconds, so it is not made twice: it waits before, also for a commitlog's word.
+        freshness = call.waits.wait(
+            call.shards, request.freshness_tokens, Part.QUEUES, call.deadline, request.broker_name, before=True
+        )
+        seen = replace(call, shards=freshness.shards)
+        answer = self._run(seen, question, budgets, request, Cancellation.of(context))
         if answer is None:
             return pb.SearchMessagesResponse()
         return response_of(answer, *freshness.judge(answer.outcomes, answer.completeness), question)

@@ -11,6 +11,8 @@ from services.settings.service_settings import ServiceSettings, TlsFiles
 # The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
 # an endless number of shards.
 SHARD_COUNT_MAX = 1_000
+# A builder that is so far behind is catching up, and a waiting query holds a thread.
+BUILDER_WAIT_MILLIS_MAX = 10_000
 
 
 class GatewaySettings(ServiceSettings):
@@ -28,6 +30,8 @@ class GatewaySettings(ServiceSettings):
         shard_count: ordinals of the template that exist for certain: one that does not answer makes answers PARTIAL.
         shard_count_max: ordinals from `shard_count` on, below this, join once their commitlog answers.
         shards_poll_seconds: how often the file or the next ordinals are checked.
+        builder_wait_millis: how long a query without freshness tokens waits at most for the queues or the index to have
+            what the log had when it arrived. Then it is answered PARTIAL. 0: it does not wait.
         page_token_secret: seals page tokens. The default is public and protects against mistakes only; set one where
             clients must not be able to forge tokens. All gateways of the same clients need the same value.
         archive: the directory that `reput pipeline archive` has written for these shards; None: no archive. Records
@@ -61,6 +65,7 @@ class GatewaySettings(ServiceSettings):
     shard_count: int = pydantic.Field(1, ge=1, le=SHARD_COUNT_MAX)
     shard_count_max: int = pydantic.Field(SHARD_COUNT_MAX, ge=1, le=SHARD_COUNT_MAX)
     shards_poll_seconds: float = pydantic.Field(5.0, gt=0, le=3_600)
+    builder_wait_millis: int = pydantic.Field(50, ge=0, le=BUILDER_WAIT_MILLIS_MAX)
     page_token_secret: str = pydantic.Field("reput", min_length=1)
     archive: Path | None = None
     public_tls: bool = True

@@ -95,7 +95,7 @@ def by_id(shards: Shards, deadline: Deadline) -> object:
 def by_offset(shards: Shards, deadline: Deadline) -> object:
     """A message of a queue; the shard is named."""
     return query_by_queue_offset(
-        shards, TOPIC, 0, 0, broker_name=next(iter(shards)).broker_name, max_messages_asked=1, deadline=deadline
+        shards, TOPIC, 0, 0, broker_name=next(iter(shards)).broker_name, page_size_asked=1, deadline=deadline
     )
 
 

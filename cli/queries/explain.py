@@ -70,7 +70,9 @@ def explain(
         query = queries.by_id(offset_msg_id, topic=topic, broker_name=broker_name)
     else:
         assert queue_id is not None, "one query was named"
-        query = queries.by_offset(topic, queue_id, queue_offset, broker_name, page_size=max_messages)
+        query = queries.by_offset(
+            topic, queue_id, queue_offset, broker_name, page_size=max_messages, page_token=page_token
+        )
     with query_client(address, timeout) as client:
         answer = client.explain(query)
     document = _document(answer)

@@ -225,7 +225,7 @@ def _by_offset(calls: Calls, question: Question) -> Found:
         queue_id=question.number("queue", 0, QUEUE_ID_MAX),
         queue_offset=question.number("offset", 0),
         broker_name=question.text("broker"),
-        max_messages=_page_size(question),
+        page_size=_page_size(question),
     )
     answer = calls.ask(calls.gateway.QueryMessageByOffset, request)
     has_more = answer.messages and answer.next_queue_offset < answer.max_offset

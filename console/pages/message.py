@@ -36,6 +36,8 @@ SHOWN_RELATED_COUNT = 8
 NEIGHBOUR_COUNT = 3
 STATUS_SECONDS_MAX = 1.0
 SHOWN_PROPERTY_COUNT = 100
+# The property of a message that was sent back: the offsetMsgId of the one that a consumer got first.
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 SHOWN_PROPERTY_CHARACTERS = 1_000
 _FLAG_NAMES = (
     (COMPRESSED, "COMPRESSED"),
@@ -52,7 +54,8 @@ class Related:
     """Other messages with the same unique key.
 
     Attributes:
-        groups: kind (`copy`, `retry`, `dead-letter`, `system`, `elsewhere`) and the messages, newest first.
+        groups: kind (`copy`, `retry`, `dead-letter`, `system`, `elsewhere`: of the same message; `batch`: only the unique key
+            is the same) and the messages, newest first.
         problem: why some may be missing; empty when none are.
         answer: the gateway's; None when it failed.
     """
@@ -100,7 +103,7 @@ def message_page(calls: Calls, question: Question) -> Page:
         "queue": queue,
         "log": log,
         "index": None if explained is None else index_place(explained, message.broker_name),
-        "origin_id": message.properties.get("ORIGIN_MESSAGE_ID", ""),
+        "origin_id": message.properties.get(ORIGIN_MESSAGE_ID, ""),
         "real_topic": message.properties.get("RETRY_TOPIC", "") or message.properties.get("REAL_TOPIC", ""),
         "took_millis": took_millis,
     }
@@ -130,11 +133,16 @@ def message_page(calls: Calls, question: Question) -> Page:
 
 
 def read_message(calls: Calls, question: Question) -> Any:
-    """The message that the path names."""
+    """The message that the path names, with its body, also one that fits no answer."""
     request = pb.QueryMessageByIdRequest(
         offset_msg_id=question.path_text("offset_msg_id"), broker_name=question.text("broker")
     )
-    return calls.ask(calls.gateway.QueryMessageById, request).message
+    message = calls.ask(calls.gateway.QueryMessageById, request).message
+    if message.body_omitted:
+        asked = pb.DownloadBodyRequest(offset_msg_id=message.offset_msg_id, broker_name=message.broker_name)
+        message.body = b"".join(piece.chunk for piece in calls.ask(calls.gateway.DownloadBody, asked))
+        message.body_omitted = False
+    return message
 
 
 def flag_names(sys_flag: int) -> list[str]:
@@ -166,12 +174,33 @@ def _related(calls: Calls, message: Any) -> Related:
         other = match.message
         is_itself = (other.broker_name, other.commit_log_offset) == (message.broker_name, message.commit_log_offset)
         if not is_itself and other.unique_key == message.unique_key:
-            kind = "copy" if other.topic == message.topic else topic_kind(other.topic) or "elsewhere"
-            groups.setdefault(kind, []).append(message_row(other))
-    kinds = ("copy", "retry", "dead-letter", "system", "elsewhere")
+            groups.setdefault(_kind(message, other), []).append(message_row(other))
+    kinds = ("copy", "retry", "dead-letter", "system", "elsewhere", "batch")
     ordered = tuple((kind, groups[kind]) for kind in kinds if kind in groups)
     banner = banner_of(answer, stopwatch.millis())
     return Related(ordered, "" if banner.kind == "complete" else banner.kind, banner, answer)
+
+
+def _kind(message: Any, other: Any) -> str:
+    """How another message with the same unique key belongs to a message.
+
+    The messages of a batch may share a unique key, so only the property by which RocketMQ names the source of a retry or dead
+    letter tells which of them it is. A record of a system topic that names none waits there for its time or its transaction,
+    for which RocketMQ takes no batches: it is of the message.
+    """
+    if _source_id(other) != _source_id(message) and not (_waits(other) or _waits(message)):
+        return "batch"
+    return "copy" if other.topic == message.topic else topic_kind(other.topic) or "elsewhere"
+
+
+def _source_id(message: Any) -> str:
+    """The offsetMsgId of the message that this one is, or was made from."""
+    source: str = message.properties.get(ORIGIN_MESSAGE_ID, "") or message.offset_msg_id
+    return source.upper()
+
+
+def _waits(message: Any) -> bool:
+    return topic_kind(message.topic) == "system" and not message.properties.get(ORIGIN_MESSAGE_ID, "")
 
 
 def _neighbours(calls: Calls, message: Any) -> tuple[Sequence[tuple[MessageRow, bool]], Track | None, str]:
@@ -181,7 +210,7 @@ def _neighbours(calls: Calls, message: Any) -> tuple[Sequence[tuple[MessageRow, 
         queue_id=message.queue_id,
         queue_offset=max(0, message.queue_offset - NEIGHBOUR_COUNT),
         broker_name=message.broker_name,
-        max_messages=2 * NEIGHBOUR_COUNT + 1,
+        page_size=2 * NEIGHBOUR_COUNT + 1,
     )
     try:
         answer = calls.ask(calls.gateway.QueryMessageByOffset, request)

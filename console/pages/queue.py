@@ -28,9 +28,9 @@ def queue_page(calls: Calls, question: Question) -> Page:
     elif question.text("offset"):
         begin = question.number("offset", 0)
     else:
-        edge = calls.ask(calls.gateway.QueryMessageByOffset, pb.QueryMessageByOffsetRequest(max_messages=1, **where))
+        edge = calls.ask(calls.gateway.QueryMessageByOffset, pb.QueryMessageByOffsetRequest(page_size=1, **where))
         begin = max(edge.min_offset, edge.max_offset - PAGE_SIZE)
-    request = pb.QueryMessageByOffsetRequest(queue_offset=begin, max_messages=PAGE_SIZE, **where)
+    request = pb.QueryMessageByOffsetRequest(queue_offset=begin, page_size=PAGE_SIZE, **where)
     answer = calls.ask(calls.gateway.QueryMessageByOffset, request)
     took_millis = stopwatch.millis()
     first = (

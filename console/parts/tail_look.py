@@ -167,7 +167,7 @@ def _all(calls: Calls, topic: str, queue: TopicQueue, begin: int) -> _Part:
         queue_id=queue.queue_id,
         queue_offset=begin,
         broker_name=queue.broker_name,
-        max_messages=min(SHOWN_COUNT_MAX, queue.max_offset - begin),
+        page_size=min(SHOWN_COUNT_MAX, queue.max_offset - begin),
     )
     answer = calls.ask(calls.gateway.QueryMessageByOffset, request)
     return _Part(answer.messages, max(answer.next_queue_offset, begin))

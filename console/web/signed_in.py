@@ -35,6 +35,8 @@ class GuardedGateway:
         self.FindMessage = guarded("FindMessage", gateway.FindMessage)
         self.ExplainQuery = guarded("ExplainQuery", gateway.ExplainQuery)
         self.SearchMessages = guarded("SearchMessages", gateway.SearchMessages)
+        body: Any = grpc.unary_stream_rpc_method_handler(gateway.DownloadBody)
+        self.DownloadBody = guard.guard(prefix + "DownloadBody", body).unary_stream
         self.SearchOffset = guarded("SearchOffset", gateway.SearchOffset)
         self.ListTopics = guarded("ListTopics", gateway.ListTopics)
         self.GetStatus = guarded("GetStatus", gateway.GetStatus)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from store.errors import DeadlineExceededError
+from store.errors import DeadlineExceededError, StoreError
 
 # The share of the remaining time for one shard of several. The rest is for the answer from the others.
 SHARD_SHARE = 0.75
@@ -51,3 +51,8 @@ class Deadline:
     def is_near(self) -> bool:
         """Whether less than a fifth of the time is left; a query of several rounds should end now."""
         return self.at_seconds - self.clock() < self.allowed_seconds / 5
+
+
+def ran_out_of_time(error: StoreError) -> bool:
+    """Whether a call failed because its time was over, also when the error names the service that did not answer."""
+    return isinstance(error, DeadlineExceededError) or isinstance(error.__cause__, DeadlineExceededError)

@@ -59,16 +59,26 @@ class FoundRecord(Generic[Message_co]):
 
 @dataclass(frozen=True, slots=True)
 class BuildProgress:
-    """How far a builder is: it has built the log before `next_offset`; `log_end_offset` is the flushed end that it knows."""
+    """How far a builder is: it has built the log before `next_offset`.
+
+    Attributes:
+        next_offset: in bytes.
+        log_end_offset: the flushed end that the builder knows; in a query the end of the log when the query arrived
+            (queries/arrival.py).
+        catching_up: the builder has not reached the end of the log since its start.
+        built_up_to_millis: store time of the newest record built.
+        is_final: no later record can be part of the answer.
+    """
 
     next_offset: int
     log_end_offset: int
     catching_up: bool
     built_up_to_millis: int | None = None
+    is_final: bool = False
 
     @property
     def is_behind(self) -> bool:
-        """Whether flushed records are not yet built, so an answer may lack them."""
+        """Whether records are not yet built, so an answer may lack them."""
         return self.catching_up or self.next_offset < self.log_end_offset
 
 
@@ -254,6 +264,16 @@ class TopicCatalog(Protocol):
         """The number of queues of a topic that its first message creates; 0 when messages create no topics."""
 
 
+class LogEnd(Protocol):
+    """Knows where a shard's log ends: everything that was acknowledged lies before it."""
+
+    def is_written_at(self, commit_log_offset: int, deadline: Deadline) -> bool | None:
+        """Whether anything was written from the end of a record on (bytes), without a call; None: only `offset` can tell."""
+
+    def offset(self, deadline: Deadline) -> int | None:
+        """The end now (bytes); None while the log is being recovered."""
+
+
 class StatusReader(Protocol):
     """Asks a shard's services how they are."""
 
@@ -270,7 +290,10 @@ class Archive(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shard(Generic[Message_co]):
-    """One CommitLog with its queues and indexes, and with its archive if there is one."""
+    """One CommitLog with its queues and indexes, and with its archive if there is one.
+
+    Without `log_end` only the builders tell how far the log is.
+    """
 
     broker_name: str
     records: RecordReader[Message_co]
@@ -279,3 +302,4 @@ class Shard(Generic[Message_co]):
     topics: TopicCatalog
     services: StatusReader
     archive: Archive | None = None
+    log_end: LogEnd | None = None

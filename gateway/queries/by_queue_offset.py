@@ -21,6 +21,8 @@ from store.errors import (
     TopicNotFoundError,
 )
 
+METHOD = "QueryMessageByOffset"
+
 
 @dataclass(frozen=True, slots=True)
 class QueueAnswer(Generic[Message]):
@@ -33,6 +35,11 @@ class QueueAnswer(Generic[Message]):
     completeness: Completeness
     outcome: ShardOutcome
 
+    @property
+    def has_more(self) -> bool:
+        """Whether the queue has messages behind the answer."""
+        return self.next_queue_offset < self.max_offset
+
 
 def query_by_queue_offset(
     shards: Shards[Message],
@@ -41,12 +48,12 @@ def query_by_queue_offset(
     queue_offset: int,
     *,
     broker_name: str,
-    max_messages_asked: int,
+    page_size_asked: int,
     deadline: Deadline,
 ) -> QueueAnswer[Message]:
-    """Up to `max_messages_asked` messages; out of range is empty and goes on at the nearer end of the range.
+    """Up to `page_size_asked` messages; out of range is empty and goes on at the nearer end of the range.
 
-    It is TRUNCATED when the page was full by bytes first, PARTIAL when it ends where the queue is still being built, which
+    It is TRUNCATED when the queue has more behind the answer, PARTIAL when it ends where the queue is still being built, which
     may be before its first message, or when the archive cannot give all that the log has dropped.
 
     Raises:
@@ -57,7 +64,7 @@ def query_by_queue_offset(
     check_topic(topic)
     check_not_negative(queue_id, "queue_id")
     check_not_negative(queue_offset, "queue_offset")
-    count_max = page_size(max_messages_asked, "max_messages")
+    count_max = page_size(page_size_asked, "page_size")
     shard = shards.named(broker_name)
     units = partial(shard.queues.units, topic, queue_id, queue_offset, count_max, deadline)
     try:
@@ -77,13 +84,12 @@ def query_by_queue_offset(
     short = next_queue_offset >= stretch.max_offset and len(page.entries) < count_max
     complete = not (short and stretch.progress.is_behind) and stretch.problem is None
     outcome = ShardOutcome(shard.broker_name, stretch.problem, stretch.progress, complete)
-    cut = bool(stretch.units) and next_queue_offset <= stretch.units[-1].queue_offset
     return QueueAnswer(
         tuple(page.entries),
         stretch.min_offset,
         stretch.max_offset,
         next_queue_offset,
-        judge([outcome], more=cut),
+        judge([outcome], more=next_queue_offset < stretch.max_offset),
         outcome,
     )
 

@@ -16,7 +16,6 @@ lack matches) or made up. Gateways that share the secret understand each other's
 
 import base64
 import binascii
-import hashlib
 import hmac
 import json
 from collections.abc import Mapping
@@ -24,6 +23,8 @@ from collections.abc import Mapping
 from store.errors import InvalidPageTokenError
 
 _VERSION = b"\x01"
+# Made once: `json.dumps` with options makes one for each call.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _SEAL_SIZE_BYTES = 16
 # The cursors of 1,000 shards whose names have 30 characters take 65 KiB, with 150 characters 222 KiB. A request may have
 # 4 MiB.
@@ -68,12 +69,12 @@ class PageTokens:
 
     def _seal(self, method: str, query: Mapping[str, str | int | None], body: bytes) -> bytes:
         sealed = b"\0".join((_VERSION, method.encode(), _compact(query), body))
-        return hmac.new(self._secret, sealed, hashlib.sha256).digest()[:_SEAL_SIZE_BYTES]
+        return hmac.digest(self._secret, sealed, "sha256")[:_SEAL_SIZE_BYTES]
 
 
 def _compact(fields: Mapping[str, str | int | None] | Mapping[str, str | int]) -> bytes:
     # ASCII with escapes: no NUL, so that the sealed parts cannot be shifted into one another.
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return _ENCODER.encode(fields).encode("ascii")
 
 
 def shard_cursors(cursors: Mapping[str, str | int]) -> dict[str, int]:

@@ -164,7 +164,7 @@ class AdminServicer(v2_grpc.AdminServicer):
                 queue.queue_id,
                 queue_offset,
                 broker_name=shard.broker_name,
-                max_messages_asked=1,
+                page_size_asked=1,
                 deadline=deadline,
             )
             return answer.entries[0].record.store_time_millis if answer.entries else 0

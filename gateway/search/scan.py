@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Generic
 
 from gateway.ports.cancellation import Cancellation
-from gateway.ports.deadline import Deadline
+from gateway.ports.deadline import Deadline, ran_out_of_time
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import FoundRecord, Message, Shard, Unit
 from gateway.ports.shards import Shards
@@ -97,7 +97,7 @@ class Scan(Generic[Message]):
                 self._scan_shard(scan, begun)
             except ShardFailedError as failure:
                 # The shard may only be slow: the next page asks it first, and leaves it out if it hangs.
-                if isinstance(failure.error, DeadlineExceededError) and self._meter.has_moved:
+                if ran_out_of_time(failure.error) and self._meter.has_moved:
                     end, self.answer.stop = self._cursor, StopReason.TIME
                     break
                 scan.note(failure.error)

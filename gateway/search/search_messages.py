@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from gateway.ports.cancellation import Cancellation
-from gateway.ports.deadline import Deadline
+from gateway.ports.deadline import Deadline, ran_out_of_time
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Message, Shard
 from gateway.ports.shards import Shards, has_unwritten_queue, require_topic
@@ -30,7 +30,7 @@ from gateway.search.cursor import Cursor
 from gateway.search.filter import MessageFilter
 from gateway.search.question import SearchAnswer, SearchQuestion
 from gateway.search.scan import Scan, ViewOf
-from store.errors import DeadlineExceededError, QueueNotFoundError, StoreError
+from store.errors import QueueNotFoundError, StoreError
 
 METHOD = "SearchMessages"
 # The time for counting in all shards; the rest of the time is for the search itself.
@@ -120,7 +120,7 @@ def _position_count(shards: Shards[object], question: SearchQuestion, deadline: 
         )
 
     answers = shards.fan_out.ask(asked, ask)
-    if any(isinstance(answer, DeadlineExceededError) for answer in answers):
+    if any(isinstance(answer, StoreError) and ran_out_of_time(answer) for answer in answers):
         return 0
     return sum(answer for answer in answers if isinstance(answer, int))
 

@@ -46,7 +46,7 @@ class ShardDirectory(Generic[Open, Message]):
         open_shard: opens a shard; must not block.
         fan_out: asks several shards at once.
         retire: gets the `close` of the connections that a moved shard leaves behind, to call it when their calls have ended.
-        guard: wraps a shard when there are several.
+        guard: wraps each shard.
         changed: called with all open shards, in order, at each change, before `now` shows the change. When it raises an
             error, nothing has changed, and the next `keep` calls it again.
         known: called at each change, after `now` shows it.
@@ -99,9 +99,7 @@ class ShardDirectory(Generic[Open, Message]):
             if opened == before:
                 return
             self._changed(list(opened.values()))
-            asked = [one.shard for one in opened.values()]
-            if len(asked) > 1:
-                asked = [guarded[name] for name in opened]
+            asked = [guarded[name] for name in opened]
             self._now, self._open, self._guarded = Shards(asked, self._fan_out), opened, guarded
             stay = {id(one) for one in opened.values()}
             left = [one for one in (*before.values(), *self._opened.values()) if id(one) not in stay]

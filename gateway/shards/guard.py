@@ -8,7 +8,9 @@ figures). So a call is refused at once when:
     half of all threads wait for the shard, the oldest call for over HURRY_SECONDS
     the last call exceeded its deadline, and another one is running: a single call tests the shard
 
-A refused call makes the answer PARTIAL with the shard's name, as a call that times out does.
+A refused call makes the answer PARTIAL with the shard's name, as a call that times out does. When no shard is left, the
+query fails with UNAVAILABLE, which names the service and the shard; so a service that hangs is told from a caller that has
+too little time.
 """
 
 import threading
@@ -25,6 +27,7 @@ from gateway.ports.shard import (
     FoundOffset,
     FoundRecord,
     KeyLocator,
+    LogEnd,
     Message,
     QueueLocator,
     QueueRange,
@@ -38,7 +41,7 @@ from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreEr
 
 # A healthy shard answers in milliseconds; a cold disk may take a second.
 PATIENCE_SECONDS = 2.0
-# Many short calls at once are not refused.
+# Many short calls at once are not refused, and a call that ended sooner had a caller in a hurry.
 HURRY_SECONDS = 0.25
 
 Parameters = ParamSpec("Parameters")
@@ -49,13 +52,17 @@ class ShardGuard:
     """Counts the running calls to one service of a shard; thread-safe.
 
     Args:
-        name: the service's and the shard's name, for errors.
+        service: its name.
+        broker_name: the shard's name.
         thread_count: the number of threads that all queries share.
         clock: seconds, rising.
     """
 
-    def __init__(self, name: str, thread_count: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._name = name
+    def __init__(
+        self, service: str, broker_name: str, thread_count: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._service = service
+        self._broker_name = broker_name
         self._share_count = max(thread_count // 2, 1)
         self._clock = clock
         self._lock = threading.Lock()
@@ -70,10 +77,13 @@ class ShardGuard:
         number, begin = self._begin()
         try:
             answer = call(*arguments, **options)
-        except DeadlineExceededError:
+        except DeadlineExceededError as error:
             # A short deadline of the caller does not show that the shard hangs.
-            self._end(number, was_late=self._clock() - begin >= PATIENCE_SECONDS or self._was_late)
-            raise
+            waited = self._clock() - begin
+            self._end(number, was_late=waited >= PATIENCE_SECONDS or self._was_late)
+            if waited < HURRY_SECONDS:
+                raise
+            raise self._unavailable(f"did not answer for {waited:.1f} s") from error
         except StoreError:
             self._end(number, was_late=False)
             raise
@@ -93,13 +103,20 @@ class ShardGuard:
                     or waited > PATIENCE_SECONDS
                     or (waited > HURRY_SECONDS and len(self._begun) >= self._share_count)
                 ):
-                    raise ServiceUnavailableError(
-                        f"{self._name} does not answer: {len(self._begun)} calls wait for it, one for {waited:.1f} s",
-                        service=self._name,
+                    raise self._unavailable(
+                        f"does not answer: {len(self._begun)} calls wait for it, one for {waited:.1f} s"
                     )
             self._number += 1
             self._begun[self._number] = now
             return self._number, now
+
+    def _unavailable(self, what: str) -> ServiceUnavailableError:
+        return ServiceUnavailableError(
+            f"{self._service} of shard {self._broker_name} {what}: it hangs or is overloaded. Look at this service, and ask "
+            "again.",
+            service=self._service,
+            brokerName=self._broker_name,
+        )
 
     def _end(self, number: int, *, was_late: bool) -> None:
         with self._lock:
@@ -204,6 +221,20 @@ class GuardedTopics:
         return self._guard.call(self._topics.new_topic_queue_count, deadline)
 
 
+class GuardedLogEnd:
+    """A LogEnd behind a guard."""
+
+    def __init__(self, log_end: LogEnd, guard: ShardGuard) -> None:
+        self._log_end = log_end
+        self._guard = guard
+        # Not guarded, because it makes no call.
+        self.is_written_at = log_end.is_written_at
+
+    def offset(self, deadline: Deadline) -> int | None:
+        """See the port."""
+        return self._guard.call(self._log_end.offset, deadline)
+
+
 def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float] = time.monotonic) -> Shard[Message]:
     """The shard with a guard for each of its services. Its status is asked without a guard.
 
@@ -214,7 +245,7 @@ def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float]
     """
 
     def guard(service: str) -> ShardGuard:
-        return ShardGuard(f"{service} of {shard.broker_name}", thread_count, clock)
+        return ShardGuard(service, shard.broker_name, thread_count, clock)
 
     commitlog = guard("commitlog")
     return replace(
@@ -224,4 +255,5 @@ def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float]
         topics=GuardedTopics(shard.topics, commitlog if shard.archive is None else guard("commitlog")),
         queues=GuardedQueues(shard.queues, guard("consumequeue")),
         keys=GuardedKeys(shard.keys, guard("index")),
+        log_end=None if shard.log_end is None else GuardedLogEnd(shard.log_end, commitlog),
     )

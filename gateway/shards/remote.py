@@ -107,6 +107,22 @@ class RemoteRecords:
         return int(response.new_topic_queue_count)
 
 
+class RemoteLogEnd:
+    """LogEnd over a commitlog service."""
+
+    def __init__(self, client: CommitLogClient) -> None:
+        self._client = client
+
+    def is_written_at(self, commit_log_offset: int, deadline: Deadline) -> bool | None:
+        """See the port."""
+        return self._client.is_written_at(commit_log_offset, timeout_seconds=deadline.remaining_seconds())
+
+    @port_call("commitlog.end")
+    def offset(self, deadline: Deadline) -> int | None:
+        """See the port."""
+        return self._client.readable_offset(timeout_seconds=deadline.remaining_seconds())
+
+
 class RemoteQueues:
     """QueueLocator over a consumequeue service."""
 
@@ -269,6 +285,7 @@ def open_shard(
         keys=keys if filters is None else SummarizedKeys(targets.broker_name, keys, filters),
         topics=records,
         services=RemoteServices(commitlog, consumequeue, index),
+        log_end=RemoteLogEnd(commitlog),
     )
     return RemoteShard(targets, shard, commitlog, consumequeue, index)
 

@@ -227,7 +227,7 @@ class SummarizedKeys:
         if found.held is not None:
             # Records stored before `later_times_millis` lie before `next_offset`, so the index has all of them.
             at = found.held.next_offset
-            progress = replace(found.progress, next_offset=at, log_end_offset=at, catching_up=False)
+            progress = replace(found.progress, next_offset=at, log_end_offset=at, catching_up=False, is_final=True)
             self._known = _Known(found.held, progress, self._clock())
         return found
 

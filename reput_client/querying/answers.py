@@ -72,7 +72,7 @@ class Page(Generic[Item]):
         shards: the shards asked.
         scan: what a search looked at for this page; None for other queries.
         next_page_token: the query continues behind this page when it is given this token as `page_token`; empty on the last
-            page, and for `by_offset`, which continues by position.
+            page.
         queue_range: what the queue of `by_offset` holds; None for other queries.
     """
 

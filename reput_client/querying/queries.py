@@ -113,6 +113,7 @@ def by_offset(
     max_messages: int | None = None,
     page_size: int = PAGE_SIZE_DEFAULT,
     after: After = (),
+    page_token: str = "",
 ) -> Cursor[Message]:
     """Messages in queue order from a position on, up to the end of the queue or to `max_messages`.
 
@@ -123,7 +124,8 @@ def by_offset(
         queue_id=queue_id,
         queue_offset=queue_offset,
         broker_name=broker_name,
-        max_messages=page_size,
+        page_size=page_size,
+        page_token=page_token,
         freshness_tokens=tokens_of(after),
     )
     return QueueCursor(request, max_messages)

@@ -105,8 +105,8 @@ class SearchCursor(TokenCursor[Message]):
         return replace(super().take(response), scan=scan_of(response))
 
 
-class QueueCursor:
-    """Pages by queue offset, up to the end of the queue as it is when it is reached.
+class QueueCursor(TokenCursor[Message]):
+    """Pages of a queue, up to its end as it is when it is reached. A gateway without tokens is asked by position.
 
     Args:
         request: of the first page.
@@ -114,33 +114,28 @@ class QueueCursor:
     """
 
     def __init__(self, request: pb.QueryMessageByOffsetRequest, message_count_max: int | None) -> None:
-        self._request = request
-        self._left = _checked_limit(message_count_max)
-        self._has_more = self._left != 0
-        self._page_size = request.max_messages
+        super().__init__("QueryMessageByOffset", request, messages_of, message_count_max)
+        self._position = request.queue_offset
 
     def next_request(self) -> tuple[str, Any] | None:
         """See Cursor."""
-        if not self._has_more:
-            return None
-        if self._left is not None:
-            self._request.max_messages = min(self._page_size, self._left)
-        return "QueryMessageByOffset", self._request
+        asked = super().next_request()
+        self._request.max_messages = self._request.page_size  # its older name
+        return asked
 
     def take(self, response: pb.QueryMessageByOffsetResponse) -> Page[Message]:
         """See Cursor."""
-        asked, next_offset = self._request.queue_offset, response.next_queue_offset
-        items = messages_of(response)
-        if self._left is not None:
-            self._left -= len(items)
-        at_end = next_offset <= asked or next_offset >= response.max_offset
+        page = super().take(response)
+        asked, self._position = self._position, response.next_queue_offset
+        at_end = self._position <= asked or self._position >= response.max_offset
         self._has_more = not at_end and self._left != 0
-        self._request.queue_offset = next_offset
-        completeness = Completeness(response.completeness)
+        if not page.next_page_token:
+            self._request.queue_offset = self._position
+        completeness = page.completeness
         if completeness is Completeness.COMPLETE and not at_end:
             completeness = Completeness.TRUNCATED
         queue_range = QueueRange(response.min_offset, response.max_offset)
-        return Page(items, completeness, shards_of(response.shards), queue_range=queue_range)
+        return replace(page, completeness=completeness, queue_range=queue_range)
 
 
 class Progress:

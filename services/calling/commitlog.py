@@ -263,6 +263,24 @@ class CommitLogClient:
         )
         return response
 
+    def is_written_at(self, commit_log_offset: int, *, timeout_seconds: float = SECONDS_DEFAULT) -> bool | None:
+        """Whether anything was written from the end of a record on (bytes), by the log's files; None: only a call can tell."""
+        return self._files.is_written_at(commit_log_offset, timeout_seconds)
+
+    def readable_offset(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> int | None:
+        """Everything that was acknowledged lies before it (bytes); None while the log is being recovered."""
+        answer = call_lookup(
+            self._local,
+            LocalMethod.COMMITLOG_STATUS,
+            pb.GetStatusRequest(),
+            pb.GetStatusResponse,
+            self._stub.GetStatus,
+            timeout_seconds,
+        )
+        if answer.state == "recovering":
+            return None
+        return answer.readable_offset if answer.HasField("readable_offset") else answer.log_end_offset
+
     def close(self) -> None:
         """Close the channel; running calls end with ServiceUnavailableError."""
         self._files.close()

@@ -33,6 +33,9 @@ from store.walk.record_reader import read_record_at
 # 64 GiB of log, in files of the default size; a file that was dropped is handed over again when it is needed.
 FILE_COUNT_MAX = 64
 OPEN_SECONDS_MAX = 1.0
+# The size that each record begins with, also the blank one at the end of a file.
+RECORD_SIZE_BYTES = 4
+NOTHING_WRITTEN = bytes(RECORD_SIZE_BYTES)
 
 
 class _Descriptor:
@@ -122,6 +125,34 @@ class LogFiles:
             link.files.pop(first_offset, None)
             return None
         return record
+
+    def is_written_at(self, commit_log_offset: int, timeout_seconds: float) -> bool | None:
+        """Whether anything was written from an offset on; None when the service has to be asked.
+
+        Behind the end of a log its files hold zeros, and a record begins with its size. So zeros at a place where a record
+        ends or the log does prove that the log ends there, whoever appends to it.
+
+        Args:
+            commit_log_offset: in bytes; the end of a record.
+            timeout_seconds: for a file that has to be handed over first, which takes at most OPEN_SECONDS_MAX.
+        """
+        before = commit_log_offset - 1  # the log may end at the offset itself, and then no file is handed over for it
+        link = self._link
+        if link is None or not link.is_alive():
+            link = self._connected(link, before, timeout_seconds) if before >= 0 else None
+            if link is None:
+                return None
+        first_offset = link.file_offset(commit_log_offset)
+        file = link.files.get(first_offset)
+        if file is None and link.first_offset <= before and link.file_offset(before) == first_offset:
+            file = self._opened(link, before, timeout_seconds)
+        if file is None:
+            return None
+        try:
+            head = os.pread(file.fd, RECORD_SIZE_BYTES, commit_log_offset - first_offset)
+        except OSError:
+            return None
+        return head != NOTHING_WRITTEN if len(head) == RECORD_SIZE_BYTES else None
 
     def mark(self) -> object:
         """The process of the service at this moment, for `learn`."""

@@ -60,6 +60,7 @@ class LocalMethod(Enum):
     APPEND = (6, COMMITLOG_SERVICE + "AppendMessages")
     # A connection for this one carries one stream. Requests may be sent ahead of their answers; a STATUS ends the stream.
     APPEND_ON_STREAM = (7, COMMITLOG_SERVICE + "AppendMessageStream")
+    COMMITLOG_STATUS = (8, COMMITLOG_SERVICE + "GetStatus")
 
     def __init__(self, number: int, rpc: str, retry: Retry | None = None) -> None:
         self.number = number

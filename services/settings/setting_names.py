@@ -235,6 +235,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "gateway",
+        "builder_wait_millis",
+        "50",
+        "milliseconds",
+        "Longest wait of a query for what the log had when it arrived; 0: none.",
+    ),
+    Setting(
+        "gateway",
         "page_token_secret",
         "reput",
         "",

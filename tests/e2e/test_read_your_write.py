@@ -232,3 +232,56 @@ def test_a_builder_that_cannot_build_costs_its_share_of_the_deadline_and_is_name
     assert shown.returncode == 3
     assert "broker-a" in shown.stderr
     assert healed.completeness == COMPLETE
+
+
+def found_without_a_token(
+    gateway: gateway_grpc.GatewayServiceStub, sent: message_pb2.AppendResult, topic: str, key: str
+) -> dict[str, tuple[int, list[str]]]:
+    """By query, the completeness and the ids of what is found right behind the append."""
+    shared = {"topic": topic, "queue_id": sent.queue_id}
+    answers = {
+        "key": gateway.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic=topic, key=key), timeout=60),
+        "unique key": gateway.QueryMessageByUniqueKey(
+            pb.QueryMessageByUniqueKeyRequest(topic=topic, unique_key=sent.unique_key), timeout=60
+        ),
+        "offset": gateway.QueryMessageByOffset(
+            pb.QueryMessageByOffsetRequest(queue_offset=sent.queue_offset, **shared), timeout=60
+        ),
+        "search": gateway.SearchMessages(pb.SearchMessagesRequest(body_text=key, **shared), timeout=60),
+    }
+    found = {
+        name: (answer.completeness, [m.offset_msg_id for m in answer.messages]) for name, answer in answers.items()
+    }
+    find = gateway.FindMessage(pb.FindMessageRequest(text=key, topic=topic), timeout=60)
+    found["find"] = (find.completeness, [match.message.offset_msg_id for match in find.matches])
+    return found
+
+
+def test_an_acknowledged_message_was_not_found_without_a_token_and_the_answer_was_complete(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Each query in turn is the first behind its append, with a stream of other appends and without."""
+    settings = {"REPUT_GATEWAY_BUILDER_WAIT_MILLIS": "10000"}
+    with running_stack(tmp_path / "store", settings=settings) as stack:
+        over = threading.Event()
+
+        def keep_appending() -> None:
+            channel = grpc.insecure_channel(stack.addresses["gateway"])
+            with channel:
+                others = gateway_grpc.GatewayServiceStub(channel)
+                while not over.is_set():
+                    send(others, "Others", "other")
+
+        thread = threading.Thread(target=keep_appending)
+        try:
+            for number in range(40):
+                if number == 20:
+                    thread.start()
+                key = f"plain-{number}"
+                sent = send(stack.gateway, f"Plain{number % 5}", key)
+                found = found_without_a_token(stack.gateway, sent, f"Plain{number % 5}", key)
+                assert found == dict.fromkeys(found, (COMPLETE, [sent.offset_msg_id])), number
+        finally:
+            over.set()
+            if thread.ident is not None:
+                thread.join()

@@ -111,6 +111,33 @@ def test_a_page_and_the_next_one_by_its_token(gateway):
     assert isinstance(refusal(lambda: gateway.QueryMessageByKey(request, timeout=10)), InvalidPageTokenError)
 
 
+def test_a_queue_said_complete_with_a_part_of_its_messages_and_had_no_pages(gateway, records):
+    """With 64 of 226 messages, so that a loop until COMPLETE stopped early."""
+    rows = [record for record in records if (record.topic, record.queue_id) == ("b_order", 1)]
+    request = pb.QueryMessageByOffsetRequest(topic="b_order", queue_id=1, page_size=30)
+    found, answers = [], []
+    while not answers or request.page_token:
+        answers.append(gateway.QueryMessageByOffset(request, timeout=10))
+        found += [message.queue_offset for message in answers[-1].messages]
+        request.page_token = answers[-1].next_page_token
+
+    assert found == [record.queue_offset for record in rows]
+    *before, last = answers
+    assert {answer.completeness for answer in before} == {message_pb2.COMPLETENESS_TRUNCATED}
+    assert (last.completeness, last.next_queue_offset) == (message_pb2.COMPLETENESS_COMPLETE, len(rows))
+    assert [answer.next_queue_offset for answer in before] == [30 * page for page in range(1, len(answers))]
+
+    old = pb.QueryMessageByOffsetRequest(topic="b_order", queue_id=1, queue_offset=30, max_messages=7)
+    assert [m.queue_offset for m in gateway.QueryMessageByOffset(old, timeout=10).messages] == list(range(30, 37))
+    old.page_size = 3
+    assert len(gateway.QueryMessageByOffset(old, timeout=10).messages) == 3
+    old.page_token = before[0].next_page_token
+    assert isinstance(refusal(lambda: gateway.QueryMessageByOffset(old, timeout=10)), InvalidPageTokenError)
+    for field in ("page_size", "max_messages"):
+        wrong = pb.QueryMessageByOffsetRequest(topic="b_order", queue_id=1, **{field: -1})
+        assert refusal(lambda: gateway.QueryMessageByOffset(wrong, timeout=10)).metadata["field"] == field  # noqa: B023
+
+
 def test_the_window_that_was_used_is_told(gateway):
     request = pb.QueryMessageByKeyRequest(
         topic="b_order", key="AaAa", begin_time=Timestamp(seconds=5, nanos=1), end_time=Timestamp(seconds=253402300799)

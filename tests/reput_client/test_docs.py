@@ -1,11 +1,13 @@
-"""The examples of docs/client.md run as they are written; only the port is the test's own."""
+"""The examples of docs/client.md and of the README run as they are written; only the port is the test's own."""
 
 import pathlib
 import re
 
 from tests.support.stack import running_stack
 
-DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "client.md"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs" / "client.md"
+README = ROOT / "README.md"
 
 
 def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
@@ -31,3 +33,12 @@ def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
     assert "explained broker-a 1 candidates 1 matches" in printed[3]
     assert printed[4] == "[b'now']\n"
     assert printed[5] == "b'from asyncio'\n"
+
+
+def test_the_example_of_the_readme_printed_nothing(tmp_path: pathlib.Path, capsys) -> None:
+    """Also as the first message of a store, which its index needs some time for."""
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    with running_stack(tmp_path / "store") as stack:
+        for _ in range(3):
+            exec(block.replace("127.0.0.1:8081", stack.addresses["gateway"]), {"__name__": "example"})
+            assert "b'hello'" in capsys.readouterr().out

@@ -172,7 +172,7 @@ class StoreStory:
                 int(values["queue"]),
                 int(values["offset"]),
                 broker_name="",
-                max_messages_asked=int(values.get("count", "1")),
+                page_size_asked=int(values.get("count", "1")),
                 deadline=deadline,
             )
             return _lines(pulled.entries, pulled.completeness.name)

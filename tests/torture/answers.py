@@ -85,7 +85,7 @@ def _ask_queue(shards: Shards, topic: str, queue_id: int, page_size: int, deadli
     position, complete = 0, True
     while True:
         page = query_by_queue_offset(
-            shards, topic, queue_id, position, broker_name="", max_messages_asked=page_size, deadline=deadline
+            shards, topic, queue_id, position, broker_name="", page_size_asked=page_size, deadline=deadline
         )
         found += _records(page.entries)
         complete = complete and page.completeness is not Completeness.PARTIAL

@@ -132,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
         expected = self.model.by_queue(topic, queue_id, begin, count)
         try:
             found = query_by_queue_offset(
-                self._shards(), topic, queue_id, begin, broker_name="", max_messages_asked=count,
+                self._shards(), topic, queue_id, begin, broker_name="", page_size_asked=count,
                 deadline=Deadline.after(60),
             )  # fmt: skip
         except (TopicNotFoundError, QueueNotFoundError):

@@ -138,7 +138,7 @@ def test_negative_counts_are_refused(small, count: int) -> None:
         )  # fmt: skip
     with pytest.raises(InvalidArgumentError):
         query_by_queue_offset(
-            shards, "orders", 0, 0, broker_name="", max_messages_asked=count, deadline=Deadline.after(60)
+            shards, "orders", 0, 0, broker_name="", page_size_asked=count, deadline=Deadline.after(60)
         )
 
 
@@ -149,7 +149,7 @@ def test_any_position_and_count_of_a_queue_is_answered_as_far_as_there_is_someth
 ) -> None:
     shards = Shards([small[0].shard()], FAN_OUT)
     answer = query_by_queue_offset(
-        shards, "orders", 0, begin, broker_name="", max_messages_asked=count, deadline=Deadline.after(60)
+        shards, "orders", 0, begin, broker_name="", page_size_asked=count, deadline=Deadline.after(60)
     )
     wanted = range(begin, min(11, begin + min(count or 64, 1000))) if begin < 11 else []
     assert list(wanted) == [entry.record.queue_offset for entry in answer.entries]
@@ -160,7 +160,7 @@ def test_any_position_and_count_of_a_queue_is_answered_as_far_as_there_is_someth
 def test_negative_positions_are_refused(small, position: int) -> None:
     with pytest.raises(InvalidArgumentError):
         query_by_queue_offset(
-            Shards([small[0].shard()], FAN_OUT), "orders", 0, position, broker_name="", max_messages_asked=1,
+            Shards([small[0].shard()], FAN_OUT), "orders", 0, position, broker_name="", page_size_asked=1,
             deadline=Deadline.after(60),
         )  # fmt: skip
 

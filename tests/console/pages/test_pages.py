@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from console.web.openapi import openapi
+from gateway.queries.limits import PAGE_BYTES_MAX as PAGE_BODY_BYTES_MAX
 from store.errors import RecordCorruptedError, ServiceUnavailableError
 from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, Tags, console_over
@@ -141,13 +142,82 @@ def test_all_pages_of_a_query_hold_each_match_once(browser: Browser, records, sh
 
 def test_a_message_page_names_its_retries_and_dead_letters(browser: Browser, records) -> None:
     dead = next(record for record in records if record.topic.startswith("%DLQ%"))
-    origin = next(record for record in records if record.unique_key == dead.unique_key and record.topic == "b_log")
+    origin = next(record for record in records if id_of(record) == dead.properties["ORIGIN_MESSAGE_ID"])
 
     text = Tags(browser.get(message_path(origin)).text).text
 
-    assert "Dead letters" in text
-    assert "Retries" in text
+    assert "Dead letters 1" in text
+    assert "Retries 1" in text
     assert dead.topic in text
+
+
+def test_a_siblings_dead_letter_and_copies_were_shown_as_those_of_a_message_of_a_batch(
+    browser: Browser, records
+) -> None:
+    """The messages of a batch share a unique key; the dead letter names the one that it was made from."""
+    dead = next(record for record in records if record.topic.startswith("%DLQ%"))
+    batch = [record for record in records if record.unique_key == dead.unique_key and record.topic == "b_log"]
+    assert len(batch) > 1
+
+    for record in batch:
+        text = Tags(browser.get(message_path(record)).text).text
+        is_origin = id_of(record) == dead.properties["ORIGIN_MESSAGE_ID"]
+        assert ("Dead letters" in text, "Retries" in text) == (is_origin, is_origin)
+        assert "Copies in this topic" not in text
+        assert "Same batch: only the unique key is the same" in text
+
+
+def test_a_delayed_message_is_shown_with_the_record_that_waited_for_it(browser: Browser, records) -> None:
+    waited = next(
+        record
+        for record in records
+        if record.topic == "SCHEDULE_TOPIC_XXXX" and "ORIGIN_MESSAGE_ID" not in record.properties
+    )
+    delivered = next(r for r in records if r.unique_key == waited.unique_key and r is not waited)
+
+    for record, heading in ((delivered, "In system topics"), (waited, "In other topics")):
+        text = Tags(browser.get(message_path(record)).text).text
+        assert heading in text
+        assert "Same batch" not in text
+
+
+def test_a_body_that_fits_no_answer_was_shown_and_saved_as_empty(records, fan_out) -> None:
+    body = b"large " * (PAGE_BODY_BYTES_MAX // 6 + 1)
+    size = records[0].store_size_bytes - len(records[0].body) + len(body)
+    record = replace(records[0], body=body, sys_flag=0, store_size_bytes=size)
+    app = console_over([ProtoShard([record])], fan_out)
+    browser = Browser(app)
+
+    page = Tags(browser.get(message_path(record)).text).text
+    saved = browser.get(f"/messages/{id_of(record)}/body?broker=broker-a")
+    shown = browser.get_json(message_path(record)).json
+
+    assert "large large" in page
+    assert "The body is empty" not in page
+    assert (saved.status, saved.body) == (200, body)
+    assert base64.b64decode(shown["message"]["body"]) == body
+    assert "bodyOmitted" not in shown["message"] or not shown["message"]["bodyOmitted"]
+    assert shown["body"]["sizeBytes"] == str(len(body))
+    app.close()
+
+
+def test_a_large_body_that_cannot_be_downloaded_is_an_error_and_not_an_empty_file(records, fan_out) -> None:
+    body = bytes(PAGE_BODY_BYTES_MAX + 1)
+    size = records[0].store_size_bytes - len(records[0].body) + len(body)
+    record = replace(records[0], body=body, sys_flag=0, store_size_bytes=size)
+    memory = ProtoShard([record])
+
+    def fails_later(commit_log_offset, deadline, given=memory.get, reads=[]):  # noqa: B006  # counts over calls
+        reads.append(commit_log_offset)
+        if len(reads) > 1:
+            raise ServiceUnavailableError("the commitlog is gone", service="commitlog")
+        return given(commit_log_offset, deadline)
+
+    memory.get = fails_later
+    app = console_over([memory], fan_out)
+
+    assert Browser(app).get(f"/messages/{id_of(record)}/body?broker=broker-a").status == 503
+    app.close()
 
 
 def test_a_message_page_shows_every_property_and_where_it_lies(browser: Browser, records) -> None:

@@ -58,7 +58,7 @@ class Queues:
 
     def QueryMessageByOffset(self, request: Any, _context: Any) -> pb.QueryMessageByOffsetResponse:
         end = self._read(request)
-        begin, end = request.queue_offset, min(end, request.queue_offset + request.max_messages)
+        begin, end = request.queue_offset, min(end, request.queue_offset + request.page_size)
         answer = pb.QueryMessageByOffsetResponse(next_queue_offset=end)
         self._add(answer, request, begin, end)
         return answer

@@ -24,14 +24,14 @@ from tests.gateway.memory_shard import MemoryShard
 
 @pytest.fixture
 def ask(fan_out, deadline):
-    def ask(memory, topic="b_order", queue_id=1, queue_offset=0, broker_name="", max_messages=0):
+    def ask(memory, topic="b_order", queue_id=1, queue_offset=0, broker_name="", page_size=0):
         return query_by_queue_offset(
             Shards([memory.shard()], fan_out),
             topic,
             queue_id,
             queue_offset,
             broker_name=broker_name,
-            max_messages_asked=max_messages,
+            page_size_asked=page_size,
             deadline=deadline,
         )
 
@@ -45,7 +45,7 @@ def queue(records, topic="b_order", queue_id=1):
 def test_pages_follow_one_another_through_the_queue(ask, records):
     found, queue_offset = [], 0
     while True:
-        answer = ask(MemoryShard(records), queue_offset=queue_offset, max_messages=50)
+        answer = ask(MemoryShard(records), queue_offset=queue_offset, page_size=50)
         found += [entry.record.message for entry in answer.entries]
         queue_offset = answer.next_queue_offset
         if queue_offset == answer.max_offset:
@@ -55,18 +55,31 @@ def test_pages_follow_one_another_through_the_queue(ask, records):
     assert answer.completeness is Completeness.COMPLETE
 
 
+def test_a_page_that_leaves_messages_of_its_queue_is_truncated_until_the_last(ask, records):
+    """It said COMPLETE with 64 of 226 messages, so that a loop until COMPLETE stopped early."""
+    memory, end, completeness = MemoryShard(records), len(queue(records)), []
+    for begin in range(0, end, 50):
+        answer = ask(memory, queue_offset=begin, page_size=50)
+        completeness.append(answer.completeness)
+        assert (answer.has_more, answer.next_queue_offset) == (begin + 50 < end, min(begin + 50, end))
+
+    assert len(completeness) > 1
+    assert completeness == [Completeness.TRUNCATED] * (len(completeness) - 1) + [Completeness.COMPLETE]
+
+
 def test_an_offset_out_of_range_is_empty_and_says_the_range(ask, records):
     kept = [record for record in records if record not in queue(records)[:10]]
     end = len(queue(records))
-    for queue_offset, goes_on_at in ((0, 10), (end, end), ((1 << 63) - 1, end)):
+    behind = ((end, end, Completeness.COMPLETE), ((1 << 63) - 1, end, Completeness.COMPLETE))
+    for queue_offset, goes_on_at, completeness in ((0, 10, Completeness.TRUNCATED), *behind):
         answer = ask(MemoryShard(kept), queue_offset=queue_offset)
 
         assert (answer.entries, answer.min_offset, answer.max_offset) == ((), 10, end)
         assert answer.next_queue_offset == goes_on_at
-        assert answer.completeness is Completeness.COMPLETE
+        assert answer.completeness is completeness
 
 
-@pytest.mark.parametrize(("field", "number"), [("queue_id", -1), ("queue_offset", -1), ("max_messages", -1)])
+@pytest.mark.parametrize(("field", "number"), [("queue_id", -1), ("queue_offset", -1), ("page_size", -1)])
 def test_negative_numbers_are_refused_by_field(ask, records, field, number):
     with pytest.raises(InvalidArgumentError) as refused:
         ask(MemoryShard(records), **{field: number})
@@ -109,8 +122,8 @@ def test_a_page_full_by_bytes_says_where_to_go_on(ask, records):
 def test_a_queue_still_being_built_is_partial_only_at_its_end(ask, records):
     memory = MemoryShard(records, catching_up=True)
 
-    assert ask(memory, max_messages=5).completeness is Completeness.COMPLETE
-    assert ask(memory, max_messages=1000).completeness is Completeness.PARTIAL
+    assert ask(memory, page_size=5).completeness is Completeness.TRUNCATED
+    assert ask(memory, page_size=1000).completeness is Completeness.PARTIAL
     assert ask(memory, queue_offset=1 << 40).completeness is Completeness.PARTIAL
 
 
@@ -136,10 +149,10 @@ def test_records_that_retention_took_since_are_passed_over_in_silence(ask, recor
     first = rows[7].commit_log_offset
     gone = {row.commit_log_offset: retired(row.commit_log_offset, first) for row in rows[:7]}
 
-    answer = ask(MemoryShard(records, damaged=gone), max_messages=10)
+    answer = ask(MemoryShard(records, damaged=gone), page_size=10)
 
     assert [entry.record.message for entry in answer.entries] == rows[7:10]
-    assert (answer.next_queue_offset, answer.completeness) == (10, Completeness.COMPLETE)
+    assert (answer.next_queue_offset, answer.completeness) == (10, Completeness.TRUNCATED)
 
 
 def test_records_behind_the_end_of_the_log_are_damage_and_never_silence(ask, records):
@@ -148,7 +161,7 @@ def test_records_behind_the_end_of_the_log_are_damage_and_never_silence(ask, rec
     beyond = OffsetOutOfRangeError("outside", offset=last, firstOffset=0, lastOffset=last)
 
     with pytest.raises(StoreCorruptedError):
-        ask(MemoryShard(records, damaged={last: beyond}), max_messages=10)
+        ask(MemoryShard(records, damaged={last: beyond}), page_size=10)
 
 
 def test_a_time_is_found_from_both_sides(fan_out, deadline, records):
@@ -214,7 +227,7 @@ def test_a_damaged_record_of_the_queue_is_the_answer(ask, records):
 
     with pytest.raises(RecordCorruptedError):
         ask(memory)
-    assert len(ask(memory, max_messages=2).entries) == 2
+    assert len(ask(memory, page_size=2).entries) == 2
 
 
 def test_a_body_that_the_reader_left_out_is_read_again_when_the_page_has_room(ask, records):
@@ -225,7 +238,7 @@ def test_a_body_that_the_reader_left_out_is_read_again_when_the_page_has_room(as
             first, *others = super().get_many(commit_log_offsets, body_bytes_max, deadline)
             return [first, *(replace(other, body_omitted=True) for other in others)]
 
-    answer = ask(OneBody(records), max_messages=5)
+    answer = ask(OneBody(records), page_size=5)
 
     assert [entry.record.message for entry in answer.entries] == queue(records)[:5]
     assert not any(entry.body_omitted for entry in answer.entries)

@@ -9,8 +9,10 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import BuildProgress
 from gateway.ports.shards import Shards
+from gateway.queries.arrival import Part
 from gateway.queries.completeness import Completeness, ShardOutcome
-from gateway.queries.freshness import TOKEN_COUNT_MAX, FreshnessWaits, Part, wanted_offsets
+from gateway.queries.freshness import FreshnessWaits
+from gateway.queries.freshness_tokens import TOKEN_COUNT_MAX, wanted_offsets
 from store.errors import InvalidFreshnessTokenError, ResourceBusyError, ServiceUnavailableError
 from store.format.freshness_token import encode_freshness_token
 from tests.gateway.memory_shard import MemoryShard

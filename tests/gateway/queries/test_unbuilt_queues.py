@@ -66,7 +66,7 @@ def by_offset(memory, fan_out, deadline):
             QUEUE_ID,
             0,
             broker_name="",
-            max_messages_asked=1000,
+            page_size_asked=1000,
             deadline=deadline,
         )
 
@@ -180,7 +180,7 @@ def test_an_archived_queue_whose_rest_is_not_built_was_complete(fan_out, deadlin
 
     def verdicts():
         by_place = query_by_queue_offset(
-            shards, OLD_TOPIC, queue_id, 0, broker_name="", max_messages_asked=100, deadline=deadline
+            shards, OLD_TOPIC, queue_id, 0, broker_name="", page_size_asked=100, deadline=deadline
         )
         assert len(by_place.entries) == 2
         late = made.records[-1].store_time_millis

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway.ports.deadline import Deadline
+from gateway.ports.deadline import Deadline, ran_out_of_time
 from gateway.shards.guard import HURRY_SECONDS, PATIENCE_SECONDS, ShardGuard, guarded
 from store.errors import DeadlineExceededError, RecordNotFoundError, ServiceUnavailableError
 from tests.gateway.memory_shard import MemoryShard
@@ -19,7 +19,7 @@ class Shard:
 
     def __init__(self):
         self.now = 100.0
-        self.guard = ShardGuard("index of b", THREAD_COUNT, lambda: self.now)
+        self.guard = ShardGuard("index", "b", THREAD_COUNT, lambda: self.now)
         self.begun = threading.Semaphore(0)
         self.release = threading.Event()
         self.error = None
@@ -56,7 +56,7 @@ def test_while_a_call_waits_for_long_no_other_is_begun_and_afterwards_all_are(sh
     calls.append(shard.begin(pool))  # not yet
     shard.now += 0.1
     with pytest.raises(
-        ServiceUnavailableError, match=r"index of b does not answer: 2 calls wait for it, one for 2.1 s"
+        ServiceUnavailableError, match=r"index of shard b does not answer: 2 calls wait for it, one for 2.1 s"
     ):
         shard.guard.call(shard.hold)
 
@@ -79,8 +79,9 @@ def test_behind_a_call_that_ended_late_one_at_a_time_finds_out(shard, pool):
     call = shard.begin(pool)
     shard.now += PATIENCE_SECONDS
     shard.release.set()
-    with pytest.raises(DeadlineExceededError):
+    with pytest.raises(ServiceUnavailableError, match=r"index of shard b did not answer for 2\.0 s") as raised:
         call.result()
+    assert raised.value.metadata == {"service": "index", "brokerName": "b"}
     shard.release.clear()
 
     shard.error = None
@@ -139,11 +140,23 @@ def test_every_port_but_the_status_goes_through_and_each_service_has_its_own(rec
     thread.start()
     assert begun.wait(WAIT_SECONDS_MAX)
     now[0] += PATIENCE_SECONDS + 1
-    with pytest.raises(ServiceUnavailableError, match="commitlog of b"):
+    with pytest.raises(ServiceUnavailableError, match="commitlog of shard b"):
         shard.records.get(0, deadline)
-    with pytest.raises(ServiceUnavailableError, match="commitlog of b"):
+    with pytest.raises(ServiceUnavailableError, match="commitlog of shard b"):
         shard.topics.queue_counts(deadline)
     assert shard.queues.list_queues("none", deadline) == [], "another service of the shard"
     assert len(shard.services.statuses(deadline)) == 3
     release.set()
     thread.join()
+
+
+def test_a_service_that_hangs_is_named_with_its_shard_and_a_caller_in_a_hurry_is_not_told_so(shard, pool):
+    shard.error = DeadlineExceededError("late")
+    for waited, expected in ((HURRY_SECONDS / 2, DeadlineExceededError), (HURRY_SECONDS, ServiceUnavailableError)):
+        call = shard.begin(pool)
+        shard.now += waited
+        shard.release.set()
+        with pytest.raises(expected) as raised:
+            call.result()
+        assert ran_out_of_time(raised.value)
+        shard.release.clear()

@@ -74,6 +74,28 @@ def test_a_page_of_a_queue_says_what_the_queue_holds(ask: Ask) -> None:
     assert (only.items, only.queue_range) == ((), QueueRange(3, 9))
 
 
+@pytest.mark.parametrize("has_tokens", [True, False])
+def test_a_queue_is_read_to_its_end_by_tokens_and_by_position_from_a_gateway_without_them(
+    ask: Ask, has_tokens: bool
+) -> None:
+    """An older gateway knows neither `page_size` nor tokens, and says COMPLETE for every page."""
+    answers = []
+    for end in (4, 7):
+        answer = pb.QueryMessageByOffsetResponse(max_offset=7, next_queue_offset=end, completeness=COMPLETE)
+        answer.messages.add(topic="T", body=b"%d" % end)
+        if has_tokens and end < 7:
+            answer.completeness, answer.next_page_token = TRUNCATED, "more"
+        answers.append(answer)
+    fake, pages = ask(answers, lambda client: client.by_offset("T", 0, 1, page_size=3).pages())
+
+    first, second = map(pb.QueryMessageByOffsetRequest.FromString, fake.requests)
+    assert (first.queue_offset, first.page_token) == (1, "")
+    assert (second.queue_offset, second.page_token) == ((1, "more") if has_tokens else (4, ""))
+    assert {(request.page_size, request.max_messages) for request in (first, second)} == {(3, 3)}
+    assert [page.completeness for page in pages] == [Completeness.TRUNCATED, Completeness.COMPLETE]
+    assert [message.body for page in pages for message in page.items] == [b"4", b"7"]
+
+
 def test_the_installation_has_the_version_and_where_a_recovery_is(ask: Ask) -> None:
     row = pb.GetStatusResponse.ServiceStatus(
         service="commitlog", recovery_begin_offset=10, recovery_next_offset=20, recovery_end_offset=30

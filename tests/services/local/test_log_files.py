@@ -333,3 +333,27 @@ def test_many_threads_read_while_the_log_grows_and_its_front_goes(tmp_path, addr
                 assert offset < FILE_BYTES * 2
             else:
                 assert found == expected[offset]
+
+
+def test_the_files_tell_where_the_log_ends_without_a_call(tmp_path: Path, address: str) -> None:
+    """At every end of a request, over several files; what the files cannot tell is left to the service."""
+    with served(tmp_path, address) as running:
+        client = CommitLogClient(address)
+        try:
+            end = first = append(running.log, new_message(b"first"))[0].commit_log_offset
+            files = client._files
+            known, asked = 0, []
+            for number in range(120):
+                receipt = append(running.log, new_message(b"%d" % number * 60), sync=False)[0]
+                assert files.is_written_at(end, 10) in (True, None), "written since"
+                end = receipt.commit_log_offset + receipt.store_size_bytes
+                written = files.is_written_at(end, 10)
+                assert written in (False, None), f"nothing is written behind {end}"
+                known += written is False
+                asked.append(len(running.asked))
+            assert known > 110, "all but some ends of files"
+            assert asked[-1] <= 3 * (end // FILE_BYTES + 1), "a call for each file, not for each question"
+            assert files.is_written_at(first, 10) is True
+        finally:
+            client.close()
+        assert client._files.is_written_at(end, 10) is None, "closed"

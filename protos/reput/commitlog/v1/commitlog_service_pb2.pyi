@@ -269,7 +269,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers")
+    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers", "readable_offset")
     class BuilderNextOffsetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +294,7 @@ class GetStatusResponse(_message.Message):
     RETENTION_EVENTS_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
+    READABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     log_first_offset: int
     log_end_offset: int
@@ -311,7 +312,8 @@ class GetStatusResponse(_message.Message):
     retention_events: _containers.RepeatedCompositeFieldContainer[RetentionEvent]
     confirm_offset: int
     followers: _containers.RepeatedCompositeFieldContainer[Follower]
-    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ...) -> None: ...
+    readable_offset: int
+    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., readable_offset: _Optional[int] = ...) -> None: ...
 
 class Follower(_message.Message):
     __slots__ = ("name", "expected", "next_offset", "store_time")

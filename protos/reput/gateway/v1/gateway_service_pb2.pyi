@@ -476,36 +476,42 @@ class QueryMessageByUniqueKeyResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
 
 class QueryMessageByOffsetRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "broker_name", "max_messages", "freshness_tokens")
+    __slots__ = ("topic", "queue_id", "queue_offset", "broker_name", "max_messages", "freshness_tokens", "page_size", "page_token")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     FRESHNESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
     broker_name: str
     max_messages: int
     freshness_tokens: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., broker_name: _Optional[str] = ..., max_messages: _Optional[int] = ..., freshness_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., broker_name: _Optional[str] = ..., max_messages: _Optional[int] = ..., freshness_tokens: _Optional[_Iterable[str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class QueryMessageByOffsetResponse(_message.Message):
-    __slots__ = ("messages", "min_offset", "max_offset", "next_queue_offset", "completeness", "shards")
+    __slots__ = ("messages", "min_offset", "max_offset", "next_queue_offset", "completeness", "shards", "next_page_token")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     NEXT_QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
     min_offset: int
     max_offset: int
     next_queue_offset: int
     completeness: _message_pb2.Completeness
     shards: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_queue_offset: _Optional[int] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_queue_offset: _Optional[int] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class DownloadBodyRequest(_message.Message):
     __slots__ = ("offset_msg_id", "broker_name")

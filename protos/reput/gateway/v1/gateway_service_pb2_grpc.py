@@ -148,7 +148,7 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def QueryMessageByOffset(self, request, context):
-        """Reads messages from a position of a queue. Out of range: OK, empty, with the range.
+        """Reads messages from a position of a queue, page by page. Out of range: OK, empty, with the range.
         Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

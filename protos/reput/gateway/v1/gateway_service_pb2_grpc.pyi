@@ -37,7 +37,7 @@ class GatewayServiceStub:
     time window. Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT.
     """
     QueryMessageByOffset: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.QueryMessageByOffsetRequest, _gateway_service_pb2.QueryMessageByOffsetResponse]
-    """Reads messages from a position of a queue. Out of range: OK, empty, with the range.
+    """Reads messages from a position of a queue, page by page. Out of range: OK, empty, with the range.
     Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
     """
     FindMessage: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.FindMessageRequest, _gateway_service_pb2.FindMessageResponse]
@@ -124,7 +124,7 @@ class GatewayServiceServicer:
         request: _gateway_service_pb2.QueryMessageByOffsetRequest,
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.QueryMessageByOffsetResponse:
-        """Reads messages from a position of a queue. Out of range: OK, empty, with the range.
+        """Reads messages from a position of a queue, page by page. Out of range: OK, empty, with the range.
         Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
         """
 

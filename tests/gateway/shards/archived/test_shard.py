@@ -120,12 +120,13 @@ def test_a_queue_reads_as_one_over_archive_and_log(made: Archived, shards: Shard
     for (topic, queue_id), rows in made.queues().items():
         for begin in range(len(rows) + 1):
             answer = query_by_queue_offset(
-                shards, topic, queue_id, begin, broker_name="", max_messages_asked=count, deadline=deadline
+                shards, topic, queue_id, begin, broker_name="", page_size_asked=count, deadline=deadline
             )
             expected = [rows[place] for place in range(begin, min(begin + count, len(rows)))]
             assert expected == [entry.record.message for entry in answer.entries]
             assert (0, len(rows)) == (answer.min_offset, answer.max_offset)
-            assert Completeness.COMPLETE is answer.completeness
+            is_end = begin + count >= len(rows)
+            assert (Completeness.COMPLETE if is_end else Completeness.TRUNCATED) is answer.completeness
             assert begin + len(expected) == answer.next_queue_offset
 
 
@@ -159,7 +160,7 @@ def test_an_archive_without_the_files_that_are_gone_makes_answers_partial(
     error = answer.outcomes[0].error
     assert isinstance(error, StoreCorruptedError)
     assert str(gone[0].commit_log_offset) in error.message
-    by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", max_messages_asked=100, deadline=deadline)
+    by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", page_size_asked=100, deadline=deadline)
     assert Completeness.PARTIAL is by_place.completeness
     assert {r.commit_log_offset for r in made.queues()[TOPIC, 0].values()} - {r.commit_log_offset for r in gone} == {
         entry.record.commit_log_offset for entry in by_place.entries
@@ -190,7 +191,7 @@ def test_a_broken_archive_is_told_and_never_an_empty_answer(
         query_by_offset_msg_id(
             shards, encode_offset_msg_id(oldest.store_host, oldest.commit_log_offset), "", "", deadline
         )
-    by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", max_messages_asked=1, deadline=deadline)
+    by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", page_size_asked=1, deadline=deadline)
     assert Completeness.PARTIAL is by_place.completeness
     assert by_place.outcome.error is not None
     if damage in ("no archive", "bad manifest"):
@@ -209,7 +210,7 @@ def test_an_archive_that_cannot_be_read_failed_whole_queries(
     live = shards.named("").records._log.first_offset  # type: ignore[attr-defined]
 
     (answer,) = pages(shards, tokens, deadline, "all", 1000)
-    by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", max_messages_asked=1, deadline=deadline)
+    by_place = query_by_queue_offset(shards, TOPIC, 0, 0, broker_name="", page_size_asked=1, deadline=deadline)
     listed = list_topics(shards, tokens, 0, "", deadline)
 
     kept = {offset for offset in made.keyed(TOPIC, "all") if offset >= live}

@@ -1,0 +1,281 @@
+"""A query without a token finds what was acknowledged when it arrived, or says that it may lack it."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from gateway import query_answers
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import BuildProgress, Candidates
+from gateway.ports.shards import Shards
+from gateway.queries.arrival import Part
+from gateway.queries.freshness import FreshnessWaits
+from gateway.query_answers import Call
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from store.errors import ServiceUnavailableError, StoreError
+from store.format.freshness_token import encode_freshness_token
+from tests.gateway.queries.test_freshness import BROKER, Clock
+from tests.gateway.test_servicer import ProtoShard
+
+COMPLETE, PARTIAL = message_pb2.COMPLETENESS_COMPLETE, message_pb2.COMPLETENESS_PARTIAL
+
+
+class Building(ProtoShard):
+    """Its builders have the log up to `built_offset`, and believe that it ends there."""
+
+    @property
+    def progress_now(self) -> BuildProgress:
+        built = self._end if self.built_offset is None else self.built_offset
+        return BuildProgress(built, built, self.catching_up, 1_700_000_000_000)
+
+    def search(self, *arguments, **named) -> Candidates:
+        found = super().search(*arguments, **named)
+        built = tuple(offset for offset in found.commit_log_offsets if offset < self.progress_now.next_offset)
+        return replace(found, commit_log_offsets=built)
+
+    def units(self, topic, queue_id, *arguments):
+        stretch, end = super().units(topic, queue_id, *arguments), self.progress_now.next_offset
+        units = tuple(unit for unit in stretch.units if unit.commit_log_offset < end)
+        built = [record for record in self._queue(topic, queue_id) if record.commit_log_offset < end]
+        return replace(stretch, units=units, max_offset=stretch.min_offset + len(built))
+
+
+@dataclass
+class LogEnd:
+    """The end of a log; its files tell whether anything was written, unless they cannot be read here."""
+
+    end: int
+    has_files: bool
+    error: StoreError | None = None
+    calls: list[str] = field(default_factory=list)
+
+    def is_written_at(self, commit_log_offset: int, deadline: Deadline) -> bool | None:
+        return commit_log_offset < self.end if self.has_files else None
+
+    def offset(self, deadline: Deadline) -> int | None:
+        self.calls.append("offset")
+        if self.error is not None:
+            raise self.error
+        return self.end
+
+
+@pytest.fixture(params=["the files tell", "only the commitlog tells"])
+def log(request, records):
+    last = records[-1]
+    return LogEnd(last.commit_log_offset + last.store_size_bytes, request.param == "the files tell")
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def newest(records):
+    """A message with a key, and the byte behind it."""
+    record = next(record for record in reversed(records) if record.keys)
+    return record, record.commit_log_offset + record.store_size_bytes
+
+
+@pytest.fixture
+def memory(records, clock):
+    memory = Building(records)
+    memory.on_wait = lambda past_offset, wait_seconds: clock.pause(wait_seconds)
+    return memory
+
+
+@pytest.fixture
+def waits(clock):
+    waits = FreshnessWaits(pause=clock.pause)
+    yield waits
+    waits.close()
+
+
+@pytest.fixture
+def ask(memory, log, newest, fan_out, tokens, waits, clock):
+    """Asks for the newest message; the calls to builders since the last question."""
+
+    def ask(waits=waits, **fields):
+        memory.calls.clear()
+        log.calls.clear()
+        shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+        call = Call(shards, tokens, waits, Deadline.after(10.0, clock))
+        record, _ = newest
+        request = pb.QueryMessageByKeyRequest(topic=record.topic, key=record.keys[0], **fields)
+        return query_answers.by_key(call, request)
+
+    return ask
+
+
+def offsets_of(answer):
+    return [message.commit_log_offset for message in answer.messages]
+
+
+def test_an_acknowledged_message_was_not_found_and_the_answer_was_complete(ask, memory, log, newest):
+    """The index is some 15 ms behind, and knows no newer end of the log than its own."""
+    record, behind = newest
+    log.end = memory.built_offset = record.commit_log_offset
+    before = ask()
+    assert record.commit_log_offset not in offsets_of(before)
+    assert before.completeness == COMPLETE
+
+    log.end = behind
+
+    def built(past_offset, wait_seconds):
+        assert past_offset == behind - 1
+        assert 0 < wait_seconds <= 0.05
+        memory.built_offset = behind
+
+    memory.on_wait = built
+    answer = ask()
+
+    assert record.commit_log_offset in offsets_of(answer)
+    assert answer.completeness == COMPLETE
+    assert memory.calls.count("progress") == 1
+    assert memory.calls.count("search") == (1 if log.has_files else 2), "the files tell before the index is asked"
+
+
+def test_when_nothing_is_behind_a_query_makes_no_further_call_where_the_files_tell(ask, memory, log):
+    ask()
+    ask()
+    assert memory.calls.count("search") == 1
+    assert "progress" not in memory.calls
+    assert log.calls == ([] if log.has_files else ["offset"])
+
+
+def test_an_index_that_does_not_come_is_waited_for_a_bounded_time_and_named(ask, memory, log, newest, clock):
+    record, behind = newest
+    memory.built_offset = record.commit_log_offset
+    log.end = record.commit_log_offset
+    ask()
+    log.end, began = behind, clock.seconds
+
+    answer = ask()
+
+    assert 0.03 < clock.seconds - began <= 0.05
+    assert answer.completeness == PARTIAL
+    (shard,) = answer.shards
+    assert (shard.indexed_up_to_offset, shard.log_end_offset) == (record.commit_log_offset, behind)
+    expected = f"index of shard {BROKER} is built up to byte {record.commit_log_offset}, and its log had {behind} when"
+    assert expected in shard.error.message
+
+
+def test_with_a_constant_stream_of_appends_the_end_at_arrival_is_enough(ask, memory, log, newest):
+    """The log grows by the time that the query waits; its next end is not waited for."""
+    record, behind = newest
+    log.end = memory.built_offset = record.commit_log_offset
+    ask()
+    log.end = behind
+
+    def grow(past_offset, wait_seconds):
+        memory.built_offset = past_offset + 1
+        log.end += 1_000
+
+    memory.on_wait = grow
+    answer = ask()
+
+    assert record.commit_log_offset in offsets_of(answer)
+    assert (answer.completeness, memory.calls.count("progress")) == (COMPLETE, 1)
+
+
+def test_a_builder_that_catches_up_after_a_start_is_not_waited_for(ask, memory, log, newest):
+    record, behind = newest
+    memory.built_offset, memory.catching_up, log.end = record.commit_log_offset, True, behind
+    for _ in range(2):
+        answer = ask()
+        assert (answer.completeness, memory.calls.count("progress")) == (PARTIAL, 0)
+
+
+def test_a_setting_of_no_wait_says_partial_at_once(ask, memory, log, newest, clock):
+    record, behind = newest
+    memory.built_offset, log.end, began = record.commit_log_offset, behind, clock.seconds
+    waits = FreshnessWaits(pause=clock.pause, builder_wait_seconds=0.0)
+    for _ in range(2):
+        assert ask(waits).completeness == PARTIAL
+        assert "progress" not in memory.calls
+    assert clock.seconds == began
+
+
+def test_a_commitlog_that_does_not_say_its_end_makes_the_answer_partial_and_is_named(ask, memory, log, newest):
+    log.has_files, log.error = False, ServiceUnavailableError("the commitlog is gone", service="commitlog")
+    answer = ask()
+    assert newest[0].commit_log_offset in offsets_of(answer)
+    assert answer.completeness == PARTIAL
+    assert answer.shards[0].error.message == "the commitlog is gone"
+
+
+def test_a_query_with_a_token_waits_for_its_token_alone(ask, memory, log, newest):
+    record, behind = newest
+    memory.built_offset, log.end = behind, behind + 1_000
+    answer = ask(freshness_tokens=[encode_freshness_token(BROKER, record.commit_log_offset)])
+    assert (answer.completeness, log.calls) == (COMPLETE, [])
+
+
+def test_a_shard_that_cannot_hold_a_match_is_not_waited_for(memory, log, fan_out, waits, clock):
+    """Its window ended before the newest record that was indexed then (shards/summaries.py)."""
+    final = BuildProgress(10, 10, catching_up=False, is_final=True)
+    log.end = 1_000
+    shard = replace(memory.shard(), log_end=log)
+    freshness = waits.wait(Shards([shard], fan_out), (), Part.INDEX, Deadline.after(10.0, clock))
+    assert freshness.ends[BROKER].seen_in(final) == final
+    assert freshness.ends[BROKER].seen_in(replace(final, is_final=False)).is_behind
+
+
+def test_a_queue_waits_in_the_same_way_and_only_for_its_own_shard(memory, log, records, fan_out, tokens, waits, clock):
+    record = records[-1]
+    log.end = memory.built_offset = record.commit_log_offset
+    other = replace(Building(records).shard("broker-b"), log_end=LogEnd(0, has_files=False))
+    shards = Shards([replace(memory.shard(), log_end=log), other], fan_out)
+    request = pb.QueryMessageByOffsetRequest(
+        topic=record.topic, queue_id=record.queue_id, queue_offset=record.queue_offset, broker_name=BROKER
+    )
+
+    def ask():
+        return query_answers.by_offset(Call(shards, tokens, waits, Deadline.after(10.0, clock)), request)
+
+    assert (list(ask().messages), ask().completeness) == ([], COMPLETE)
+    log.end += record.store_size_bytes
+    memory.on_wait = lambda past_offset, wait_seconds: setattr(memory, "built_offset", past_offset + 1)
+    answer = ask()
+    assert [message.queue_offset for message in answer.messages] == [record.queue_offset]
+    assert answer.completeness == COMPLETE
+    assert other.log_end.calls == []
+
+
+def test_a_page_of_a_queue_that_is_full_does_not_wait_for_what_lies_behind_it(
+    memory, log, records, fan_out, tokens, waits, clock
+):
+    """A tail reads what it knows to be there; others append all the time."""
+    record = next(record for record in records if record.topic == "b_order")
+    log.end = memory.built_offset = records[-1].commit_log_offset
+    call = Call(Shards([replace(memory.shard(), log_end=log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
+    request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
+    for _ in range(2):
+        answer = query_answers.by_offset(call, request)
+        log.end += 1_000
+        assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
+    assert "progress" not in memory.calls
+
+
+@pytest.mark.parametrize("is_rebuilt", [False, True])
+def test_a_builder_that_moves_while_it_is_asked_is_judged_by_the_end_at_arrival(
+    ask, memory, log, newest, records, is_rebuilt
+):
+    """It heard of newer records, which does not matter; or it began again, which does."""
+    record, behind = newest
+    log.end = memory.built_offset = behind
+    ask()
+    answering = memory.search
+    log_end = behind + 1_000
+
+    def moved(*arguments, **named):
+        found = answering(*arguments, **named)
+        next_offset = record.commit_log_offset if is_rebuilt else behind
+        return replace(found, progress=BuildProgress(next_offset, log_end, catching_up=False))
+
+    memory.search = moved
+    answer = ask()
+
+    assert answer.completeness == (PARTIAL if is_rebuilt else COMPLETE)
+    assert answer.shards[0].HasField("error") == is_rebuilt
