@@ -188,8 +188,8 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             topics=[
                 pb.ListTopicsResponse.Topic(
                     topic=config.topic,
-                    write_queue_count=config.write_queue_count,
-                    read_queue_count=config.read_queue_count,
+                    write_queue_count=_int32_count(config.write_queue_count),
+                    read_queue_count=_int32_count(config.read_queue_count),
                 )
                 for config in self._log.topics.all()
             ],
@@ -303,3 +303,8 @@ def _peer(peer: str) -> Host:
         return Host.parse(address.replace("%5B", "[").replace("%5D", "]"))
     except StoreError:
         return UNKNOWN_HOST
+
+
+def _int32_count(count: int) -> int:
+    """A count of `topics.json`, which may hold any number, as RocketMQ's 32 bits can."""
+    return min(max(count, 0), (1 << 31) - 1)

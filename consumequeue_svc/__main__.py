@@ -4,18 +4,21 @@ import services.light_imports  # noqa: F401  # first of all
 
 # isort: split
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import structlog
 
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.queue_checks import QueueChecks
 from consumequeue_svc.recovery import refuse_rocksdb, saved_file_size_bytes
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.settings import ConsumeQueueSettings
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services.calling.commitlog import CommitLogClient
+from services.following.checked_file import log_of
 from services.following.checkpoint_thread import CheckpointThread
 from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
@@ -27,7 +30,7 @@ from services.settings.service_settings import Origins
 from store.errors import StoreError
 from store.files.file_system import FileSystem
 from store.format.queue_unit import QueueUnit
-from store.readers.queue_reader import detect_queue_file_size, list_queue_ids
+from store.readers.queue_reader import detect_queue_file_size, list_queue_ids, queue_strangers
 
 FOLLOWER = "consumequeue"
 _log = structlog.get_logger("reput.consumequeue")
@@ -37,11 +40,21 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
     """The queues of a root, and the servicer that answers from them."""
 
     def __init__(
-        self, fs: FileSystem, settings: ConsumeQueueSettings, servicer: ConsumeQueueServicer, progress: FollowerProgress
+        self,
+        fs: FileSystem,
+        settings: ConsumeQueueSettings,
+        servicer: ConsumeQueueServicer,
+        progress: FollowerProgress,
+        client: CommitLogClient,
     ) -> None:
         super().__init__(FOLLOWER, fs, settings.store, servicer)
         self._settings = settings
         self._progress = progress
+        self._client = client
+
+    def strangers(self) -> Iterable[tuple[Path, str]]:
+        """See FollowedFiles."""
+        return queue_strangers(self._fs, self._root)
 
     def check(self) -> None:
         """See FollowerPart."""
@@ -66,6 +79,17 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
             builder.recover(
                 is_clean_store=self._is_clean_store, log_first_offset=log.first_offset, log_end_offset=log.end_offset
             )
+            if not self._settings.read_only:
+                checksums = self.checksums()
+                checks = QueueChecks(
+                    table,
+                    checksums,
+                    log_of(self._client),
+                    self._progress,
+                    lambda: builder.is_replay,
+                    builder.replay_all,
+                )
+                self.check_files(builder, checks.files, checksums, self._settings.verify_bytes_per_second_max)
         except BaseException:
             table.close()
             raise
@@ -94,7 +118,7 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
         return times
 
     servicer = ConsumeQueueServicer(progress, read_times, settings.worker_count // 2)
-    part = QueuePart(file_system_of(settings), settings, servicer, progress)
+    part = QueuePart(file_system_of(settings), settings, servicer, progress, client)
     server.add("reput.consumequeue.v1.ConsumeQueueService", pb_grpc.add_ConsumeQueueServiceServicer_to_server, servicer)
     follow(FOLLOWER, server, settings, client, progress, part, servicer)
     lookups = {LocalMethod.GET_QUEUE_UNITS: over_bytes(pb.GetQueueUnitsRequest, servicer.GetQueueUnits)}

@@ -11,6 +11,7 @@ from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, re
 from services.following.checkpoint_thread import Checkpointer
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import FollowingBuilder
+from store.errors import StoreCorruptedError
 from store.files.json_state import write_json_state
 
 if TYPE_CHECKING:
@@ -70,12 +71,31 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._table.cut(log_end_offset)
         self.progress.advance(found.next_offset)
 
+    def replay_all(self) -> bool:
+        """End this life, so that the next one compares all queues with the log.
+
+        Raises:
+            StoreCorruptedError: always.
+        """
+        self._checkpointer.settle()
+        save_replay_mark(self._table.fs, self._checkpoint, self._table)
+        raise StoreCorruptedError(
+            "many queue files are damaged: all of them are compared with the log and built again",
+            file="consumequeue",
+            offset=0,
+        )
+
     def begin(self) -> None:
         """See FollowingBuilder."""
         if self._is_replay and not self._is_marked:
             save_replay_mark(self._table.fs, self._checkpoint, self._table)
             self._is_marked = True
         super().begin()
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the whole log is applied again over the files."""
+        return self._is_replay
 
     @property
     def _may_expire(self) -> bool:

@@ -8,6 +8,7 @@ already is compared and kept; a unit that differs is written; what lies behind t
 rebuild never removes what was right.
 """
 
+import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +37,9 @@ class ConsumeQueue:
         units: the queue as readers see it.
         dirty: files written since they were last flushed.
         dirty_directories: folders whose entries changed since then.
+        doubtful_files: first bytes of files that are known to be damaged, or may be.
+        sealed_crcs: CRC-32 of files that became full since the start, by first byte, until they are taken from here.
+        write_count: changes before and after each write.
         replayed: position behind the last unit that the replay confirmed; None if no replay runs, or if it has not come
             to this queue yet.
     """
@@ -48,6 +52,10 @@ class ConsumeQueue:
         self._file_unit_count = file_size_bytes // UNIT_SIZE_BYTES
         self._file_offsets: set[int] = set()
         self._damaged_offsets: set[int] = set()
+        self.doubtful_files: set[int] = set()
+        self.sealed_crcs: dict[int, int] = {}
+        self.write_count = 1
+        self._written = -1, 0, 0  # (first byte, bytes written, their CRC) of the file that is being filled
         self._tail_crc: tuple[int, int] | None = None  # (end, CRC up to there)
         self._written_path = -1, directory  # (first byte, path) of the file written last
         self.replayed: int | None = None
@@ -192,6 +200,8 @@ class ConsumeQueue:
         was = self.units.end
         self.units.end = min(end, was)
         self._tail_crc = None
+        if end < was or end_byte != sum(self._written[:2]):
+            self._written = -1, 0, 0
         for offset in sorted(self._file_offsets, reverse=True):
             path = self.units.path_of(offset)
             if offset >= end_byte:
@@ -238,13 +248,75 @@ class ConsumeQueue:
                 data = data[len(present) :]
         size = self.units.file_size_bytes
         byte, view = position * UNIT_SIZE_BYTES, memoryview(data)
+        self.write_count += 1
         while view:
             within = byte % size
             part = view[: size - within]
             self._file(byte - within).write(within, part)
+            self._note(byte - within, within, part)
             byte += len(part)
             view = view[len(part) :]
+        self.write_count += 1
         self.units.end = max(self.units.end, byte // UNIT_SIZE_BYTES)
+
+    def _note(self, first_byte: int, within: int, part: memoryview) -> None:
+        """Goes on with the checksum of the file that is being filled."""
+        known, end, crc = self._written
+        if within == 0:
+            crc = 0
+        elif (known, end) != (first_byte, within):
+            self._written = -1, 0, 0  # what lies before is not known
+            return
+        end, crc = within + len(part), zlib.crc32(part, crc)
+        self._written = first_byte, end, crc
+        if end == self.units.file_size_bytes:
+            self.sealed_crcs[first_byte] = crc
+
+    @property
+    def written_now(self) -> tuple[int, int, int]:
+        """First byte, bytes written and their CRC-32 of the file that is being filled; -1 when unknown."""
+        return self._written
+
+    def file_offsets(self) -> list[int]:
+        """First bytes of the files; any thread may ask."""
+        return sorted(self._file_offsets)
+
+    def is_open(self, first_byte: int) -> bool | None:
+        """Whether a file is being filled; False when it is full, None when there is no such file or it is empty."""
+        end_byte = self.units.end * UNIT_SIZE_BYTES
+        if first_byte not in self._file_offsets or first_byte >= end_byte:
+            return None
+        return end_byte < first_byte + self.units.file_size_bytes
+
+    def written(self, first_byte: int) -> tuple[int, int | None]:
+        """How many bytes of a file hold units, and their CRC-32; None when that is not known."""
+        known, end, crc = self._written
+        if known == first_byte:
+            return end, crc
+        return min(self.units.end * UNIT_SIZE_BYTES - first_byte, self.units.file_size_bytes), None
+
+    def learn(self, first_byte: int, size_bytes: int, crc: int) -> None:
+        """Takes the CRC-32 of the first bytes of the file that is being filled; later ones are read now."""
+        if self.is_open(first_byte) and self._written[0] != first_byte:
+            end = self.units.end * UNIT_SIZE_BYTES - first_byte
+            rest = self._files.get(self.units.path_of(first_byte)).read(size_bytes, end - size_bytes)
+            if size_bytes + len(rest) == end:
+                self._written = first_byte, end, zlib.crc32(rest, crc)
+
+    def rewrite(self, first_byte: int, data: bytes) -> None:
+        """Writes the first units of a file again, which was damaged or is missing."""
+        path = self.units.path_of(first_byte)
+        self.write_count += 1
+        self._files.create(path, self.units.file_size_bytes).write(0, data)
+        self.write_count += 1
+        self.dirty.add(path)
+        directory = self.units.directory
+        self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
+        if self._written[0] == first_byte:
+            self._written = -1, 0, 0
+        self.learn(first_byte, len(data), zlib.crc32(data))
+        self._tail_crc = None
+        self.units.forget_front()
 
     def _file(self, first_byte: int) -> OpenFile:
         if self._written_path[0] != first_byte:
@@ -281,6 +353,7 @@ class ConsumeQueue:
 
     def _clear(self) -> None:
         self._tail_crc = None
+        self._written = -1, 0, 0
         self.units.begin = self.units.end = 0
         for first_byte in sorted(self._file_offsets):
             self._remove(first_byte)

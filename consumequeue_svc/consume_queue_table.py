@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
 
 QueueId = tuple[str, int]
+# Refused queues that are remembered, so that each is reported once: their topics may have 32 KiB each.
+REFUSED_COUNT_MAX = 256
 _log = logging.getLogger("reput.consumequeue")
 
 
@@ -98,9 +100,10 @@ class ConsumeQueueTable:
                 try:
                     queue = self._make(*queue_id)
                 except InvalidArgumentError as error:
-                    # RocketMQ never writes such a record. Its queue's folder would lie outside the store.
-                    self._refused.add(queue_id)
-                    _log.error("queue refused: %s", error.message)
+                    # RocketMQ never writes such a record. Its queue's folder would lie outside the store, or cannot be made.
+                    if len(self._refused) < REFUSED_COUNT_MAX:
+                        self._refused.add(queue_id)
+                        _log.error("queue refused: %s", error.message)
                     continue
             placement = queue.apply(runs, is_replay=is_replay)
             if placement.taken_count and not is_replay:

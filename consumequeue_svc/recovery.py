@@ -21,6 +21,7 @@ from store.derive.last_record import LastRecord
 from store.errors import UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
+from store.format.queue_unit import UNIT_SIZE_BYTES
 
 ADOPTED_LOG_BYTES_MIN = 8 << 30
 ROCKSDB_DIRECTORIES = ("consumequeue_r", "rocksdb")
@@ -77,9 +78,13 @@ def checkpoint_state(
 ) -> dict[str, Any]:
     """A checkpoint: everything before an offset is applied. Write it when everything written so far is flushed."""
     queues: dict[str, list[list[int]]] = {}
+    written_crcs: dict[str, list[list[int]]] = {}  # of the files that are being filled; versions before do not read it
     for (topic, queue_id), queue in table.items():
         row = [queue_id, queue.first_file_offset, queue.units.end, queue.tail_crc()]
         queues.setdefault(topic, []).append(row)
+        first_byte, end_byte, crc = queue.written_now
+        if first_byte >= 0 and first_byte + end_byte == queue.units.end * UNIT_SIZE_BYTES:
+            written_crcs.setdefault(topic, []).append([queue_id, first_byte, crc])
     return {
         "version": VERSION,
         "next_offset": next_offset,
@@ -88,6 +93,7 @@ def checkpoint_state(
         "clean": is_clean,
         "file_size_bytes": table.file_size_bytes,
         "queues": queues,
+        "written_crcs": written_crcs,
     }
 
 
@@ -160,6 +166,11 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             is_marked=not is_clean,
             last_record=last_record,
         )
+        written = {
+            (str(topic), int(queue_id)): (int(first_byte), int(crc))
+            for topic, queues in state.get("written_crcs", {}).items()
+            for queue_id, first_byte, crc in queues
+        }
         if state["version"] != VERSION or state["file_size_bytes"] != table.file_size_bytes or found.next_offset < 0:
             return None
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -181,6 +192,9 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
         first, end, _ = saved.get(queue_id, (0, 0, 0))
         queue.cut(end)
         queue.drop_before(first)
+        if queue_id in written:
+            first_byte, crc = written[queue_id]
+            queue.learn(first_byte, end * UNIT_SIZE_BYTES - first_byte, crc)
     table.drop_empty()
     return found
 

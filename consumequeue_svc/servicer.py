@@ -17,6 +17,7 @@ from store.errors import (
     InvalidArgumentError,
     InvalidPageTokenError,
     OffsetOutOfRangeError,
+    StoreCorruptedError,
     StoreRecoveringError,
 )
 from store.format.queue_unit import QueueUnit
@@ -99,7 +100,12 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         next_offset, log_end_offset = self._progress.next_offset, self._progress.log_end_offset
         built_up_to_millis = self._progress.store_time_millis
         min_offset, max_offset = queue.units.min_offset(first), queue.units.end
-        units = queue.units.units(request.queue_offset, count, first) if request.queue_offset >= min_offset else []
+        try:
+            units = queue.units.units(request.queue_offset, count, first) if request.queue_offset >= min_offset else []
+        except StoreCorruptedError:
+            if not queue.doubtful_files:
+                raise
+            units = []  # the answer says `damaged`, and the units come back
         response = pb.GetQueueUnitsResponse(
             units=[
                 pb.QueueUnit(
@@ -116,6 +122,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             next_offset=max(next_offset, 0),
             log_end_offset=log_end_offset,
             catching_up=self._progress.catching_up,
+            damaged=bool(queue.doubtful_files),
         )
         if built_up_to_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(built_up_to_millis))
@@ -134,6 +141,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             next_offset=max(self._progress.next_offset, 0),
             log_end_offset=self._progress.log_end_offset,
             catching_up=self._progress.catching_up,
+            damaged=bool(queue.doubtful_files),
         )
         if self._progress.store_time_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(self._progress.store_time_millis))

@@ -281,7 +281,7 @@ def topics(call: Call, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
         shards=map(shard_outcome_of, answer.outcomes),
     )
     for row in answer.topics:
-        topic = response.topics.add(topic=row.topic)
+        topic = response.topics.add(topic=row.topic, queue_count=row.queue_count)
         for broker_name, queue in row.queues:
             topic.queues.add(
                 broker_name=broker_name,

@@ -5,10 +5,13 @@ import services.light_imports  # noqa: F401  # first of all
 # isort: split
 
 import time
+from collections.abc import Iterable
+from pathlib import Path
 
 import structlog
 
 from index_svc.builder import IndexBuilder
+from index_svc.index_checks import IndexChecks
 from index_svc.index_file_set import IndexFileSet
 from index_svc.index_summaries import IndexSummaries
 from index_svc.recovery import own_layout, saved_layout
@@ -17,6 +20,7 @@ from index_svc.settings import IndexSettings
 from reput.index.v1 import index_service_pb2 as pb
 from reput.index.v1 import index_service_pb2_grpc as pb_grpc
 from services.calling.commitlog import CommitLogClient
+from services.following.checked_file import log_of
 from services.following.checkpoint_thread import CheckpointThread
 from services.following.follower_process import LogRange
 from services.following.follower_progress import FollowerProgress
@@ -29,7 +33,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.readers.index_layout_detection import detect_index_layout
-from store.readers.index_reader import TIME_MILLIS_MAX, IndexLayout, list_index_files
+from store.readers.index_reader import TIME_MILLIS_MAX, IndexLayout, index_strangers, list_index_files
 
 FOLLOWER = "index"
 FIRST_BATCH_BYTES = 65_536
@@ -54,6 +58,10 @@ class IndexPart(FollowedFiles[IndexFileSet]):
         self._progress = progress
         self._client = client
 
+    def strangers(self) -> Iterable[tuple[Path, str]]:
+        """See FollowedFiles."""
+        return index_strangers(self._fs, self._root)
+
     def has_files(self) -> bool:
         """See FollowedFiles."""
         return bool(list_index_files(self._fs, self._root))
@@ -77,6 +85,9 @@ class IndexPart(FollowedFiles[IndexFileSet]):
                 log_end_offset=log.end_offset,
                 first_indexed=lambda offset: self._first_indexed(offset, log),
             )
+            if files.checksums is not None:
+                checks = IndexChecks(files, files.checksums, log_of(self._client), self._progress, builder.rebuild_live)
+                self.check_files(builder, checks.files, files.checksums, self._settings.verify_bytes_per_second_max)
         except BaseException:
             files.close()
             raise
@@ -84,19 +95,25 @@ class IndexPart(FollowedFiles[IndexFileSet]):
 
     def open_unbuilt(self) -> None:
         """Serve the existing files without building. It is never caught up, so missing entries count as not indexed."""
-        files = self._files(makes_summaries=False)
+        files = self._files(is_built=False)
         files.adopt_sealed([path for path in files.paths() if files.has_full_length(path)])
         self._servicer.open(files)
 
-    def _files(self, *, makes_summaries: bool = True) -> IndexFileSet:
+    def _files(self, *, is_built: bool = True) -> IndexFileSet:
+        changes = is_built and not self._settings.read_only
         summaries = IndexSummaries(
             self._root,
             self._fs,
-            makes=makes_summaries and not self._settings.read_only,
+            makes=changes,
             earliest_of=self._earliest,
         )
         return IndexFileSet(
-            self._root, self._fs, self._layout(), lambda: time.time_ns() // 1_000_000, summaries=summaries
+            self._root,
+            self._fs,
+            self._layout(),
+            lambda: time.time_ns() // 1_000_000,
+            summaries=summaries,
+            checksums=self.checksums() if changes else None,
         )
 
     def _layout(self) -> IndexLayout:

@@ -62,6 +62,19 @@ class IndexBuilder(FollowingBuilder):
         self.progress.see_log(log_first_offset, log_end_offset)
         self.progress.advance(found.next_offset)
 
+    def rebuild_live(self) -> bool:
+        """Remove the newest file, which is damaged, and follow the log from the end of the file before it; False."""
+        self._checkpointer.settle()
+        save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout)
+        header = self._files.drop_live()
+        if header is None:
+            self.rebuild()
+            return False
+        self._last_record = None
+        self._saved_offset = -1
+        self.progress.retreat(header.end_commit_log_offset, header.end_time_millis)
+        return False
+
     def _put(self, columns: DispatchColumns) -> None:
         self._files.apply(columns)
 

@@ -13,6 +13,7 @@ from threading import Event, Lock
 import numpy as np
 
 from store.derive.index_state import Heads, IndexFileState, Ints, heads_before_entries, heads_from_entries
+from store.files.checksums import Extent
 from store.files.open_files import OpenFiles
 from store.format.index_layout import (
     ENTRY_SIZE,
@@ -43,6 +44,8 @@ class IndexFile:
 
     Attributes:
         time_span: the store times of all its records; None if unknown.
+        entries: how many entries the file has, and the CRC-32 of their bytes; None for a CRC that is unknown.
+        is_doubtful: the file is known to be damaged, or may be.
     """
 
     def __init__(self, files: OpenFiles, path: Path, layout: IndexLayout, state: IndexFileState) -> None:
@@ -50,6 +53,10 @@ class IndexFile:
         self.layout = layout
         self.state = state
         self.time_span: TimeSpan | None = None
+        self.entries: tuple[int, int | None] = (state.key_count, None if state.key_count else 0)
+        self.is_doubtful = False
+        self._put_count = 1
+        self._flush_count = 0
         self._files = files
         self._lock = Lock()
         self._dirty_pages = np.zeros(-(-layout.slot_count // PAGE_SLOT_COUNT), dtype=bool)
@@ -104,7 +111,11 @@ class IndexFile:
         run = self.state.plan(hashes, offsets, times_millis)
         if run.count:
             position = entry_position(run.first_number, self.layout.slot_count)
+            self._put_count += 1
             self._files.get(self.path, writing=True).write(position, run.data)
+            crc = self.entries[1]
+            self.entries = (self.entries[0] + run.count, None if crc is None else zlib.crc32(run.data, crc))
+            self._put_count += 1
             if self.time_span is not None:
                 times = times_millis[: run.count]
                 # Before the keys count: a search that finds a key must see a span that covers it.
@@ -135,6 +146,7 @@ class IndexFile:
         pages, slots, header = self._dirty_pages, self._changed_slots(), encode_index_header(self.state.header)
         self._dirty_pages = np.zeros_like(pages)
         self._is_dirty = False
+        self._flush_count += 1
         self._flushed.clear()
 
         def flush() -> None:
@@ -148,6 +160,7 @@ class IndexFile:
                 self._dirty_pages[pages] = self._is_dirty = True
                 raise
             finally:
+                self._flush_count += 1
                 self._flushed.set()
 
         return flush
@@ -172,14 +185,45 @@ class IndexFile:
 
     def trailing_key_count(self) -> int:
         """How many entries at the end belong to the newest record."""
-        view, count = self.view(), 0
-        number = self.state.header.entry_count - 1
+        return self.trailing_count(self.view(), self.state.header)
+
+    @staticmethod
+    def trailing_count(view: IndexFileView, header: IndexHeader) -> int:
+        """The same of any file."""
+        count, number = 0, header.entry_count - 1
         while number > 0:
             entry = view.entry(number)
-            if entry is None or entry.commit_log_offset != self.state.header.end_commit_log_offset:
+            if entry is None or entry.commit_log_offset != header.end_commit_log_offset:
                 break
             number, count = number - 1, count + 1
         return count
+
+    @property
+    def write_count(self) -> int:
+        """See `CheckedFile`: changes before and after each write to the file."""
+        return self._put_count + self._flush_count
+
+    def learn(self, count: int, crc: int) -> None:
+        """Takes the CRC-32 of the first `count` entries, read from the file; later ones are read now."""
+        if self.entries[1] is not None:
+            return
+        size_bytes = (self.entries[0] - count) * ENTRY_SIZE
+        file = self._files.get(self.path)
+        begin = entry_position(1 + count, self.layout.slot_count)
+        for at in range(begin, begin + size_bytes, ENTRY_CHUNK_COUNT * ENTRY_SIZE):
+            crc = zlib.crc32(file.read(at, min(ENTRY_CHUNK_COUNT * ENTRY_SIZE, begin + size_bytes - at)), crc)
+        self.entries = (self.entries[0], crc)
+
+    def extents(self, *, sealed: bool = False) -> tuple[Extent, ...]:
+        """The entries with their CRC-32, from memory; of a file that is sealed now also header and slots."""
+        count, crc = self.entries
+        entries = Extent(entry_position(1, self.layout.slot_count), count * ENTRY_SIZE, crc)
+        if not sealed:
+            return (entries,)
+        head = zlib.crc32(
+            self.state.heads.astype(">i4").data.cast("B"), zlib.crc32(encode_index_header(self.state.header))
+        )
+        return (Extent(0, HEADER_SIZE + self.layout.slot_count * SLOT_SIZE, head), entries)
 
     def tail_crc(self) -> int:
         """See `tail_crc_of`."""
@@ -191,9 +235,11 @@ class IndexFile:
 
     def view(self) -> IndexFileView:
         """For searches, while the file is being filled."""
-        return IndexFileView(
+        view = IndexFileView(
             self._files, self.path, self.layout, header_of=lambda: self.state.header, head_of=self._head
         )
+        view.is_doubtful = self.is_doubtful
+        return view
 
     def _head(self, slot: int) -> int:
         with self._lock:

@@ -5,10 +5,11 @@
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,13 +20,22 @@ from store.derive.index_files import is_followed
 from store.derive.index_state import Ints
 from store.errors import StoreCorruptedError, StoreError
 from store.files.cached_pages import drop_cached_pages
+from store.files.checksums import ChecksumTable, Extent
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
-from store.format.index_layout import HEADER_SIZE, IndexHeader
-from store.format.paths import index_dir, index_file_name
+from store.format.index_layout import HEADER_SIZE, IndexHeader, encode_index_header
+from store.format.paths import index_dir, index_file_name, own_state_dir
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 
 WRITE_KEY_COUNT = 65_536
+
+
+class Seal(NamedTuple):
+    """What a file that is not written any more must hold: checksums, header, and keys of its first record in files before."""
+
+    extents: tuple[Extent, ...]
+    header: IndexHeader
+    skipped_count: int
 
 
 class IndexFileSet:
@@ -37,6 +47,7 @@ class IndexFileSet:
         layout: how the files are divided.
         clock_millis: wall clock, for names.
         summaries: makes the summaries of sealed files, and is closed with the set; None: there are none.
+        checksums: of the sealed files; None: there are none.
 
     A sealed file is one that is not written any more: all but the newest.
 
@@ -45,6 +56,7 @@ class IndexFileSet:
         live: the newest file; None before the first record.
         applied_offset: the record whose keys were written last (bytes); -1 for none.
         applied_key_count: how many of its keys are written.
+        seals: of files that were sealed since the start, until they are taken from here.
     """
 
     def __init__(
@@ -55,6 +67,7 @@ class IndexFileSet:
         clock_millis: Callable[[], int],
         *,
         summaries: IndexSummaries | None = None,
+        checksums: ChecksumTable | None = None,
     ) -> None:
         self.fs = fs
         self.layout = layout
@@ -64,8 +77,10 @@ class IndexFileSet:
         self.files = OpenFiles(fs)
         self.generation = 0
         self.summaries = summaries
+        self.checksums = checksums
+        self.seals: dict[Path, Seal] = {}
         self._root = root
-        self._directory = Path(index_dir(str(root)))
+        self.directory = Path(index_dir(str(root)))
         self._clock_millis = clock_millis
         self._sealed: list[IndexFileView] = []
         self._sealed_key_count = 0
@@ -89,6 +104,10 @@ class IndexFileSet:
         sealed = list(self._sealed)
         return sealed if live is None else [*(view for view in sealed if view.path != live.path), live.view()]
 
+    def is_sealed(self, view: IndexFileView) -> bool:
+        """Whether a file is one of the sealed files."""
+        return view in self._sealed
+
     def sealed_views(self) -> list[IndexFileView]:
         """The sealed files, oldest first."""
         return list(self._sealed)
@@ -98,12 +117,82 @@ class IndexFileSet:
         """Keys in all files."""
         return self._sealed_key_count + (self.live.state.key_count if self.live else 0)
 
-    def adopt_sealed(self, paths: Sequence[Path]) -> None:
-        """Takes over sealed files."""
+    def adopt_sealed(self, paths: Sequence[Path], damaged: Collection[Path] = ()) -> None:
+        """Takes over sealed files; those that are damaged have their header in the checksums."""
         self._sealed = [IndexFileView(self.files, path, self.layout) for path in paths]
+        for view in self._sealed:
+            view.known_header = self.sealed_header(view.path)
+            view.is_doubtful = view.path in damaged
         self._sealed_key_count = sum(max(view.header().entry_count - 1, 0) for view in self._sealed)
         if self.summaries is not None:
             self.summaries.want(self._sealed)
+
+    def sealed_header(self, path: Path) -> IndexHeader | None:
+        """The header of a sealed file as its checksum notes it; None without one."""
+        row = self.checksums.get(path.name) if self.checksums is not None else None
+        count = len(IndexHeader._fields)
+        return IndexHeader._make(row.note[:count]) if row is not None and len(row.note) > count else None
+
+    def restore_room(self, path: Path, header: IndexHeader) -> None:
+        """Gives a damaged or missing sealed file its full length; its header is known."""
+        self.files.create(path, self.layout.file_size_bytes)
+        self._header_crcs[path] = zlib.crc32(encode_index_header(header))
+
+    def keys_before(self, path: Path, offset: int) -> int:
+        """How many keys of the record at an offset lie in the sealed files before one."""
+        count = 0
+        for view in reversed([view for view in self._sealed if view.path.name < path.name]):
+            header = view.header()
+            found = IndexFile.trailing_count(view, header) if header.end_commit_log_offset == offset else 0
+            count += found
+            if found < header.entry_count - 1:
+                break
+        return count
+
+    def header_before(self, view: IndexFileView) -> IndexHeader | None:
+        """The header of the file before a sealed one; None for the first."""
+        at = self._sealed.index(view)
+        return self._sealed[at - 1].header() if at else None
+
+    def rebuild_path(self, name: str) -> Path:
+        """Where a file is made again, before it takes its place."""
+        return Path(own_state_dir(str(self._root), "index")) / "rebuild" / name
+
+    def replace_sealed(self, view: IndexFileView, made: IndexFile) -> None:
+        """Puts a file that was made again, and is on the disk, into the place of a sealed one."""
+        self.fs.mkdirs(self.directory)
+        self.files.make_way(view.path)
+        self.fs.rename(made.path, view.path)
+        self.fs.fsync_dir(self.directory)
+        self.files.forget(made.path)
+        self.files.forget(view.path)
+        self._header_crcs[view.path] = zlib.crc32(encode_index_header(made.state.header))
+        view.is_doubtful = False
+        if self.summaries is not None:
+            # Made from the file that was damaged, perhaps.
+            self.summaries.forget(view.path)
+            view.summary = None
+            self.summaries.want([view], made.time_span)
+
+    def drop_live(self) -> IndexHeader | None:
+        """Removes the newest file, which is to be filled again behind the sealed ones; the header of the last of these.
+
+        None when there is none that can be relied on: then all must be built again.
+        """
+        live, last = self.live, self._sealed[-1] if self._sealed else None
+        if live is None or last is None or last.is_doubtful:
+            return None
+        header = last.header()
+        full = IndexFile.reopen(self.files, last.path, self.layout, header)
+        row = self.checksums.get(last.path.name) if self.checksums is not None else None
+        if row is not None:
+            full.entries = (full.entries[0], row.extents[-1].crc)
+        count = self.keys_before(live.path, header.end_commit_log_offset)
+        self._sealed.pop()
+        self._sealed_key_count -= full.state.key_count
+        self.adopt_live(full, header.end_commit_log_offset, count)
+        self.remove([live.path])
+        return header
 
     def adopt_live(self, live: IndexFile | None, applied_offset: int, applied_key_count: int) -> None:
         """Takes over the newest file, and which keys were written last; see the attributes."""
@@ -116,11 +205,15 @@ class IndexFileSet:
         for path in paths:
             self.files.forget(path)
             self._header_crcs.pop(path, None)
-            self.fs.unlink(path)
+            self.seals.pop(path, None)
+            if self.checksums is not None:
+                self.checksums.remove(path.name)
+            with suppress(FileNotFoundError):
+                self.fs.unlink(path)
             if self.summaries is not None:
                 self.summaries.forget(path)
         if paths:
-            self.fs.fsync_dir(self._directory)
+            self.fs.fsync_dir(self.directory)
 
     def marks(self) -> list[tuple[str, int]]:
         """Name and CRC-32 of the header of each file, oldest first; 0 for the newest, because its header changes."""
@@ -226,7 +319,7 @@ class IndexFileSet:
         path = self._next_path()
         try:
             live = IndexFile.create(self.files, path, self.layout, before)
-            self.fs.fsync_dir(self._directory)
+            self.fs.fsync_dir(self.directory)
         except BaseException:
             # The next try uses a new name, so the half-made file must go.
             with suppress(OSError, StoreError):
@@ -235,6 +328,10 @@ class IndexFileSet:
             raise
         if full is not None:
             view = IndexFileView(self.files, full.path, self.layout)
+            skipped_count = self.keys_before(full.path, before.begin_commit_log_offset) if before is not None else 0
+            view.is_doubtful, view.known_header = full.is_doubtful, before
+            if self.checksums is not None:
+                self.seals[full.path] = Seal(full.extents(sealed=True), full.state.header, skipped_count)
             self._sealed.append(view)
             self._sealed_key_count += full.state.key_count
             if self.summaries is not None:
@@ -246,7 +343,7 @@ class IndexFileSet:
         paths = self.paths()
         if paths and name <= paths[-1].name:
             name = _name_behind(paths[-1].name)
-        return self._directory / name
+        return self.directory / name
 
 
 def _name_behind(last: str) -> str:

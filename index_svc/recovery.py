@@ -11,6 +11,7 @@ Before files are removed to be built again, a checkpoint is written that fits no
 not fit the files of a build that was killed.
 """
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from store.derive.last_record import LastRecord
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
-from store.format.index_layout import IndexHeader
+from store.format.index_layout import IndexHeader, encode_index_header
 from store.format.index_summary import TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 
@@ -95,6 +96,7 @@ def checkpoint_state(
         "header": list(live.state.header) if live is not None else [],
         "tail_crc": live.tail_crc() if live is not None else 0,
         "slots_crc": live.slots_crc() if live is not None else 0,
+        "entries_crc": live.entries[1] if live is not None else None,
         "time_span": list(live.time_span) if live is not None and live.time_span is not None else None,
         "applied_offset": files.applied_offset,
         "applied_key_count": files.applied_key_count,
@@ -143,6 +145,7 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
         tail_crc = int(state["tail_crc"])
         slots_crc = int(state["slots_crc"]) if "slots_crc" in state else None  # a version before did not write it
         time_span = TimeSpan(*map(int, state["time_span"])) if state.get("time_span") else None  # nor this
+        entries_crc = int(state["entries_crc"]) if state.get("entries_crc") is not None else None  # nor this
         if state["version"] != VERSION or layout != files.layout or found.next_offset < 0:
             return None
     except (KeyError, TypeError, ValueError):
@@ -153,9 +156,11 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
             return None  # another program has written since the checkpoint
         files.remove(paths)
         return found
-    by_name = {path.name: path for path in paths}
-    kept = [by_name[name] for name in names if name in by_name]
-    if len(kept) != len(names) or not _are_sound(files, kept, header_crcs):
+    kept = [files.directory / name for name in names]
+    if kept[-1] not in paths or not files.has_full_length(kept[-1]):
+        return None
+    damaged = _unsound(files, kept[:-1], set(paths), header_crcs)
+    if damaged is None:
         return None
     if tail_crc_of(files.files, kept[-1], files.layout, header) != tail_crc:
         return None
@@ -166,18 +171,33 @@ def _resume_own(state: dict[str, Any], files: IndexFileSet) -> Resume | None:
     if not is_clean or (slots_crc is not None and live.slots_crc() != slots_crc):
         live = IndexFile.cut_back(files.files, kept[-1], files.layout, header, slots_crc)
     live.time_span = time_span
+    if entries_crc is not None:
+        live.entries = (live.entries[0], entries_crc)
     # Older files go, too: they had expired, and a crash came before they were removed.
     files.remove([path for path in paths if path not in kept])
-    files.adopt_sealed(kept[:-1])
+    files.adopt_sealed(kept[:-1], damaged)
     files.adopt_live(live, *applied)
     return found
 
 
-def _are_sound(files: IndexFileSet, kept: list[Path], header_crcs: list[int]) -> bool:
-    """Whether all files have their full length, and all but the last the header of the checkpoint."""
-    return all(map(files.has_full_length, kept)) and all(
-        files.header_crc(path) == crc for path, crc in zip(kept[:-1], header_crcs[:-1], strict=True)
-    )
+def _unsound(
+    files: IndexFileSet, sealed: list[Path], present: set[Path], header_crcs: list[int]
+) -> dict[Path, IndexHeader] | None:
+    """The sealed files that are missing or have another length or header than the checkpoint says, with their headers.
+
+    Each of them can be built again by itself, because its header is noted with its checksum; None when one cannot.
+    """
+    damaged = {}
+    for path, crc in zip(sealed, header_crcs[:-1], strict=True):
+        if path in present and files.has_full_length(path) and files.header_crc(path) == crc:
+            continue
+        header = files.sealed_header(path)
+        if header is None or zlib.crc32(encode_index_header(header)) != crc:
+            return None
+        damaged[path] = header
+    for path, header in damaged.items():
+        files.restore_room(path, header)
+    return damaged
 
 
 def _resume_foreign(

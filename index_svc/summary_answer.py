@@ -40,6 +40,8 @@ def summary_of(files: IndexFileSet, progress: FollowerProgress, *, times_rise: b
     live = files.live
     sealed = files.sealed_views()
     span = live.time_span if live is not None else NO_TIMES
+    if any(view.is_doubtful for view in sealed) or (live is not None and live.is_doubtful):
+        return None
     if files.generation != generation or not 0 <= next_offset <= progress.next_offset:
         return None
     summary = pb.IndexSummary(next_offset=next_offset, has_newest=span != NO_TIMES)

@@ -62,4 +62,8 @@ def listed_queue_counts(client: QueryClient) -> dict[str, int]:
         return {}
     if partial:
         return {}
-    return {topic.topic: max(queue.queue_id for queue in topic.queues) + 1 for topic in topics if topic.queues}
+    counts: dict[str, int] = {}
+    for topic in topics:  # one with very many queues may come in parts
+        highest = max((queue.queue_id for queue in topic.queues), default=-1)
+        counts[topic.topic] = max(counts.get(topic.topic, 0), highest + 1, topic.queue_count)
+    return {topic: count for topic, count in counts.items() if count}

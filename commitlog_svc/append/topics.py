@@ -12,7 +12,7 @@ from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, write_bytes_atomic
 from store.format import paths
-from store.format.topic import PERM_WRITE, TopicConfig, decode_topic_table, encode_topic_table
+from store.format.topic import PERM_WRITE, TOPIC_QUEUE_COUNT_MAX, TopicConfig, decode_topic_table, encode_topic_table
 
 NO_COUNTS: Mapping[str, int] = {}
 
@@ -52,7 +52,8 @@ class TopicTable:
             except StoreCorruptedError as error:
                 raise StoreCorruptedError(f"{self._path}: {error.message}", file=self._path, offset=0) from error
         for topic, queue_id in queues_seen:
-            self._queue_counts_seen[topic] = max(self._queue_counts_seen.get(topic, 0), queue_id + 1)
+            if queue_id < TOPIC_QUEUE_COUNT_MAX:  # else a damaged or foreign record says it
+                self._queue_counts_seen[topic] = max(self._queue_counts_seen.get(topic, 0), queue_id + 1)
 
     def find(self, topic: str) -> TopicConfig | None:
         """The topic's configuration, or None when it has none."""
@@ -68,7 +69,7 @@ class TopicTable:
         config = self._topics.get(topic)
         if config is None:
             return max(self._default_queue_count, self._queue_counts_seen.get(topic, 0))
-        return config.write_queue_count if config.perm & PERM_WRITE else 0
+        return min(config.write_queue_count, TOPIC_QUEUE_COUNT_MAX) if config.perm & PERM_WRITE else 0
 
     def create_missing(self, topics: Collection[str], queue_counts_min: Mapping[str, int] = NO_COUNTS) -> list[str]:
         """Creates the topics that are not configured; they are on the disk when this returns. Returns the names of new topics.
@@ -86,6 +87,7 @@ class TopicTable:
             table = dict(self._topics)
             for topic in missing:
                 count = max(self.writable_queue_count(topic), queue_counts_min.get(topic, 0))
+                count = min(count, TOPIC_QUEUE_COUNT_MAX)
                 table[topic] = TopicConfig(topic, read_queue_count=count, write_queue_count=count)
             previous = read_bytes(self._fs, self._path)
             encoded = encode_topic_table(table, previous, time_millis=self._clock_millis())

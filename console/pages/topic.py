@@ -40,7 +40,7 @@ def topic_page(calls: Calls, question: Question) -> Page:
         "kind": topic_kind(topic),
         "spans": spans,
         "sparks": sparks,
-        "queue_count": len(found.queues),
+        "queue_count": found.queue_count,
         "message_count": sum(queue.count for queue in found.queues),
         "rates": rates,
         "chart": bars(rates.totals, CHART_WIDTH, CHART_HEIGHT) if rates else [],
@@ -64,7 +64,7 @@ def topic_page(calls: Calls, question: Question) -> Page:
             }
             for span in spans
         ],
-        "queueCount": len(found.queues),
+        "queueCount": found.queue_count,
         "tookMillis": took_millis,
     }
     if rates is not None:

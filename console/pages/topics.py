@@ -80,7 +80,7 @@ def _line(row: pb.ListTopicsResponse.Topic) -> TopicLine:
         row.topic,
         topic_href(row.topic),
         topic_kind(row.topic),
-        len(row.queues),
+        max(row.queue_count, len(row.queues)),
         sum(max(0, queue.max_offset - queue.min_offset) for queue in row.queues),
         tuple(sorted({queue.broker_name for queue in row.queues})),
     )

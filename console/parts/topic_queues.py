@@ -30,10 +30,11 @@ class TopicQueue:
 
 @dataclass(frozen=True, slots=True)
 class TopicQueues:
-    """The queues, and the answer that lists them, which has the completeness."""
+    """The queues that are listed, the answer that lists them, which has the completeness, and how many queues there are."""
 
     queues: tuple[TopicQueue, ...]
     answer: Any
+    queue_count: int
 
     @property
     def missing_names(self) -> tuple[str, ...]:
@@ -46,7 +47,7 @@ def queues_of(calls: Calls, topic: str) -> TopicQueues:
     answer = calls.ask(calls.gateway.ListTopics, pb.ListTopicsRequest(topic=topic))
     for row in answer.topics:
         queues = (TopicQueue(q.broker_name, q.queue_id, q.min_offset, q.max_offset) for q in row.queues)
-        return TopicQueues(tuple(queues), answer)
+        return TopicQueues(tuple(queues), answer, max(row.queue_count, len(row.queues)))
     for shard in answer.shards:
         if shard.HasField("error"):
             raise StoreError(f"shard {shard.broker_name}, which may have it, did not answer: {shard.error.message}")

@@ -15,16 +15,25 @@ from store.errors import PermissionDeniedError, StoreError
 
 METHOD = "ListTopics"
 _AFTER = "after"
+# Where the page before ended inside the topic behind `after`: a shard's name and a queue.
+_IN_SHARD, _IN_QUEUE = "shard", "queue"
+# Queues of a topic in a shard that are listed though they have no file: the first ones. A configured count may be any
+# number of 32 bits, so it is given as a number. RocketMQ's default is 8 queues.
+EMPTY_QUEUE_COUNT_MAX = 1_024
 # A queue's numbers and field tags in an answer, in bytes, next to its shard's name.
 _QUEUE_SIZE_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic and its queues, each with its shard's name."""
+    """A topic and its queues, each with its shard's name.
+
+    `queue_count` is how many there are; those without a file are not all listed.
+    """
 
     topic: str
     queues: tuple[tuple[str, QueueRange], ...]
+    queue_count: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -96,56 +105,99 @@ def list_topics(
     """
     count_max = page_size(page_size_asked, "page_size")
     sealed = choice.sealed_fields()
-    choice = replace(choice, after=str(tokens.open(page_token, METHOD, sealed).get(_AFTER, "")))
+    place = tokens.open(page_token, METHOD, sealed)
+    choice = replace(choice, after=str(place.get(_AFTER, "")))
 
     shard_deadline = deadline.for_one_of(len(shards))
 
-    def ask(shard: Shard[object]) -> tuple[list[QueueRange], StoreError | None]:
+    def ask(shard: Shard[object]) -> tuple[list[ShardTopic], StoreError | None]:
         problem = shard.archive.problem(None, shard_deadline) if shard.archive is not None else None
-        return _queues_of(shard, choice, count_max + 1, shard_deadline), problem
+        return _topics_of(shard, choice, count_max + 1, shard_deadline), problem
 
     answers = shards.fan_out.ask(shards, ask)
     outcomes = []
-    queues_by_topic: dict[str, list[tuple[str, QueueRange]]] = {}
+    by_topic: dict[str, list[tuple[str, ShardTopic]]] = {}
     for shard, answer in zip(shards, answers, strict=True):
         if isinstance(answer, StoreError):
             outcomes.append(ShardOutcome(shard.broker_name, answer, complete=False))
             continue
-        queues, problem = answer
+        topics, problem = answer
         outcomes.append(ShardOutcome(shard.broker_name, problem, complete=problem is None))
-        for queue in queues:
-            queues_by_topic.setdefault(queue.topic, []).append((shard.broker_name, queue))
+        for found in topics:
+            by_topic.setdefault(found.topic, []).append((shard.broker_name, found))
     if all(isinstance(answer, StoreError) for answer in answers):
         raise_first_error(outcomes)
-    rows = [TopicRow(topic, tuple(queues)) for topic, queues in sorted(queues_by_topic.items())]
-    page = _first_rows(rows, count_max)
-    more = len(page) < len(rows)
-    token = tokens.seal(METHOD, sealed, {_AFTER: page[-1].topic}) if more else ""
+    rows = [_row(topic, found) for topic, found in sorted(by_topic.items())]
+    if rows and _IN_SHARD in place:
+        order = [shard.broker_name for shard in shards]
+        rows[0] = _behind(rows[0], order, str(place[_IN_SHARD]), int(place.get(_IN_QUEUE, 0)))
+    page, cut = _first_rows(rows, count_max)
+    more = cut is not None or len(page) < len(rows)
+    token = ""
+    if cut is not None:
+        # The next page goes on in the same topic.
+        token = tokens.seal(METHOD, sealed, {_AFTER: choice.after, _IN_SHARD: cut[0], _IN_QUEUE: cut[1].queue_id})
+    elif more:
+        token = tokens.seal(METHOD, sealed, {_AFTER: page[-1].topic})
     return TopicAnswer(tuple(page), token, judge(outcomes, more=more), tuple(outcomes))
 
 
-def _queues_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[QueueRange]:
-    """The queues of the first topics."""
+@dataclass(frozen=True, slots=True)
+class ShardTopic:
+    """A topic in one shard: the queues that are listed, by number, and how many there are."""
+
+    topic: str
+    queues: tuple[QueueRange, ...]
+    queue_count: int
+
+
+def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[ShardTopic]:
+    """The first topics."""
     counts = shard.topics.queue_counts(deadline)
     listed: Sequence[QueueRange] = ()
     # A topic that the caller may not see is in no list, as if it were not there.
     with contextlib.suppress(PermissionDeniedError):
         listed = shard.queues.list_queues(choice.topic or None, deadline)
     there = (topic for topic in {*counts, *(queue.topic for queue in listed)} if choice.holds(topic))
-    topics = set(heapq.nsmallest(topic_count_max, there))
-    queues = {
-        (topic, queue_id): QueueRange(topic, queue_id, 0, 0)
-        for topic in topics
-        for queue_id in range(counts.get(topic, 0))
-    }
-    queues |= {(queue.topic, queue.queue_id): queue for queue in listed if queue.topic in topics}
-    return [queues[key] for key in sorted(queues)]
+    ranges: dict[str, dict[int, QueueRange]] = {topic: {} for topic in heapq.nsmallest(topic_count_max, there)}
+    for queue in listed:
+        if queue.topic in ranges:
+            ranges[queue.topic][queue.queue_id] = queue
+    return [_shard_topic(topic, found, counts.get(topic, 0)) for topic, found in ranges.items()]
 
 
-def _first_rows(rows: Sequence[TopicRow], count_max: int) -> Sequence[TopicRow]:
+def _shard_topic(topic: str, ranges: dict[int, QueueRange], configured_count: int) -> ShardTopic:
+    queue_count = configured_count + sum(queue_id >= configured_count for queue_id in ranges)
+    empty = {n: QueueRange(topic, n, 0, 0) for n in range(min(configured_count, EMPTY_QUEUE_COUNT_MAX))}
+    queues = empty | ranges
+    return ShardTopic(topic, tuple(queues[queue_id] for queue_id in sorted(queues)), queue_count)
+
+
+def _row(topic: str, found: Sequence[tuple[str, ShardTopic]]) -> TopicRow:
+    queues = ((name, queue) for name, of_shard in found for queue in of_shard.queues)
+    return TopicRow(topic, tuple(queues), sum(of_shard.queue_count for _, of_shard in found))
+
+
+def _behind(row: TopicRow, order: Sequence[str], shard_name: str, queue_id: int) -> TopicRow:
+    """The row without the queues up to this one; shards that came meanwhile stand last."""
+    if shard_name not in order:
+        return row
+    last = order.index(shard_name), queue_id
+    queues = (each for each in row.queues if (order.index(each[0]), each[1].queue_id) > last)
+    return replace(row, queues=tuple(queues))
+
+
+def _first_rows(rows: Sequence[TopicRow], count_max: int) -> tuple[Sequence[TopicRow], tuple[str, QueueRange] | None]:
+    """As many rows as fit a page, at least a part of one; the last queue of a row that was cut."""
     size_bytes = 0
     for index, row in enumerate(rows[:count_max]):
         size_bytes += row.size_bytes
-        if index and size_bytes > PAGE_BYTES_MAX:
-            return rows[:index]
-    return rows[:count_max]
+        if size_bytes <= PAGE_BYTES_MAX:
+            continue
+        if index:
+            return rows[:index], None
+        each_size_bytes = max(len(name.encode()) for name, _ in row.queues) + _QUEUE_SIZE_BYTES
+        head_size_bytes = replace(row, queues=()).size_bytes
+        kept = row.queues[: (PAGE_BYTES_MAX - head_size_bytes) // each_size_bytes]
+        return [replace(row, queues=kept)], kept[-1]
+    return rows[:count_max], None

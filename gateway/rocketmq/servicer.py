@@ -29,6 +29,8 @@ ATTEMPT_COUNT_MAX = 3
 BACKOFF_FIRST = Duration(nanos=10_000_000)
 BACKOFF_MAX = Duration(seconds=1)
 BACKOFF_FACTOR = 2.0
+# Queues of a topic in one shard that a route names, 1 MiB of it; a configured count may be any number of 32 bits.
+ROUTE_QUEUE_COUNT_MAX = 8_192
 
 
 Response = TypeVar("Response")
@@ -70,7 +72,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
                 # A shard that is down is left out of the route, as a name server leaves out a broker: sending goes on.
                 if isinstance(count, StoreError):
                     continue
-                for queue_id in range(count):
+                for queue_id in range(min(count, ROUTE_QUEUE_COUNT_MAX)):
                     queue = response.message_queues.add(topic=request.topic, id=queue_id, permission=v2.READ_WRITE)
                     queue.broker.name = shard.broker_name
                     queue.broker.endpoints.CopyFrom(request.endpoints)

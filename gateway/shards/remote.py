@@ -31,7 +31,7 @@ from services.calling.index import IndexClient
 from services.calling.port_calls import port_call
 from services.convert import stored_message, timestamp_to_millis
 from services.serving.tls import TlsIdentity
-from store.errors import StoreError
+from store.errors import StoreCorruptedError, StoreError
 from store.format.record import Record
 
 # The time in which a new ordinal has to answer with its name.
@@ -147,7 +147,8 @@ class RemoteQueues:
             Unit(unit.queue_offset, unit.commit_log_offset, unit.record_size_bytes, unit.tags_code)
             for unit in answer.units
         )
-        return QueueStretch(tuple(units), answer.min_offset, answer.max_offset, _progress(answer))
+        problem = _damage(topic, queue_id) if answer.damaged else None
+        return QueueStretch(tuple(units), answer.min_offset, answer.max_offset, _progress(answer), problem)
 
     @port_call("consumequeue.search-offset")
     def search_offset(
@@ -164,6 +165,7 @@ class RemoteQueues:
             _progress(answer),
             optional_millis(answer, "first_store_time"),
             optional_millis(answer, "last_store_time"),
+            _damage(topic, queue_id) if answer.damaged else None,
         )
 
     @port_call("consumequeue.progress")
@@ -224,6 +226,15 @@ class RemoteKeys:
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""
         return _progress_past(self._client, past_offset, wait_seconds, deadline)
+
+
+def _damage(topic: str, queue_id: int) -> StoreError:
+    directory = f"consumequeue/{topic}/{queue_id}"
+    return StoreCorruptedError(
+        f"A file of {directory} is damaged, or may be, and is built again from the log: ask again soon.",
+        file=directory,
+        offset=0,
+    )
 
 
 def _progress_past(

@@ -38,7 +38,7 @@ from store.audit.state_audit import StateAudit
 from store.derive.index_files import index_file_count
 from store.errors import UnsupportedStoreError
 from store.files.file_system import FileSystem, RealFileSystem
-from store.format.paths import commit_log_dir, consume_queue_dir, index_dir
+from store.format.paths import commit_log_dir
 from store.readers.index_reader import IndexLayout, list_index_files
 from store.readers.queue_reader import list_queue_ids
 
@@ -217,7 +217,7 @@ class Audit:
         ]  # fmt: skip
         outcomes = self._run_tasks("queues", audit_queues, tasks)
         self.judged.parts += [outcome.findings for outcome in outcomes]
-        tell_strangers(self._fs, Path(consume_queue_dir(str(self._root))), present, self._findings)
+        tell_strangers(self._fs, self._root, present, self._findings)
         self._report.counts |= {
             "queue_count": len(present),
             "unit_count": sum(outcome.unit_count for outcome in outcomes),
@@ -231,7 +231,7 @@ class Audit:
         key_count = sum(count for _, count in spills)
         plans = self._plans_of_sound_files(layout, spills, summary)
         if plans is not None and all(self._run_tasks("index files", is_as_rebuilt, plans)):
-            check_index_files(self._fs, Path(index_dir(str(self._root))), layout, self._findings)
+            check_index_files(self._fs, self._root, layout, self._findings)
             self._report.counts |= {"key_count": key_count, "entry_count": key_count}
             return
         task = IndexTask(

@@ -112,10 +112,17 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic on all its shards."""
+    """A topic on all its shards.
+
+    Attributes:
+        topic: its name.
+        queues: all that have messages; of the others at most the first 1,024 on each shard.
+        queue_count: how many there are.
+    """
 
     topic: str
     queues: tuple[Queue, ...]
+    queue_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +221,7 @@ def topics_of(response: pb.ListTopicsResponse) -> tuple[Topic, ...]:
         Topic(
             row.topic,
             tuple(Queue(each.broker_name, each.queue_id, each.min_offset, each.max_offset) for each in row.queues),
+            row.queue_count,
         )
         for row in response.topics
     )

@@ -4,23 +4,31 @@ A `__main__` gives what differs: its name, its servicer and its files (`Followed
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+import structlog
+
 from services.calling.commitlog import CommitLogClient
+from services.following.checked_file import CheckedFile
+from services.following.file_check import FileChecker
 from services.following.follower_process import FollowerProcess, FollowerState, LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import FollowingBuilder
 from services.serving.server import ServiceServer
 from services.settings.service_settings import StoreSettings
 from store.files.abort import has_abort_marker
+from store.files.checksums import ChecksumTable
 from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
 from store.files.root_check import refuse_unsupported
 from store.format.paths import own_state_dir
 
+# Foreign names in a store that are reported by name at a start.
+STRANGER_COUNT_SHOWN = 10
 Files = TypeVar("Files")
 Files_contra = TypeVar("Files_contra", contravariant=True)
+_log = structlog.get_logger("reput.following")
 
 
 class FollowerServicer(Protocol[Files_contra]):
@@ -53,6 +61,7 @@ class FollowedFiles(ABC, Generic[Files]):
     """
 
     def __init__(self, name: str, fs: FileSystem, root: Path, servicer: FollowerServicer[Files]) -> None:
+        self._name = name
         self._fs = fs
         self._root = root
         self._servicer = servicer
@@ -69,6 +78,10 @@ class FollowedFiles(ABC, Generic[Files]):
     def recover(self, log: LogRange, *, drop_cache: bool) -> tuple[FollowingBuilder, Files]:
         """Open and recover the files; after an error nothing stays open. See FollowerPart.open."""
 
+    def strangers(self) -> Iterable[tuple[Path, str]]:
+        """What stands among the files and is none of them, and why."""
+        return ()
+
     def check(self) -> None:
         """See FollowerPart."""
 
@@ -78,6 +91,7 @@ class FollowedFiles(ABC, Generic[Files]):
 
     def open(self, log: LogRange, *, drop_cache: bool) -> FollowingBuilder:
         """See FollowerPart."""
+        self._tell_strangers()
         builder, files = self.recover(log, drop_cache=drop_cache)
         self._servicer.open(files)
         return builder
@@ -85,6 +99,35 @@ class FollowedFiles(ABC, Generic[Files]):
     def shut(self) -> None:
         """See FollowerPart."""
         self._servicer.shut()
+
+    def checksums(self) -> ChecksumTable:
+        """The checksums of the files, as they were saved."""
+        return ChecksumTable(self._fs, self._checkpoint.with_name("checksums.json"))
+
+    def check_files(
+        self,
+        builder: FollowingBuilder,
+        files: Callable[[], Sequence[CheckedFile]],
+        checksums: ChecksumTable,
+        bytes_per_second_max: int,
+    ) -> None:
+        """Check the files from the builder's begin on; those that another program changed are doubtful at once."""
+        builder.checker = FileChecker(
+            self._name, self._fs, files, checksums, builder.hand_over, bytes_per_second_max=bytes_per_second_max
+        )
+        builder.checker.look(files())
+
+    def _tell_strangers(self) -> None:
+        names: list[str] = []
+        count = 0
+        for path, what in self.strangers():
+            count += 1
+            if len(names) < STRANGER_COUNT_SHOWN:
+                # The name of a foreign file need not be UTF-8.
+                name = str(path.relative_to(self._root)).encode(errors="backslashreplace").decode()
+                names.append(f"{name}: {what}")
+        if count:
+            _log.warning("store.strangers_skipped", follower=self._name, count=count, first=names)
 
 
 def file_system_of(settings: StoreSettings) -> FileSystem:

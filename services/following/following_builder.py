@@ -17,6 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from services.following.checkpoint_thread import Checkpointer, InPlace
@@ -25,6 +26,7 @@ from store.derive.dispatch import DispatchRequest
 from store.derive.last_record import LastRecord
 
 if TYPE_CHECKING:
+    from services.following.file_check import FileChecker
     from store.derive.dispatch_columns import DispatchColumns
 
 CHECKPOINT_INTERVAL_SECONDS = 1.0
@@ -61,6 +63,8 @@ class FollowingBuilder(ABC):
         self._clock = clock
         self._save_at = clock()  # at once: the checkpoint of the first batch tests the disk
         self._saved_offset = -1
+        self._handed_over: SimpleQueue[Callable[[], bool]] = SimpleQueue()
+        self.checker: FileChecker | None = None  # looks after the files from `begin` on; closed with them
         self._expire_at = clock()
         self._expired_offset = -1  # no file before this offset is left
 
@@ -113,6 +117,15 @@ class FollowingBuilder(ABC):
         """Note in the checkpoint that from now on the files may be ahead of it."""
         if self._is_savable and not self._is_marked:
             self._save(is_clean=False, at_once=True)
+        if self.checker is not None:
+            self.checker.start()
+
+    def hand_over(self, work: Callable[[], bool]) -> None:
+        """Have the thread that applies do something before its next batch; any thread may call it.
+
+        The work returns False when the log must be followed anew from `start_offset`.
+        """
+        self._handed_over.put(work)
 
     def start_offset(self) -> int:
         """Where the tail shall begin (bytes; -1 = the log's first record)."""
@@ -162,6 +175,8 @@ class FollowingBuilder(ABC):
         """
         if not self._checkpointer.is_busy:
             self._checkpointer.settle()
+        if not self._do_handed_over():
+            return False
         columns = _columns(records)
         if self._last_record and columns and columns.first and _is_another(columns.first, self._last_record):
             _log.warning("another record is at %d than the one applied: rebuilding", columns.first.commit_log_offset)
@@ -188,8 +203,17 @@ class FollowingBuilder(ABC):
                 self._expire(log_first_offset)
         return True
 
+    def _do_handed_over(self) -> bool:
+        goes_on = True
+        with contextlib.suppress(Empty):
+            while True:
+                goes_on &= self._handed_over.get_nowait()()
+        return goes_on
+
     def stop(self) -> None:
         """Flush, write the checkpoint and close the files."""
+        if self.checker is not None:
+            self.checker.close()
         if self._is_savable:
             self._save(is_clean=True, at_once=True)
         self._checkpointer.settle()
@@ -197,6 +221,8 @@ class FollowingBuilder(ABC):
 
     def abandon(self) -> None:
         """Close the files as they are; the next builder starts from the checkpoint."""
+        if self.checker is not None:
+            self.checker.close()
         with contextlib.suppress(Exception):  # the result does not matter any more
             self._checkpointer.settle()
         self._close()

@@ -197,6 +197,13 @@ SETTINGS: tuple[Setting, ...] = (
         "Size of a queue file; existing queues decide themselves.",
     ),
     Setting(
+        "consumequeue",
+        "verify_bytes_per_second_max",
+        "33554432",
+        "bytes",
+        "Limit for reading files to find damage (docs/durability.md).",
+    ),
+    Setting(
         "index", "address", "127.0.0.1:8084", "host:port|unix:/path", "Where the service listens; port 0: a free one."
     ),
     Setting("index", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: no page."),
@@ -206,6 +213,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "index", "entry_count_max", "20000000", "entries", "Entries of an index file; existing files decide themselves."
+    ),
+    Setting(
+        "index",
+        "verify_bytes_per_second_max",
+        "33554432",
+        "bytes",
+        "Limit for reading files to find damage (docs/durability.md).",
     ),
     Setting("index", "enabled", "true", "true|false", "Build index files."),
     Setting(

@@ -78,6 +78,8 @@ class Findings:
         self._kept_of[code] += 1
         path = Path(file)
         name = str(path.relative_to(self._root)) if path.is_relative_to(self._root) else str(path)
+        # The name of a foreign file need not be UTF-8, and must not end the report.
+        name = name.encode(errors="backslashreplace").decode()
         self._kept.append(Finding(code, weight, name, byte, commit_log_offset, what, known.what_to_do, count))
 
     @property

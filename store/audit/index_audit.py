@@ -87,7 +87,7 @@ class IndexAudit:
         self._stream = EntryStream(self._files, layout or IndexLayout(1, 2))
         self._current: IndexFileAudit | None = None
         self._current_number = -1
-        check_index_files(fs, self._directory, layout, findings)
+        check_index_files(fs, root, layout, findings)
 
     def see(self, request: DispatchRequest) -> None:
         """See `log_audit.Observer`."""

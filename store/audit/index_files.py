@@ -5,25 +5,22 @@ from pathlib import Path
 
 from store.audit.findings import Findings
 from store.files.file_system import FileSystem
-from store.format.paths import is_index_file_name
-from store.readers.index_reader import IndexLayout
+from store.readers.index_reader import IndexLayout, index_strangers, list_index_files
 
 
-def check_index_files(fs: FileSystem, directory: Path, layout: IndexLayout | None, findings: Findings) -> None:
+def check_index_files(fs: FileSystem, root: Path, layout: IndexLayout | None, findings: Findings) -> None:
     """Checks the folder `index/`.
 
     Args:
         fs: the file system.
-        directory: the folder.
+        root: the store root.
         layout: of the files; None if it cannot be found out.
         findings: gets what is wrong.
     """
-    for name in fs.listdir(directory):
-        path = directory / name
-        if not is_index_file_name(name):
-            findings.add("INDEX_FOREIGN_FILE", path, 0, "this is not the name of an index file")
-            continue
-        if not _is_time(name):
+    for path, what in index_strangers(fs, root):
+        findings.add("INDEX_FOREIGN_FILE", path, 0, what)
+    for path in list_index_files(fs, root):
+        if not _is_time(path.name):
             findings.add("INDEX_FILE_NAME", path, 0, "its name is not a time: the next file cannot be named")
         if layout is None:
             findings.add("INDEX_UNREADABLE", path, 0, "the number of its slots and entries cannot be found out")

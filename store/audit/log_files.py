@@ -5,13 +5,12 @@ Files whose offsets differ by multiples of the file size belong to the log. Each
 """
 
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 from store.audit.findings import Findings
 from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
-from store.files.mapped_file_queue import MappedFileQueue
+from store.files.mapped_file_queue import MappedFileQueue, file_size_of
 from store.format.paths import commit_log_dir, log_file_name, parse_log_file_name
 
 OFFSET_MAX = (1 << 62) - 1
@@ -66,7 +65,7 @@ class LogFiles:
                 self.misplaced.append(self.directory / name)
             else:
                 found[offset] = fs.stat_size(self.directory / name)
-        self.file_size_bytes = _file_size(found)
+        self.file_size_bytes = file_size_of(found)
         if self.file_size_bytes:
             self._open(found, findings)
 
@@ -122,12 +121,3 @@ class LogFiles:
                 f"it has {length} bytes, a log file has {size}",
                 commit_log_offset=offset + min(length, size),
             )
-
-
-def _file_size(found: dict[int, int]) -> int:
-    """The size that most lengths and distances between names agree on; 0 without any."""
-    votes = Counter(size for size in found.values() if size > 0)
-    votes.update(b - a for a, b in pairwise(sorted(found)))
-    # Of two sizes with equal votes the one from names: lengths are damaged more easily than names.
-    told = {b - a for a, b in pairwise(sorted(found))}
-    return max(votes, key=lambda size: (votes[size], size in told, -size)) if votes else 0

@@ -23,7 +23,7 @@ from store.derive.queue_units import place_unit
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
-from store.format.paths import consume_queue_dir, queue_dir
+from store.format.paths import queue_dir
 from store.format.queue_unit import UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit
 from store.readers.queue_reader import QueueUnits, detect_queue_file_size, file_offsets, list_queue_ids
 
@@ -130,7 +130,7 @@ class QueueAudit:
                 self._check_behind(queue, queue.placement.end, log_end_offset)
             self._tell(queue_id, queue)
         if only is None:
-            tell_strangers(self._fs, Path(consume_queue_dir(str(self._root))), present, self._findings)
+            tell_strangers(self._fs, self._root, present, self._findings)
 
     def _make(self, topic: str, queue_id: int) -> _Queue:
         directory = Path(queue_dir(str(self._root), topic, queue_id))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from store.audit.findings import Findings
 from store.files.file_system import FileSystem
-from store.format.paths import log_file_name, parse_log_file_name
-from store.readers.queue_reader import file_offsets
+from store.format.paths import consume_queue_dir, log_file_name, parse_queue_folder_name
+from store.readers.queue_reader import file_offsets, queue_strangers
 
 
 def check_queue_files(
@@ -47,19 +47,13 @@ def check_queue_files(
     return total, is_sound
 
 
-def tell_strangers(fs: FileSystem, base: Path, queues: set[tuple[str, int]], findings: Findings) -> None:
+def tell_strangers(fs: FileSystem, root: Path, queues: set[tuple[str, int]], findings: Findings) -> None:
     """Reports everything in `consumequeue/` that does not belong to a queue; it is harmless."""
+    for path, what in queue_strangers(fs, root):
+        findings.add("QUEUE_FOREIGN_FILE", path, 0, what)
+    base = Path(consume_queue_dir(str(root)))
     for topic in fs.listdir(base):
-        if not fs.is_dir(base / topic):
-            findings.add("QUEUE_FOREIGN_FILE", base / topic, 0, "this is not the folder of a topic")
-            continue
-        for name in fs.listdir(base / topic):
-            directory = base / topic / name
-            if (topic, int(name) if name.isascii() and name.isdecimal() else -1) not in queues:
-                findings.add(
-                    "QUEUE_FOREIGN_FILE", directory, 0, "this is not the folder of a queue, or it has no files"
-                )
-                continue
-            for file in fs.listdir(directory):
-                if parse_log_file_name(file) is None:
-                    findings.add("QUEUE_FOREIGN_FILE", directory / file, 0, "this is not the name of a queue file")
+        for name in fs.listdir(base / topic) if fs.is_dir(base / topic) else ():
+            queue_id = parse_queue_folder_name(name)
+            if queue_id is not None and (topic, queue_id) not in queues and fs.is_dir(base / topic / name):
+                findings.add("QUEUE_FOREIGN_FILE", base / topic / name, 0, "this folder has no queue files")

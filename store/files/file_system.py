@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreCorruptedError
 
@@ -28,6 +28,24 @@ PathLike = str | Path
 COPY_CHUNK_BYTES = 4 << 20
 FILE_MODE = 0o666  # less the umask: store/files/umask.py
 VECTOR_COUNT_MAX = 1024  # IOV_MAX on Linux
+
+
+class FileStamp(NamedTuple):
+    """What a file system says about a file; a write by any program changes it. Times are nanoseconds since 1970."""
+
+    size_bytes: int
+    modified_nanos: int
+    inode: int
+    changed_nanos: int
+
+    def differs_in_content(self, other: "FileStamp") -> bool:
+        """Whether the bytes may be others: a new owner, mode or hard link alone changes only the last field."""
+        return self[:3] != other[:3]
+
+    @classmethod
+    def of(cls, state: os.stat_result) -> "FileStamp":
+        """From a call of stat."""
+        return cls(state.st_size, state.st_mtime_ns, state.st_ino, state.st_ctime_ns)
 
 
 class FileSystem(Protocol):
@@ -83,6 +101,9 @@ class FileSystem(Protocol):
 
     def stat_size(self, path: PathLike) -> int:
         """Size of a file in bytes; FileNotFoundError when it does not exist."""
+
+    def stamp(self, path: PathLike) -> FileStamp:
+        """Length, times and inode of a file; FileNotFoundError when it does not exist."""
 
     def exists(self, path: PathLike) -> bool:
         """Whether there is a file or directory."""
@@ -296,6 +317,10 @@ class RealFileSystem:
         """See FileSystem."""
         return os.stat(path).st_size
 
+    def stamp(self, path: PathLike) -> FileStamp:
+        """See FileSystem."""
+        return FileStamp.of(os.stat(path))
+
     def exists(self, path: PathLike) -> bool:
         """See FileSystem."""
         return os.path.exists(path)
@@ -409,6 +434,16 @@ class OverlayFileSystem(RealFileSystem):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
         return os.stat(key).st_size
 
+    def stamp(self, path: PathLike) -> FileStamp:
+        """See FileSystem."""
+        key = os.path.abspath(path)
+        with self._lock:
+            if key in self._files:
+                return FileStamp.of(os.fstat(self._files[key]))
+            if key in self._removed:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+        return FileStamp.of(os.stat(key))
+
     def exists(self, path: PathLike) -> bool:
         """See FileSystem."""
         key = os.path.abspath(path)
@@ -421,12 +456,15 @@ class OverlayFileSystem(RealFileSystem):
         """See FileSystem."""
         key = os.path.abspath(path)
         with self._lock:
-            return key in self._directories or os.path.isdir(key)
+            return key in self._directories or (key not in self._removed and os.path.isdir(key))
 
     def rename(self, source: PathLike, target: PathLike) -> None:
         """See FileSystem."""
         from_key, to_key = os.path.abspath(source), os.path.abspath(target)
         with self._lock:
+            if os.path.isdir(from_key):  # moved out of the way: what is in it is not needed
+                self._removed.add(from_key)
+                return
             if from_key not in self._files:
                 os.close(self.open(from_key, os.O_RDWR))
             replaced = self._files.pop(to_key, None)

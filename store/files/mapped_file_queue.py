@@ -16,20 +16,30 @@
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 from store.errors import DiskFullError, StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
+from store.format.paths import log_file_name, parse_log_file_name
 
-FILE_NAME_DIGITS = 20
 
+def file_size_of(lengths: Mapping[int, int]) -> int:
+    """The size that most lengths of files and distances between them agree on, in bytes; 0 when nothing tells it.
 
-def log_file_offset(name: str) -> int | None:
-    """The address that a file name stands for, or None for other names."""
-    return int(name) if len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit() else None
+    So neither a missing file nor one of a wrong length decides.
+
+    Args:
+        lengths: of the files, by their first addresses.
+    """
+    distances = [behind - before for before, behind in pairwise(sorted(lengths))]
+    votes = Counter(size for size in (*lengths.values(), *distances) if size > 0)
+    # Of two sizes with equal votes the one from names: lengths are damaged more easily than names.
+    return max(votes, key=lambda size: (votes[size], size in distances, -size)) if votes else 0
 
 
 class MappedFileQueue:
@@ -70,13 +80,12 @@ class MappedFileQueue:
         """
         self.close()
         offsets = sorted(
-            offset for name in self._fs.listdir(self.directory) if (offset := log_file_offset(name)) is not None
+            offset
+            for name in self._fs.listdir(self.directory)
+            if (offset := parse_log_file_name(name)) is not None and not self._fs.is_dir(self.directory / name)
         )
         sizes = {offset: self._fs.stat_size(self.path_of(offset)) for offset in offsets}
-        if len(offsets) > 1:
-            self.file_size_bytes = offsets[1] - offsets[0]
-        elif offsets and sizes[offsets[0]]:
-            self.file_size_bytes = sizes[offsets[0]]
+        self.file_size_bytes = file_size_of(sizes) or self.file_size_bytes
         for index, offset in enumerate(offsets):
             expected = offsets[0] + index * self.file_size_bytes
             if offset != expected:
@@ -103,7 +112,7 @@ class MappedFileQueue:
 
     def path_of(self, offset: int) -> Path:
         """The path of the file whose first address is `offset`."""
-        return self.directory / f"{offset:0{FILE_NAME_DIGITS}d}"
+        return self.directory / log_file_name(offset)
 
     @property
     def files(self) -> tuple[MappedFile, ...]:

@@ -5,6 +5,7 @@ caller holds it. Files are opened for reading, and opened again for writing at t
 only reads needs no permission to write.
 """
 
+import logging
 import os
 import resource
 from collections import OrderedDict
@@ -43,6 +44,8 @@ def open_file_count_max() -> int:
 def _soft_limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DESCRIPTOR_COUNT_MAX if soft == resource.RLIM_INFINITY else soft
+
+_log = logging.getLogger("reput.files")
 
 
 class OpenFile:
@@ -134,7 +137,11 @@ class OpenFiles:
             return file
 
     def create(self, path: Path, size_bytes: int) -> OpenFile:
-        """Makes a file of `size_bytes`, filled with zeros; an existing file keeps its bytes up to that size."""
+        """Makes a file of `size_bytes`, filled with zeros; an existing file keeps its bytes up to that size.
+
+        A directory of its name, or a file where one of its folders belongs, is renamed, not removed.
+        """
+        self.make_way(path)
         self.fs.mkdirs(path.parent)
         fd = self.fs.open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -143,6 +150,23 @@ class OpenFiles:
             self.fs.close(fd)
         self.forget(path)
         return self.get(path, writing=True)
+
+    def make_way(self, path: Path) -> None:
+        """Renames a directory that has the name of a file, or a file that has the name of one of its folders."""
+        in_the_way = path if self.fs.is_dir(path) else None
+        for folder in path.parents if in_the_way is None else ():
+            if self.fs.is_dir(folder):
+                break
+            if self.fs.exists(folder):
+                in_the_way = folder
+                break
+        if in_the_way is None:
+            return
+        number = 0
+        while self.fs.exists(aside := in_the_way.with_name(f"{in_the_way.name}.foreign{number or ''}")):
+            number += 1
+        self.fs.rename(in_the_way, aside)
+        _log.warning("%s was in the way of %s: it is now %s; move it out of the store", in_the_way, path, aside)
 
     def forget(self, path: Path) -> None:
         """Drops a file from the set: it was removed or replaced."""

@@ -16,6 +16,11 @@ from datetime import datetime
 from store.errors import InvalidArgumentError
 
 OWN_COMPONENTS = ("commitlog", "consumequeue", "index", "gateway")
+# What a file system of Linux takes as one name.
+FOLDER_NAME_BYTES_MAX = 255
+# Queue ids are 32-bit in records; a number beyond it names no queue.
+QUEUE_ID_MAX = (1 << 31) - 1
+OFFSET_MAX = (1 << 63) - 1
 _OFFSET_NAME = re.compile(r"[0-9]{20}")
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 
@@ -27,8 +32,8 @@ def log_file_name(first_offset: int) -> str:
 
 
 def parse_log_file_name(name: str) -> int | None:
-    """The first offset that a name says; None for other names."""
-    return int(name) if _OFFSET_NAME.fullmatch(name) else None
+    """The first offset that a name says; None for other names, also for numbers that no offset of 63 bits is."""
+    return int(name) if _OFFSET_NAME.fullmatch(name) and int(name) <= OFFSET_MAX else None
 
 
 def commit_log_dir(root: str) -> str:
@@ -45,14 +50,34 @@ def queue_dir(root: str, topic: str, queue_id: int) -> str:
     """Folder of one queue's files.
 
     Raises:
-        InvalidArgumentError: the topic is not the name of one folder (a damaged or hostile record could say `../..`),
-            or the queue id is negative.
+        InvalidArgumentError: the topic is not the name of one folder (a damaged or hostile record could say `../..`, or
+            have thousands of bytes), or the queue id is negative.
     """
-    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
-        raise InvalidArgumentError(f"Topic {topic!r} cannot name a folder.", field="topic", topic=topic)
-    if queue_id < 0:
-        raise InvalidArgumentError(f"Queue id {queue_id} is negative.", field="queue_id", queueId=queue_id)
+    if not is_topic_folder_name(topic):
+        shown = topic[:64]
+        raise InvalidArgumentError(f"Topic {shown!r} cannot name a folder.", field="topic", topic=shown)
+    if not 0 <= queue_id <= QUEUE_ID_MAX:
+        raise InvalidArgumentError(
+            f"Queue id {queue_id} is negative, or above {QUEUE_ID_MAX}.", field="queue_id", queueId=queue_id
+        )
     return posixpath.join(root, "consumequeue", topic, str(queue_id))
+
+
+def is_topic_folder_name(topic: str) -> bool:
+    """Whether a topic can name a folder in `consumequeue/`, so that its queues can have files; its bytes count, as UTF-8."""
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic or len(topic) > FOLDER_NAME_BYTES_MAX:
+        return False
+    try:
+        return len(topic.encode()) <= FOLDER_NAME_BYTES_MAX
+    except UnicodeEncodeError:  # a folder whose name is not UTF-8; no message field can hold it
+        return False
+
+
+def parse_queue_folder_name(name: str) -> int | None:
+    """The queue id that the name of a folder says; None for other names."""
+    if not (name.isascii() and name.isdecimal() and len(name) <= 10) or str(int(name)) != name:
+        return None
+    return int(name) if int(name) <= QUEUE_ID_MAX else None
 
 
 def index_dir(root: str) -> str:

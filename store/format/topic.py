@@ -33,6 +33,9 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
     )
 )
 
+# The most queues of a topic that are counted from a record, given to a new topic, or written to. A number in a foreign file
+# may be any of 32 bits; RocketMQ's own default is 8, and a shard with 65,536 queues has as many folders.
+TOPIC_QUEUE_COUNT_MAX = 65_536
 PERM_READ = 4
 PERM_WRITE = 2
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")

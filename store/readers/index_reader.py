@@ -94,7 +94,7 @@ class Walk:
     """Counts what a search reads besides candidates.
 
     Attributes:
-        damaged_chain_count: damaged chains that were abandoned.
+        damaged_chain_count: damaged chains that were abandoned, and doubtful files.
         chain_entry_count: entries read.
         same_hash_count: of these, entries with the key's hash.
         outside_count: of these, entries whose seconds prove that their record is outside the window.
@@ -122,6 +122,8 @@ class IndexFileView:
 
     Attributes:
         summary: of a sealed file; None if there is none (yet).
+        is_doubtful: the file is known to be damaged, or may be: what is found in it may not be all.
+        known_header: taken for the header of a doubtful file, if known.
     """
 
     def __init__(
@@ -136,6 +138,8 @@ class IndexFileView:
         self.path = path
         self.layout = layout
         self.summary: IndexSummaryReader | None = None
+        self.is_doubtful = False
+        self.known_header: IndexHeader | None = None
         self._files = files
         self._header_of = header_of
         self._head_of = head_of
@@ -148,6 +152,8 @@ class IndexFileView:
         """
         if self._header_of is not None:
             return self._header_of()
+        if self.is_doubtful and self.known_header is not None:
+            return self.known_header
         data = self._files.get(self.path).read(0, HEADER_SIZE)
         if len(data) < HEADER_SIZE:
             raise StoreCorruptedError(
@@ -156,6 +162,10 @@ class IndexFileView:
                 offset=len(data),
             )
         return decode_index_header(data)
+
+    def exists(self) -> bool:
+        """Whether the file has its name still."""
+        return self._files.fs.exists(self.path) and not self._files.fs.is_dir(self.path)
 
     @property
     def key_count(self) -> int:
@@ -177,7 +187,7 @@ class IndexFileView:
     def why_passed(self, hash_: int, limit: int, begin_millis: int, end_millis: int, walk: Walk) -> Passed:
         """Why the file has no candidate below an offset, with this hash, in this window; NOT if it may have one."""
         summary = self.summary
-        if summary is None:
+        if summary is None or self.is_doubtful:
             header = self.header()
             walk.read_bytes += self._header_read_bytes
             is_behind = header.entry_count > 1 and header.begin_commit_log_offset >= limit
@@ -253,6 +263,10 @@ def search_views(
     for view in reversed(views):
         before = replace(walk) if walk.visits is not None else walk
         found_before = len(found)
+        if view.is_doubtful:
+            walk.damaged_chain_count += 1
+            if not view.exists():
+                continue
         passed = view.why_passed(hash_, limit, begin_millis, end_millis, walk)
         for number, entry, file_begin_millis in view.chain(hash_, walk) if passed is Passed.NOT else ():
             offset = entry.commit_log_offset
@@ -288,6 +302,22 @@ def _visit(view: IndexFileView, passed: Passed, before: Walk, walk: Walk, candid
 
 
 def list_index_files(fs: FileSystem, root: Path) -> list[Path]:
-    """The index files of a root, oldest first."""
+    """The index files of a root, oldest first; other names, and directories, are left out."""
     directory = Path(index_dir(str(root)))
-    return [directory / name for name in fs.listdir(directory) if is_index_file_name(name)]
+    if not fs.is_dir(directory):
+        return []
+    return [
+        directory / name
+        for name in fs.listdir(directory)
+        if is_index_file_name(name) and not fs.is_dir(directory / name)
+    ]
+
+
+def index_strangers(fs: FileSystem, root: Path) -> Iterator[tuple[Path, str]]:
+    """Everything in `index/` that is no index file and is left alone, and what it is not."""
+    directory = Path(index_dir(str(root)))
+    for name in fs.listdir(directory) if fs.is_dir(directory) else ():
+        if not is_index_file_name(name):
+            yield directory / name, "this is not the name of an index file"
+        elif fs.is_dir(directory / name):
+            yield directory / name, "it has the name of an index file and is a directory"

@@ -8,14 +8,20 @@ memory.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
-from store.format.paths import consume_queue_dir, log_file_name, parse_log_file_name
+from store.format.paths import (
+    consume_queue_dir,
+    is_topic_folder_name,
+    log_file_name,
+    parse_log_file_name,
+    parse_queue_folder_name,
+)
 from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit, decode_queue_units
 
 READ_UNIT_COUNT = 4096
@@ -49,7 +55,7 @@ def detect_queue_file_size(fs: FileSystem, root: Path, preferred: int | None = N
     sizes: Counter[int] = Counter()
     lengths: set[int] = set()
     queues = Path(consume_queue_dir(str(root)))
-    for topic in fs.listdir(queues):
+    for topic in _listdir(fs, queues):
         for queue_name in _listdir(fs, queues / topic):
             directory = queues / topic / queue_name
             firsts = file_offsets(fs, directory)
@@ -70,24 +76,43 @@ def _listdir(fs: FileSystem, directory: Path) -> list[str]:
 
 
 def file_offsets(fs: FileSystem, directory: Path) -> list[int]:
-    """First bytes of the queue files in a folder, rising; other names are left out."""
-    offsets = (parse_log_file_name(name) for name in _listdir(fs, directory))
-    return sorted(offset for offset in offsets if offset is not None)
+    """First bytes of the queue files in a folder, rising; other names, and directories, are left out."""
+    return sorted(
+        offset
+        for name in _listdir(fs, directory)
+        if (offset := parse_log_file_name(name)) is not None and not fs.is_dir(directory / name)
+    )
 
 
 def list_queue_ids(fs: FileSystem, root: Path) -> list[tuple[str, int]]:
     """Topic and queue id of every queue folder that has files, sorted."""
     queues = Path(consume_queue_dir(str(root)))
     return sorted(
-        (topic, int(name))
+        (topic, queue_id)
         for topic in _listdir(fs, queues)
+        if is_topic_folder_name(topic)
         for name in _listdir(fs, queues / topic)
-        if _is_queue_name(name) and file_offsets(fs, queues / topic / name)
+        if (queue_id := parse_queue_folder_name(name)) is not None and file_offsets(fs, queues / topic / name)
     )
 
 
-def _is_queue_name(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and str(int(name)) == name
+def queue_strangers(fs: FileSystem, root: Path) -> Iterator[tuple[Path, str]]:
+    """Everything in `consumequeue/` that belongs to no queue and is left alone, and what it is not."""
+    base = Path(consume_queue_dir(str(root)))
+    for topic in _listdir(fs, base):
+        if not is_topic_folder_name(topic) or not fs.is_dir(base / topic):
+            yield base / topic, "this is not the folder of a topic"
+            continue
+        for name in fs.listdir(base / topic):
+            directory = base / topic / name
+            if parse_queue_folder_name(name) is None or not fs.is_dir(directory):
+                yield directory, "this is not the folder of a queue"
+                continue
+            for file in fs.listdir(directory):
+                if parse_log_file_name(file) is None:
+                    yield directory / file, "this is not the name of a queue file"
+                elif fs.is_dir(directory / file):
+                    yield directory / file, "it has the name of a queue file and is a directory"
 
 
 class QueueUnits:

@@ -251,13 +251,13 @@ def test_each_alert_fires_when_its_cause_is_there(
     prometheus.wait_for('ALERTS{alertname="ReputBuilderSilent", alertstate="firing"}')
     prometheus.wait_for('ALERTS{alertname="ReputQueriesFail", alertstate="firing"}')
 
-    # A byte rots; and a file is in the way of a queue's folder, so that the queues cannot go on.
+    # A byte rots; and a queue's folder cannot be made, so that the queues cannot go on.
     damaged = shard.append(b"d" * 500)
     log = pathlib.Path(paths.commit_log_dir(str(shard.store)))
     with open(log / f"{damaged.commit_log_offset // 65_536 * 65_536:020}", "r+b") as file:
         file.seek(damaged.commit_log_offset % 65_536 + 200)
         file.write(b"\xff")
-    (shard.store / "consumequeue" / "Blocked").write_bytes(b"")
+    (shard.store / "consumequeue" / "Blocked").symlink_to("/proc/sys/fs")
     shard.append(topic="Blocked")
     for _ in range(4):
         for name in ("index", "consumequeue"):

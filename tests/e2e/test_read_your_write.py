@@ -206,12 +206,12 @@ def test_the_command_prints_a_token_and_takes_it(stack: Stack) -> None:
 
 
 def test_a_builder_that_cannot_build_costs_its_share_of_the_deadline_and_is_named(tmp_path: pathlib.Path) -> None:
-    """A file in the way of a folder stands for a disk that refuses: it does so for root too."""
+    """A folder in /proc stands for a disk that refuses: it does so for root too."""
     store = tmp_path / "store"
     with running_stack(store) as stack:
         before = send(stack.gateway, "before", "k")
         stack.wait_until_built()
-        (store / "consumequeue" / "blocked").write_bytes(b"")
+        (store / "consumequeue" / "blocked").symlink_to("/proc/sys/fs")
         sent = send(stack.gateway, "blocked", "k")
         request = pb.QueryMessageByOffsetRequest(
             topic="before", queue_id=before.queue_id, max_messages=9, freshness_tokens=[sent.freshness_token]

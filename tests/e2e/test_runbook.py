@@ -106,7 +106,7 @@ def a_lagging_builder(root: pathlib.Path) -> Iterator[Scene]:
     with running_stack(root / "store", settings=SMALL) as stack:
         orders(stack, 1)
         stack.wait_until_built()
-        (root / "store" / "consumequeue" / "Blocked").write_bytes(b"")
+        (root / "store" / "consumequeue" / "Blocked").symlink_to("/proc/sys/fs")
         orders(stack, 1, topic="Blocked")
         yield stack.addresses["gateway"], {}
 

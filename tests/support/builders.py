@@ -12,6 +12,7 @@ from services.following.following_builder import FollowingBuilder
 from store.derive.dispatch import DispatchRequest
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
+from store.files.checksums import ChecksumTable
 from store.files.file_system import FileSystem, RealFileSystem
 from store.readers.index_reader import IndexLayout, list_index_files
 from tests.support.dispatches import feed, file_bytes
@@ -63,9 +64,10 @@ def open_index(
     checkpointer: Checkpointer | None = None,
     is_clean_store: bool = True,
     log_first_offset: int = 0,
+    checksums: ChecksumTable | None = None,
 ) -> IndexBuilder:
     """A recovered index builder that has begun."""
-    files = IndexFileSet(root, fs or RealFileSystem(), LAYOUT, lambda: 1_800_000_000_000)
+    files = IndexFileSet(root, fs or RealFileSystem(), LAYOUT, lambda: 1_800_000_000_000, checksums=checksums)
     checkpoint = root / "reput/index/checkpoint.json"
     builder = IndexBuilder(files, checkpoint, checkpointer=checkpointer, clock=clock or Clock())
 

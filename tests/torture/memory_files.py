@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import RLock
 
-from store.files.file_system import PathLike
+from store.files.file_system import FileStamp, PathLike
 
 SECTOR_BYTES = 512  # what a disk writes in one piece: records tear at its edges, small marks are old or new
 
@@ -194,6 +194,9 @@ class MemoryFileSystem:
             if key not in self._names:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
             return len(self._names[key].data)
+
+    def stamp(self, path: PathLike) -> FileStamp:
+        return FileStamp(self.stat_size(path), 0, 0, 0)
 
     def exists(self, path: PathLike) -> bool:
         with self._lock:

@@ -592,3 +592,36 @@ def test_what_a_crash_of_rocketmq_leaves_is_named_and_mended(case: str, copy_of_
     assert found.unit_count == found.log.record_count == 2784 - (end_offset == LAST_RECORD)
     if end_offset == LOG_END:
         assert found.key_count == found.entry_count == 6249
+
+
+PLANTED = {
+    "abort as a directory": lambda root: (root / "abort").mkdir(),
+    "a name that is not UTF-8": lambda root: os.mkdir(bytes(root) + b"/consumequeue/\xff\xfe"),
+    "a file among the topics": lambda root: (root / "consumequeue" / "stray").write_bytes(b"x"),
+    "a queue id of 200 digits": lambda root: (root / "consumequeue" / "t0" / ("9" * 200)).mkdir(),
+    "a file with a queue's number": lambda root: (root / "consumequeue" / "t0" / "77").write_bytes(b"x"),
+    "a directory with a queue file's name": lambda root: (
+        root / "consumequeue" / "t0" / "0" / "00000000000000128000"
+    ).mkdir(),
+    "a queue file beyond all offsets": lambda root: (root / "consumequeue" / "t0" / "0" / ("9" * 20)).write_bytes(b"x"),
+    "a directory with an index file's name": lambda root: (root / "index" / "20300101000000000").mkdir(),
+    "a file among the indexes": lambda root: (root / "index" / "stray").write_bytes(b"x"),
+    "a directory with a log file's name": lambda root: (root / "commitlog" / "00000000000999999488").mkdir(),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_what_somebody_planted_is_told_and_the_rest_is_checked(
+    made_by_us: Path, tmp_path: Path, capsys: Capture, planted: str
+) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(made_by_us, root)
+    PLANTED[planted](root)
+
+    code, found = fsck_json(capsys, root)
+
+    assert code in (CLEAN, FOUND)
+    assert found["log"]["record_count"] == 300
+    assert found["queues"]["wrong_count"] == 0
+    assert found["findings"], "nothing is told"
+    assert fsck(root) == code

@@ -1,7 +1,10 @@
 """ListTopics beside the names themselves: all, one, or those that hold a text, page by page."""
 
+import tracemalloc
+
 import pytest
 
+from gateway.ports.shard import QueueRange
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import Completeness
 from gateway.queries.limits import PAGE_BYTES_MAX
@@ -87,11 +90,55 @@ def test_a_shard_that_does_not_answer_makes_the_list_partial_and_all_of_them_an_
 
 
 def test_a_page_ends_before_its_bytes_are_too_many(fan_out, deadline) -> None:
-    memory = MemoryShard([], topics={f"t{number:02d}": 30_000 for number in range(4)})
+    memory = MemoryShard([], topics={f"t{number:02d}": 1_000 for number in range(90)})
     shards = Shards([memory.shard()], fan_out)
 
-    first = list_topics(shards, PageTokens("s"), 0, "", deadline)
+    first = list_topics(shards, PageTokens("s"), 1000, "", deadline)
 
-    assert 0 < len(first.topics) < 4
+    assert 0 < len(first.topics) < 90
     assert sum(row.size_bytes for row in first.topics) <= PAGE_BYTES_MAX
-    assert names(shards, deadline, TopicChoice(), page_size=0) == sorted(memory.topics)
+    assert names(shards, deadline, TopicChoice(), page_size=1000) == sorted(memory.topics)
+
+
+class ManyQueues(MemoryShard):
+    """A shard whose topic `many` has 70,000 queues with files."""
+
+    def list_queues(self, topic, deadline):
+        return [QueueRange("many", queue_id, 0, 1) for queue_id in range(70_000)]
+
+
+def test_a_configured_queue_count_is_a_number_and_costs_no_memory(records, fan_out, deadline) -> None:
+    """A foreign record, or a foreign topics.json, may state any number of 32 bits."""
+    topics = {"hostile": (1 << 31) - 1, "large": 10**9, "sound": 3}
+    shards = Shards([MemoryShard(records, topics=topics).shard()], fan_out)
+    tracemalloc.start()
+    try:
+        answer = list_topics(shards, PageTokens("s"), 0, "", deadline)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    rows = {row.topic: row for row in answer.topics}
+    assert {name: rows[name].queue_count for name in topics} == topics
+    assert {name: len(rows[name].queues) for name in topics} == {"hostile": 1024, "large": 1024, "sound": 3}
+    assert {record.topic for record in records} <= rows.keys()
+    assert peak_bytes < 4 << 20
+
+
+def test_a_topic_with_more_queues_than_fit_a_page_goes_on_with_the_next(fan_out, deadline) -> None:
+    memory = ManyQueues([], topics={"many": 5, "zz": 1})
+    shards = Shards([memory.shard("broker-a"), memory.shard("broker-b")], fan_out)
+    seen: list[tuple[str, str, int]] = []
+    token = ""
+    while True:
+        answer = list_topics(shards, PageTokens("s"), 0, token, deadline)
+        assert sum(row.size_bytes for row in answer.topics) <= PAGE_BYTES_MAX
+        assert answer.topics[0].queue_count == 140_000 or answer.topics[0].topic == "zz"
+        seen += [(row.topic, name, queue.queue_id) for row in answer.topics for name, queue in row.queues]
+        token = answer.next_page_token
+        if not token:
+            break
+
+    names = ("broker-a", "broker-b")
+    expected = [("many", name, queue_id) for name in names for queue_id in range(70_000)]
+    assert seen == [*expected, *(("zz", name, 0) for name in names)]

@@ -263,6 +263,15 @@ def test_the_route_of_a_topic_is_its_queues_at_the_address_that_was_called(recor
         assert stubs.messaging.QueryRoute(request).status.code == v2.BAD_REQUEST
 
 
+def test_a_route_is_bounded_whatever_count_a_topic_is_configured_with() -> None:
+    memory = ProtoShard([], topics={"hostile": (1 << 31) - 1})
+    with serving(memory) as stubs:
+        request = v2.QueryRouteRequest(topic=v2.Resource(name="hostile"), endpoints=ENDPOINTS)
+        response = stubs.messaging.QueryRoute(request)
+    assert response.status.code == v2.OK
+    assert [queue.id for queue in response.message_queues] == list(range(8192))
+
+
 def test_offsets_of_a_queue(stubs: Stubs, records: list[Record]) -> None:
     record = keyed(records)
     queue = [r for r in records if (r.topic, r.queue_id) == (record.topic, record.queue_id)]

@@ -136,7 +136,7 @@ class Running:
         if kind == "consumequeue":
             self.servicer = ConsumeQueueServicer(progress, lambda units, _: [u.commit_log_offset for u in units])
             settings = ConsumeQueueSettings(store=root, file_size_bytes=400)
-            self.part = QueuePart(fs, settings, self.servicer, progress)
+            self.part = QueuePart(fs, settings, self.servicer, progress, log)
         else:
             self.servicer = IndexServicer(progress)
             settings = IndexSettings(store=root, hash_slot_count=50, entry_count_max=31)

@@ -83,6 +83,41 @@ def test_a_missing_file_between_two_others_is_named(tmp_path: Path) -> None:
         queue(tmp_path)
 
 
+@pytest.mark.parametrize("missing", [100, 200, 300])
+def test_any_missing_file_is_named_and_no_other(tmp_path: Path, missing: int) -> None:
+    """Without the second file the first two names are two files apart."""
+    for offset in range(0, 500, 100):
+        if offset != missing:
+            (tmp_path / f"{offset:020d}").write_bytes(bytes(100))
+    with pytest.raises(StoreCorruptedError) as found:
+        queue(tmp_path)
+    assert found.value.metadata["file"] == str(tmp_path / f"{missing:020d}")
+
+
+def test_of_three_files_the_missing_middle_one_is_named(tmp_path: Path) -> None:
+    for offset in (0, 200):
+        (tmp_path / f"{offset:020d}").write_bytes(bytes(100))
+    with pytest.raises(StoreCorruptedError, match="00000000000000000100 is missing"):
+        queue(tmp_path)
+
+
+def test_names_of_no_log_file_and_directories_are_left_out(tmp_path: Path) -> None:
+    for offset in (0, 100):
+        (tmp_path / f"{offset:020d}").write_bytes(bytes(100))
+    (tmp_path / f"{1000:020d}").mkdir()
+    (tmp_path / ("9" * 20)).write_bytes(b"planted")
+    (tmp_path / "stray").write_bytes(b"planted")
+    assert [file.first_offset for file in queue(tmp_path).files] == [0, 100]
+
+
+def test_a_directory_called_abort_counts_as_the_marker_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "abort").mkdir()
+    create_abort_marker(REAL, tmp_path)
+    assert has_abort_marker(REAL, tmp_path)
+    remove_abort_marker(REAL, tmp_path)
+    assert (tmp_path / "abort").is_dir()
+
+
 def test_a_short_last_file_is_completed(tmp_path: Path) -> None:
     files = queue(tmp_path)
     files.add_next()

@@ -20,6 +20,28 @@ def test_other_names_are_no_log_files(name: str) -> None:
     assert paths.parse_log_file_name(name) is None
 
 
+@pytest.mark.parametrize("name", ["09223372036854775808", "9" * 20])
+def test_a_number_that_no_offset_can_be_names_no_file(name: str) -> None:
+    assert paths.parse_log_file_name(name) is None
+
+
+@pytest.mark.parametrize("topic", ["t" * 255, "订" * 85])
+def test_a_topic_of_255_bytes_names_a_folder(topic: str) -> None:
+    assert paths.queue_dir("/store", topic, (1 << 31) - 1) == f"/store/consumequeue/{topic}/2147483647"
+
+
+@pytest.mark.parametrize("topic", ["t" * 256, "订" * 86, "\ufffd" * 86, "t" * 32_767, "a\udcffb"])
+def test_a_topic_that_no_folder_can_be_named_by_is_refused(topic: str) -> None:
+    """Bytes that are no UTF-8 become three each, so a topic may be short in the log and long on the disk."""
+    with pytest.raises(InvalidArgumentError):
+        paths.queue_dir("/store", topic, 0)
+
+
+@pytest.mark.parametrize("name", ["-1", "01", "1x", "", "2147483648", "9" * 255, "٣", "1 "])
+def test_other_folders_are_no_queues(name: str) -> None:
+    assert paths.parse_queue_folder_name(name) is None
+
+
 @pytest.mark.parametrize("topic", ["", ".", "..", "../../x", "a/b", "a\0b"])
 def test_topic_that_leaves_the_folder_is_refused(topic: str) -> None:
     """A record of a damaged or hostile log could say it."""
@@ -30,6 +52,8 @@ def test_topic_that_leaves_the_folder_is_refused(topic: str) -> None:
 def test_negative_queue_id_is_refused() -> None:
     with pytest.raises(InvalidArgumentError):
         paths.queue_dir("/store", "t", -1)
+    with pytest.raises(InvalidArgumentError):
+        paths.queue_dir("/store", "t", 1 << 31)
 
 
 def test_every_file_of_a_broker_s_root_has_the_name_that_we_would_give(broker_store: Path) -> None:

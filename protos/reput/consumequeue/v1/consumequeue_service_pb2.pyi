@@ -74,7 +74,7 @@ class QueueUnit(_message.Message):
     def __init__(self, queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ...) -> None: ...
 
 class GetQueueUnitsResponse(_message.Message):
-    __slots__ = ("units", "min_offset", "max_offset", "next_offset", "log_end_offset", "catching_up", "built_up_to_time")
+    __slots__ = ("units", "min_offset", "max_offset", "next_offset", "log_end_offset", "catching_up", "built_up_to_time", "damaged")
     UNITS_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class GetQueueUnitsResponse(_message.Message):
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
     BUILT_UP_TO_TIME_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     units: _containers.RepeatedCompositeFieldContainer[QueueUnit]
     min_offset: int
     max_offset: int
@@ -89,7 +90,8 @@ class GetQueueUnitsResponse(_message.Message):
     log_end_offset: int
     catching_up: bool
     built_up_to_time: _timestamp_pb2.Timestamp
-    def __init__(self, units: _Optional[_Iterable[_Union[QueueUnit, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    damaged: bool
+    def __init__(self, units: _Optional[_Iterable[_Union[QueueUnit, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged: _Optional[bool] = ...) -> None: ...
 
 class SearchOffsetRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "time", "boundary")
@@ -104,7 +106,7 @@ class SearchOffsetRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., boundary: _Optional[_Union[Boundary, str]] = ...) -> None: ...
 
 class SearchOffsetResponse(_message.Message):
-    __slots__ = ("queue_offset", "min_offset", "max_offset", "catching_up", "next_offset", "log_end_offset", "built_up_to_time", "first_store_time", "last_store_time")
+    __slots__ = ("queue_offset", "min_offset", "max_offset", "catching_up", "next_offset", "log_end_offset", "built_up_to_time", "first_store_time", "last_store_time", "damaged")
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -114,6 +116,7 @@ class SearchOffsetResponse(_message.Message):
     BUILT_UP_TO_TIME_FIELD_NUMBER: _ClassVar[int]
     FIRST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
     LAST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     queue_offset: int
     min_offset: int
     max_offset: int
@@ -123,7 +126,8 @@ class SearchOffsetResponse(_message.Message):
     built_up_to_time: _timestamp_pb2.Timestamp
     first_store_time: _timestamp_pb2.Timestamp
     last_store_time: _timestamp_pb2.Timestamp
-    def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., first_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    damaged: bool
+    def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., first_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged: _Optional[bool] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ("past_offset", "wait_millis")

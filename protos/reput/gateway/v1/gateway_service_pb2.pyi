@@ -578,12 +578,14 @@ class ListTopicsRequest(_message.Message):
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "next_page_token", "completeness", "shards")
     class Topic(_message.Message):
-        __slots__ = ("topic", "queues")
+        __slots__ = ("topic", "queues", "queue_count")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
         QUEUES_FIELD_NUMBER: _ClassVar[int]
+        QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
         topic: str
         queues: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Queue]
-        def __init__(self, topic: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[ListTopicsResponse.Queue, _Mapping]]] = ...) -> None: ...
+        queue_count: int
+        def __init__(self, topic: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[ListTopicsResponse.Queue, _Mapping]]] = ..., queue_count: _Optional[int] = ...) -> None: ...
     class Queue(_message.Message):
         __slots__ = ("broker_name", "queue_id", "min_offset", "max_offset")
         BROKER_NAME_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,101 @@
+"""CheckedFile: a derived file as a FileChecker sees it (`file_check.py`), and the log from which it can be made again."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from services.calling.commitlog import CommitLogClient
+from store.files.checksums import Extent
+from store.files.file_system import FileStamp
+
+if TYPE_CHECKING:
+    from store.derive.dispatch_columns import DispatchColumns
+
+
+class LogBatch(Protocol):
+    """A part of the log: its records, None for none, and the position behind it (bytes)."""
+
+    @property
+    def columns(self) -> "DispatchColumns | None":
+        """The records."""
+
+    @property
+    def next_offset(self) -> int:
+        """The position behind them."""
+
+
+# The log from the record at an offset on (bytes; -1: from its first record), without end.
+ReadLog = Callable[[int], AbstractContextManager[Iterator[LogBatch]]]
+# Asked now and then during long work; False: stop. It also looks at the stamps of other files when it is time.
+GoesOn = Callable[[], bool]
+# Put into place what was made; False when the log must be followed anew from the builder's `start_offset`.
+Repair = Callable[[], bool]
+
+
+def log_of(client: CommitLogClient) -> ReadLog:
+    """The log of a commitlog service."""
+
+    @contextmanager
+    def read(offset: int) -> Iterator[Iterator[LogBatch]]:
+        stream = client.reput(offset)
+        try:
+            yield iter(stream)
+        finally:
+            stream.cancel()
+
+    return read
+
+
+class CheckedFile(ABC):
+    """One file that is checked.
+
+    Args:
+        name: its key in the table of checksums.
+        path: the file.
+
+    Attributes:
+        is_doubtful: answers that need the file are not complete.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name
+        self.path = path
+        self.is_doubtful = False
+        self.stamp: FileStamp | None = None  # when it was last known to be right
+        self.version = -1  # of the builder's writes, then
+        self.read_at = float("-inf")
+        self.is_queued = False
+        self.is_being_repaired = False
+
+    @property
+    @abstractmethod
+    def is_wanted(self) -> bool:
+        """Whether the file belongs to the store still, and is still written or no longer written as it was."""
+
+    @property
+    def write_count(self) -> int:
+        """Changes before and after each write of the builder, from 1 on; 0 for a file that is not written any more."""
+        return 0
+
+    @abstractmethod
+    def extents(self) -> Sequence[Extent]:
+        """What is checked; a CRC of None is not known yet."""
+
+    @property
+    def note(self) -> tuple[int, ...]:
+        """Numbers to be kept with the checksum."""
+        return ()
+
+    def learn(self, extents: Sequence[Extent]) -> Repair | None:
+        """Take checksums that were not known before, from the file; the builder's part of it, None for nothing."""
+        return None
+
+    @abstractmethod
+    def doubt(self, is_doubtful: bool) -> None:
+        """Make answers say that they are not complete, or no longer."""
+
+    @abstractmethod
+    def make_again(self, goes_on: GoesOn) -> Repair | None:
+        """Make the file again from the log; None when it is not needed any more. StoreError: it cannot be made now."""
