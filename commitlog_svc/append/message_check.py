@@ -17,7 +17,7 @@ from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topics import TopicTable
 from store.errors import InvalidArgumentError, InvalidMessageError, StoreError, TopicNotFoundError
 from store.format.host import Host
-from store.format.java_hash import java_string_hash
+from store.format.java_text import java_string_hash
 from store.format.message_id import UniqueKeyGenerator
 from store.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
 from store.format.record import PreparedMessage, prepare_record

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from gateway.search.message_view import MessageView
 from store.errors import InvalidArgumentError, StoreError
-from store.format.java_hash import java_string_hash
+from store.format.java_text import java_string_hash
 
 # Far more than a form of the console holds. Each condition is compared with every message.
 CONDITION_COUNT_MAX = 64

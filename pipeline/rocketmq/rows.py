@@ -22,8 +22,8 @@ from pipeline.scan.schema import (
     native_schema,
 )
 from reput.message.v1 import message_pb2
-from store.format.java_hash import tags_code
 from store.format.properties import KEYS
+from store.format.queue_unit import tags_code
 
 BROKER = StructField("brokerName", StringType(), False, {"comment": "the shard that holds the message"})
 # Bytes of bodies in one Arrow batch: a body from DownloadBody can have several MiB.

@@ -15,7 +15,7 @@ class DispatchRequest(NamedTuple):
         queue_offset: position in the queue, in units.
         commit_log_offset: the record's first byte in the log.
         record_size_bytes: the record's whole length.
-        tags_code: of its queue unit (`java_hash.tags_code`).
+        tags_code: of its queue unit (`queue_unit.tags_code`).
         store_time_millis: since 1970 UTC.
         keys: KEYS, split at spaces; repeats are kept.
         unique_key: UNIQ_KEY, or empty.

@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from store.compiled.compiling import Bytes, Number, compiled
 from store.format.frame_kernel import is_same, load_i32, load_i64, locate, store_time_at
-from store.format.java_hash import SCHEDULE_TOPIC
 from store.format.properties import KEYS, TAGS, UNIQ_KEY
 from store.format.sys_flag import TRANSACTION_MASK, TransactionType
+from store.format.topic import SCHEDULE_TOPIC
 
 Int32Rows = npt.NDArray[np.int32]
 Int64Rows = npt.NDArray[np.int64]

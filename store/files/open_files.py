@@ -45,6 +45,7 @@ def _soft_limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DESCRIPTOR_COUNT_MAX if soft == resource.RLIM_INFINITY else soft
 
+
 _log = logging.getLogger("reput.files")
 
 

@@ -19,7 +19,7 @@ RocketMQ 5.3.3. The rules for the numbers are in `store/derive/index_state.py`.
 import struct
 from typing import NamedTuple
 
-from store.format.java_hash import java_string_hash
+from store.format.java_text import java_string_hash
 
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from store.errors import InvalidMessageError, StoreCorruptedError
-from store.format.java_hash import SCHEDULE_TOPIC
 
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 TOPIC_LENGTH_MAX = 127

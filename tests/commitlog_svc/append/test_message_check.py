@@ -7,7 +7,7 @@ import pytest
 
 from reput.message.v1.message_pb2 import NewMessage
 from store.errors import InvalidArgumentError, InvalidMessageError, TopicNotFoundError
-from store.format.java_hash import java_string_hash
+from store.format.java_text import java_string_hash
 from tests.commitlog_svc.support import append, new_message, open_log, read_tree
 
 BAD: list[tuple[str, str, dict[str, Any]]] = [

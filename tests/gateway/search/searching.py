@@ -16,7 +16,7 @@ from gateway.search.message_view import MessageView
 from gateway.search.question import SearchAnswer, SearchQuestion
 from gateway.search.search_messages import search_messages
 from services.serving.cancellation import Cancellation
-from store.format.java_hash import tags_code
+from store.format.queue_unit import tags_code
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard
 

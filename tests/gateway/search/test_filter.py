@@ -7,7 +7,7 @@ import pytest
 from gateway.search.filter import CEL_BATCH_COUNT_MAX, Conditions, MessageFilter
 from gateway.search.message_view import INFLATED_BYTES_MAX, MessageView
 from store.errors import RecordCorruptedError, UnsupportedStoreError
-from store.format.java_hash import java_string_hash
+from store.format.java_text import java_string_hash
 from tests.support.compressed_bodies import STORED
 
 ZLIB, ZLIB_UNMARKED, LZ4, UNKNOWN = 0x301, 0x001, 0x101, 0x501

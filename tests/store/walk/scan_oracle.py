@@ -6,7 +6,7 @@ from typing import Any
 import numpy.typing as npt
 
 from store.errors import RecordCorruptedError
-from store.format.java_hash import java_string_hash
+from store.format.java_text import java_string_hash
 from store.format.properties import KEYS, TAGS, UNIQ_KEY
 from store.format.record import decode_header, decode_record
 from store.format.record_header import RecordHeader, locate_topic
