@@ -40,6 +40,7 @@ from services.observing import tracing
 from services.observing.meters import Meters
 from services.observing.telemetry import EVENTS, configure_logging
 from services.serving import parent_watch
+from services.serving.admission.descriptors import raise_descriptor_limit
 from services.serving.call_guard import CallGuard
 from services.serving.identity import IdentityGuard
 from services.serving.interceptors import StatusInterceptor
@@ -101,6 +102,7 @@ class ServiceServer:
         self.tls = self.identity_of(settings.tls_files) if settings.tls_files is not None else None
         self.meters = Meters()
         self.meters.counters += [EVENTS, tracing.SPANS]
+        self.meters.gauges += self.lanes.gauges()
         self._servicers: list[tuple[str, object]] = []
         self.stopping = self.work.stopping
         self._exit_code = 0
@@ -149,7 +151,7 @@ class ServiceServer:
 
     def guard_calls(self, guard: CallGuard) -> None:
         """Set the guard that decides which callers may call which methods; before `start`."""
-        self._interceptor.guard = guard
+        self._interceptor.guard = self.lanes.callers.guard = guard
 
     @property
     def call_guard(self) -> CallGuard | None:
@@ -339,6 +341,7 @@ def main(
         tracing.switch_on(component, settings.otlp_endpoint)
     except InvalidSettingError as error:
         print_and_exit(error)
+    raise_descriptor_limit()
     if settings.parent_pid is not None:
         parent_watch.die_with_parent(settings.parent_pid)
     if origins.ignored_names:
