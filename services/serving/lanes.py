@@ -58,10 +58,12 @@ class Lanes:
         self.untaken = UntakenAnswers()
         self._descriptors = DescriptorWatch()
         self._by_name = {name: self._lane(name, *sizes) for name, sizes in _sizes(worker_count).items()}
+        self.untaken.freed = self.calls.go_on
         self.refusals = futures.ThreadPoolExecutor(REFUSAL_THREAD_COUNT, thread_name_prefix="rpc-refusals")
 
     def _lane(self, name: LaneName, place_count: int, waiting_count_max: int) -> Lane:
-        return Lane(name.value, place_count, waiting_count_max, self.watch, self.callers, self.untaken)
+        untaken = self.untaken if name is LaneName.CALLS else None
+        return Lane(name.value, place_count, waiting_count_max, self.watch, self.callers, untaken)
 
     @property
     def health(self) -> Lane:
@@ -117,7 +119,6 @@ class Lanes:
 
     def _make_room(self) -> None:
         self._descriptors.look()
-        self.untaken.end_some()
         for lane in self.all():
             lane.make_room()
 

@@ -19,6 +19,7 @@ HEAD_BYTES = 9
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x4, 0x6, 0x7, 0x8
 END_STREAM, ACK, END_HEADERS = 0x1, 0x1, 0x4
 INITIAL_WINDOW_SIZE = 0x4
+FRAME_BYTES_MAX = 16_384
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
@@ -63,7 +64,10 @@ class RawConnection:
         self.is_closed = False
         self._buffer = b""
         self._next_id = 1
-        self._lock = threading.Lock()
+        self._left: dict[int, int] = {}  # bytes to send as windows allow, by stream
+        self._windows: dict[int, int] = {}
+        self._stream_window = self._window = 65_535
+        self._lock = threading.RLock()
         settings = b"" if window_bytes is None else struct.pack(">HI", INITIAL_WINDOW_SIZE, window_bytes)
         self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
 
@@ -101,6 +105,26 @@ class RawConnection:
         self.send(frames)
         return stream_id
 
+    def send_zeros(self, stream_id: int, size_bytes: int) -> None:
+        """Send so many bytes on a stream, as fast as the server's windows allow; returns at once."""
+        with self._lock:
+            self._windows[stream_id] = self._stream_window
+            self._left[stream_id] = size_bytes
+            self._send_left()
+
+    def _send_left(self) -> None:
+        """Called with the lock held."""
+        for stream_id, left in list(self._left.items()):
+            size = min(left, self._window, self._windows[stream_id], FRAME_BYTES_MAX)
+            while size > 0:
+                self.send(frame(DATA, 0, stream_id, bytes(size)))
+                self._window -= size
+                self._windows[stream_id] -= size
+                self._left[stream_id] -= size
+                size = min(self._left[stream_id], self._window, self._windows[stream_id], FRAME_BYTES_MAX)
+            if not self._left[stream_id] or stream_id in self.ended:
+                del self._left[stream_id]
+
     def take(self) -> bool:
         """Read what is there; False at the end."""
         try:
@@ -121,11 +145,18 @@ class RawConnection:
             stream_id = int.from_bytes(self._buffer[5:9], "big") & 0x7FFF_FFFF
             payload = self._buffer[HEAD_BYTES : HEAD_BYTES + size]
             self._buffer = self._buffer[HEAD_BYTES + size :]
-            self._take_frame(kind, flags, stream_id, payload)
+            with self._lock:
+                self._take_frame(kind, flags, stream_id, payload)
         return True
 
     def _take_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if kind == SETTINGS and not flags & ACK:
+            for place in range(0, len(payload), 6):
+                name, value = struct.unpack_from(">HI", payload, place)
+                if name == INITIAL_WINDOW_SIZE:
+                    for each in self._windows:
+                        self._windows[each] += value - self._stream_window
+                    self._stream_window = value
             self.send(frame(SETTINGS, ACK, 0))
         elif kind == PING and not flags & ACK:
             self.send(frame(PING, ACK, 0, payload))
@@ -134,6 +165,13 @@ class RawConnection:
             self.ended.add(stream_id)
         elif kind == RST_STREAM:
             self.ended.add(stream_id)
+        elif kind == WINDOW_UPDATE:
+            size = int.from_bytes(payload, "big")
+            if stream_id == 0:
+                self._window += size
+            elif stream_id in self._windows:
+                self._windows[stream_id] += size
+            self._send_left()
 
 
 class RawClient:

@@ -75,7 +75,7 @@ class Lane(futures.ThreadPoolExecutor):
         waiting_count_max: calls that may wait until they are asked for their request.
         watch: knows which calls wait for their callers.
         callers: finds the client of a call.
-        untaken: counts answers.
+        untaken: counts answers, in a lane of calls with one answer; None: nothing is counted.
 
     Attributes:
         callers: see above.
@@ -98,7 +98,7 @@ class Lane(futures.ThreadPoolExecutor):
         self._waiting_count_max = waiting_count_max
         self._watch = watch
         self.callers = callers or Callers()
-        self._untaken = untaken or UntakenAnswers()
+        self._untaken = untaken
         self._lock = threading.Lock()
         self._here = threading.local()
         self._places = Shares(place_count)
@@ -225,7 +225,11 @@ class Lane(futures.ThreadPoolExecutor):
     def _may_ask(self, client: Client) -> bool:
         """Whether there is room for a request of the client; with the lock held."""
         room = self._asked_room
-        return room.has_room(client) and (client.name in self._known or len(self._asked) * 2 < room.count_max)
+        return (
+            room.has_room(client)
+            and (self._untaken is None or self._untaken.has_room(client))
+            and (client.name in self._known or len(self._asked) * 2 < room.count_max)
+        )
 
     def _note_asked(self, call: UnaryCall) -> None:
         self._asked_room.take(call.client)
@@ -241,7 +245,7 @@ class Lane(futures.ThreadPoolExecutor):
                 return  # ended because it was a half request
             if request is not None and client.name not in self._known:
                 self._remember(client)
-            has_place = self._places.has_room(client)
+            has_place = self._may_work(client)
             if has_place:
                 self._places.take(client)
             if has_place or not self._waiting_count_max:
@@ -255,30 +259,37 @@ class Lane(futures.ThreadPoolExecutor):
         if self._waiting.count:
             self._go_on()
 
+    def _may_work(self, client: Client) -> bool:
+        return self._places.has_room(client) and (self._untaken is None or self._untaken.has_room(client))
+
     def _remember(self, client: Client) -> None:
         self._known[client.name] = None
         if len(self._known) > KNOWN_CLIENT_COUNT_MAX:
             del self._known[next(iter(self._known))]
 
     def _work(self, call: UnaryCall, request: bytes | None) -> None:
+        expected_bytes = 0 if self._untaken is None else self._untaken.expect(call.client)
         if call.behaviour.take is not None:
-            call.ended = partial(self._answered, call)
+            call.ended = partial(self._answered, call, expected_bytes)
             call.behaviour.take(request, call)
         else:
-            self._in_thread(call, call.in_thread(request))
+            self._in_thread(call, expected_bytes, call.in_thread(request))
 
-    def _in_thread(self, call: UnaryCall, work: tuple[Any, ...]) -> None:
-        super().submit(self._run, call.client, *work)
+    def _in_thread(self, call: UnaryCall, expected_bytes: int, work: tuple[Any, ...]) -> None:
+        super().submit(self._run, call.client, expected_bytes, *work)
 
-    def _run(self, client: Client, fn: Callable[..., None], *args: Any) -> None:
+    def _run(self, client: Client, expected_bytes: int, fn: Callable[..., None], *args: Any) -> None:
         try:
             with working_for(client):
                 fn(*args)
         finally:
+            if self._untaken is not None and expected_bytes:
+                self._untaken.release(client, expected_bytes)
             self._leave(client)
 
-    def _answered(self, call: UnaryCall) -> None:
-        self._untaken.add(call.client, call.context, call.answer_bytes)
+    def _answered(self, call: UnaryCall, expected_bytes: int) -> None:
+        if self._untaken is not None:
+            self._untaken.add(call.client, call.context, call.answer_bytes, expected_bytes)
         self._leave(call.client)
 
     def _leave(self, client: Client) -> None:
@@ -302,7 +313,7 @@ class Lane(futures.ThreadPoolExecutor):
 
     def _next_step(self) -> Callable[[], None] | None:
         with self._lock:
-            while self._whole.count and (whole := self._whole.pop(self._places.has_room)) is not None:
+            while self._whole.count and (whole := self._whole.pop(self._may_work)) is not None:
                 client, (call, request) = whole
                 self._asked_room.give_back(client)
                 if call.is_active():
@@ -324,9 +335,9 @@ class Lane(futures.ThreadPoolExecutor):
             if has_room:
                 self._places.take(call.client)
         if has_room:
-            self._in_thread(call, call.as_stream())
+            self._in_thread(call, 0, call.as_stream())
         else:
-            self._work_instead_of_another(call, lambda: self._in_thread(call, call.as_stream()))
+            self._work_instead_of_another(call, lambda: self._in_thread(call, 0, call.as_stream()))
 
     def _work_instead_of_another(self, call: UnaryCall, work: Callable[[], None]) -> None:
         """Work on the call in the place of one that is ended for it; refuse it when there is none."""
@@ -343,10 +354,18 @@ class Lane(futures.ThreadPoolExecutor):
 
     # Room.
 
+    def go_on(self) -> None:
+        """Begin what waits and has room; there may be more than before."""
+        if self._whole.count or self._waiting.count:
+            self._go_on()
+
     def make_room(self) -> None:
         """End what others need the room of; called regularly."""
         with self._lock:
+            waiting = self._whole.clients() + self._waiting.clients()
             fewest = min((self._asked_room.held(client) for client in self._waiting.clients()), default=None)
+        if self._untaken is not None:
+            self._untaken.end_some(waiting)
         self._end_half_requests(fewest)
         waiting_count = self._whole.count + max(0, self._early_count - self._place_count)
         for _ in range(waiting_count - self._ending_count):

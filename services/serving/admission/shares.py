@@ -72,8 +72,14 @@ class Shares:
     def has_room(self, client: Client) -> bool:
         """Whether the client may take a place."""
         free = self.count_max - self.count
+        if self.count < free:  # the usual case: below one half the rule always holds
+            return True
         free_of_address = ADDRESS_FACTOR * free - self._by_address.get(client.address, 0)
-        return self._by_name.get(client.name, 0) < (free if free < free_of_address else free_of_address)
+        held = self._by_name.get(client.name, 0)
+        # One that has something takes no place after which its address would have none for another client.
+        if held and free_of_address <= ADDRESS_FACTOR + 1:
+            return False
+        return held < (free if free < free_of_address else free_of_address)
 
     def take(self, client: Client, count: int = 1) -> None:
         """Count places as held; `has_room` is the caller's business."""
