@@ -23,14 +23,18 @@ from gateway.wire import completeness_of, message_of, shard_outcome_of, timestam
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
+from services.serving.admission.callers import client_here
+from services.serving.admission.shares import Client
 from services.serving.cancellation import Cancellation
 from services.serving.places import Places
 from store.errors import InvalidArgumentError, ResourceBusyError
 
-# A search may take seconds, other queries on the same threads take milliseconds. Each search holds a few MiB.
+# Of a client that is alone. A search may take seconds, other queries on the same threads milliseconds. Each holds a few MiB.
 SEARCH_COUNT_MAX = 4
+# Of all clients: one that is alone gets half of them (services/serving/admission/shares.py).
+ALL_SEARCH_COUNT_MAX = 2 * SEARCH_COUNT_MAX
 # One waiting search for each running one: each waiting search gets a place when every running one has ended once.
-WAITING_COUNT_MAX = SEARCH_COUNT_MAX
+WAITING_COUNT_MAX = ALL_SEARCH_COUNT_MAX
 # The wait for a place: the steps of the console's searches take 0.14 s each. At most a quarter of the time that is left.
 PLACE_SECONDS_MAX = 1.0
 
@@ -47,8 +51,8 @@ class Searches:
 
     def __init__(self, sandbox: CelSandbox) -> None:
         self._sandbox = sandbox
-        self._places = Places(SEARCH_COUNT_MAX, WAITING_COUNT_MAX)
-        self.threads = FanOut(SEARCH_COUNT_MAX)
+        self._places = Places(ALL_SEARCH_COUNT_MAX, WAITING_COUNT_MAX)
+        self.threads = FanOut(ALL_SEARCH_COUNT_MAX)
 
     def close(self) -> None:
         """End the threads; later searches fail."""
@@ -60,7 +64,7 @@ class Searches:
         """One page; an empty response when the call was cancelled.
 
         Raises:
-            ResourceBusyError: SEARCH_COUNT_MAX searches ran for as long as this one could wait.
+            ResourceBusyError: all places of the caller's share were in use for as long as this search could wait.
             StoreError: as `question_of` and `search_messages`.
         """
         question = question_of(request)
@@ -70,7 +74,7 @@ class Searches:
             call.shards, request.freshness_tokens, Part.QUEUES, call.deadline, request.broker_name, before=True
         )
         seen = replace(call, shards=freshness.shards)
-        answer = self._run(seen, question, budgets, request, Cancellation.of(context))
+        answer = self._run(seen, question, budgets, request, Cancellation.of(context), client_here(context))
         if answer is None:
             return pb.SearchMessagesResponse()
         return response_of(answer, *freshness.judge(answer.outcomes, answer.completeness), question)
@@ -82,14 +86,16 @@ class Searches:
         budgets: Budgets,
         request: pb.SearchMessagesRequest,
         cancellation: Cancellation,
+        client: Client,
     ) -> SearchAnswer[StoredMessage] | None:
         """One page; None when the call was cancelled."""
         deadline = call.deadline
-        if not self._places.take(cancellation, min(PLACE_SECONDS_MAX, deadline.remaining_seconds() / 4)):
+        if not self._places.take(cancellation, min(PLACE_SECONDS_MAX, deadline.remaining_seconds() / 4), client):
             if cancellation.is_set:
                 return None
             raise ResourceBusyError(
-                f"{SEARCH_COUNT_MAX} searches run, the most that this service takes: try again.",
+                f"{SEARCH_COUNT_MAX} searches of this client run, which is its share, or all places for searches are in use: "
+                "try again.",
                 countMax=SEARCH_COUNT_MAX,
             )
         pending: Future[Any] | None = None
@@ -114,9 +120,9 @@ class Searches:
         finally:
             # The call to a shard that hangs still holds a thread: the place is free when that call has ended.
             if pending is None:
-                self._places.give_back()
+                self._places.give_back(client)
             else:
-                pending.add_done_callback(lambda _: self._places.give_back())
+                pending.add_done_callback(lambda _: self._places.give_back(client))
 
 
 def question_of(request: pb.SearchMessagesRequest) -> SearchQuestion:

@@ -48,16 +48,24 @@ def error_or_none(message: Any) -> ReputClientError | None:
 def error_of_call(rpc_error: grpc.RpcError) -> ReputClientError:
     """The typed error of a failed call, of grpc's or of grpc.aio's."""
     code = rpc_error.code() or grpc.StatusCode.UNKNOWN
+    status = status_of_call(rpc_error)
+    if status is not None:
+        return error_of_status(status)
+    text = rpc_error.details() or code.name
+    return _class_by_code(code, text)(text, code=code)
+
+
+def status_of_call(rpc_error: grpc.RpcError) -> status_pb2.Status | None:
+    """The `google.rpc.Status` that a failed call carries; None without one."""
     trailers: Any = rpc_error.trailing_metadata() or ()
     for key, value in trailers:
         if key == DETAILS_KEY and isinstance(value, bytes):
             # Details that are damaged or contradict the status are ignored.
             with contextlib.suppress(DecodeError):
                 status = status_pb2.Status.FromString(value)
-                if _CODE_BY_NUMBER.get(status.code) is code:
-                    return error_of_status(status)
-    text = rpc_error.details() or code.name
-    return _class_by_code(code, text)(text, code=code)
+                if _CODE_BY_NUMBER.get(status.code) is (rpc_error.code() or grpc.StatusCode.UNKNOWN):
+                    return status
+    return None
 
 
 def _class_by_code(code: grpc.StatusCode, text: str) -> type[ReputClientError]:

@@ -61,6 +61,18 @@ class GatewayGuard:
             self._audit.denied(NO_CLIENT, peer, method, "", code_of(error).name)
             raise
 
+    def client_of(self, method: str, context: Any) -> str:
+        """See CallGuard: the name in the access file."""
+        row = METHODS.get(method)
+        if row is None or row.roles is None:
+            return ""
+        try:
+            return self._sign_in.access_of(context).name
+        except UnauthenticatedError as error:
+            error.metadata.setdefault("method", method)
+            self._audit.denied(NO_CLIENT, context.peer(), method, "", code_of(error).name)
+            raise
+
     def guard(self, method: str, handler: Any) -> Any:
         """See CallGuard."""
         row = METHODS.get(method)

@@ -25,6 +25,7 @@ from reput_client.producing.outbox import Outbox, taken_bytes
 from reput_client.producing.outcome import CLOSED, OVERDUE, Outcomes
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 from reput_client.producing.stream import StreamState
+from reput_client.producing.unary_stream import AsyncUnaryStream, open_append, unary_seconds
 from reput_client.receipt import SendReceipt
 from reput_client.status import error_of_call
 
@@ -72,6 +73,8 @@ class AsyncDelivery:
         self._method: Any = channel.stream_stream(
             SERVICE + "AppendMessageStream", response_deserializer=pb.AppendMessageStreamResponse.FromString
         )
+        self._append = open_append(channel)
+        self._unary_until = 0.0  # the gateway had no place for a stream
         self._tail = encode_request_tail(settings.flush_mode)
         self._outbox = Outbox(settings)
         self._work = _Signal()  # there may be a request to send
@@ -191,7 +194,11 @@ class AsyncDelivery:
         """One stream from begin to end; raises its error if it brought no answer."""
         if self._is_aborted:
             return
-        stream = self._stream = StreamState(self._method())
+        if time.monotonic() < self._unary_until:
+            call: Any = AsyncUnaryStream(self._append, self._settings.request_seconds_max)
+            stream = self._stream = StreamState(call, self._unary_until)
+        else:
+            stream = self._stream = StreamState(self._method())
         helpers = asyncio.gather(self._write(stream), self._watch(stream))
         error = None
         try:
@@ -208,6 +215,8 @@ class AsyncDelivery:
             helpers.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await helpers
+        if stream.had_no_place:
+            self._unary_until = time.monotonic() + unary_seconds()
         seconds = stream.pause_seconds(self._settings.retry)
         if seconds is not None:
             await self._pause(seconds)
@@ -223,6 +232,9 @@ class AsyncDelivery:
         idle_at = time.monotonic() + idle_seconds_max
         while not stream.is_ending:
             now = time.monotonic()
+            if now >= stream.ends_at:
+                stream.is_ending = True
+                break
             batch = self._outbox.take(now)
             if batch is not None:
                 if self._outbox.in_flight_count == 1:
@@ -237,7 +249,7 @@ class AsyncDelivery:
                 stream.progress_at = now
                 self._watched.send()
             else:
-                await self._work.wait(idle_at - now)
+                await self._work.wait(min(idle_at, stream.ends_at) - now)
         return None
 
     def _take_answer(self, stream: StreamState, response: pb.AppendMessageStreamResponse) -> None:

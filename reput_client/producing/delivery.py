@@ -27,6 +27,7 @@ from reput_client.producing.outcome import CLOSED, OVERDUE, Outcomes
 from reput_client.producing.room_queue import RoomQueue
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 from reput_client.producing.stream import Stream
+from reput_client.producing.unary_stream import UnaryStream, open_append, unary_seconds
 from reput_client.status import error_of_call
 
 # A condition cannot wait without a limit; the watch checks again after this time.
@@ -56,6 +57,8 @@ class Delivery:
         self._method: Any = channel.stream_stream(
             SERVICE + "AppendMessageStream", response_deserializer=pb.AppendMessageStreamResponse.FromString
         )
+        self._append = open_append(channel)
+        self._unary_until = 0.0  # the gateway had no place for a stream
         self._tail = encode_request_tail(settings.flush_mode)
         self._outbox = Outbox(settings)
         self.is_forked = False
@@ -188,6 +191,9 @@ class Delivery:
             idle_at = time.monotonic() + self._settings.idle_seconds_max
             while not stream.is_ending:
                 now = time.monotonic()
+                if now >= stream.ends_at:
+                    stream.is_ending = True
+                    break
                 batch = self._outbox.take(now)
                 if batch is not None:
                     if self._outbox.in_flight_count == 1:
@@ -203,7 +209,7 @@ class Delivery:
                     stream.progress_at = now
                     self._watched.notify()
                 else:
-                    self._work.wait(idle_at - now)
+                    self._work.wait(min(idle_at, stream.ends_at) - now)
             return None
 
     # The thread that opens streams and takes answers.
@@ -234,20 +240,27 @@ class Delivery:
 
     def _run_stream(self) -> None:
         """One stream from begin to end; raises its error if it brought no answer."""
-        stream = Stream(self._next_request)
+        is_unary = time.monotonic() < self._unary_until
+        stream = Stream(self._next_request, self._unary_until if is_unary else float("inf"))
         with self._lock:
             if self._is_aborted:
                 return
             self._stream = stream
         error = None
         try:
-            stream.call = self._method(stream)
+            stream.call = (
+                UnaryStream(self._append, stream, self._settings.request_seconds_max)
+                if is_unary
+                else self._method(stream)
+            )
             for response in stream.call:
                 self._take_answer(stream, response)
         except grpc.RpcError as rpc_error:
             error = error_of_call(rpc_error)
         finally:
             self._end_stream(stream, error)
+        if stream.had_no_place:
+            self._unary_until = time.monotonic() + unary_seconds()
         seconds = stream.pause_seconds(self._settings.retry)
         if seconds is not None:
             self._pause(seconds)

@@ -4,8 +4,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
+
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput_client.errors import DeadlineExceededError, ReputClientError, ServiceUnavailableError, is_worth_retrying
+from reput_client.errors import (
+    DeadlineExceededError,
+    ReputClientError,
+    ResourceBusyError,
+    ServiceUnavailableError,
+    is_worth_retrying,
+)
 from reput_client.producing.outbox import Outbox
 from reput_client.producing.outcome import Outcomes
 from reput_client.retry import RetryPolicy
@@ -16,17 +24,21 @@ class StreamState:
 
     Args:
         call: grpc's handle of the stream; None until it is open.
+        ends_at: when no further request is sent on it, seconds; of a real stream never.
 
     Attributes:
         call: see above.
         is_ending: no further request is sent.
+        had_no_place: the gateway ended it because it has no place for it.
         has_progress: an answer came.
         progress_at: when the last answer came, or a request was taken while none was in flight; seconds.
         error: why the stream ended, or why a request on it was refused for now.
     """
 
-    def __init__(self, call: Any = None) -> None:
+    def __init__(self, call: Any = None, ends_at: float = float("inf")) -> None:
         self.call = call
+        self.ends_at = ends_at
+        self.had_no_place = False
         self.is_ending = False
         self.has_progress = False
         self.progress_at = time.monotonic()
@@ -53,6 +65,9 @@ class StreamState:
         """
         outcomes = Outcomes()
         self.is_ending = True
+        self.had_no_place = self.ends_at == float("inf") and (
+            isinstance(error, ResourceBusyError) or self._may_be_refused(error)
+        )
         if error is None and outbox.in_flight_count:
             error = ServiceUnavailableError("the gateway ended the stream without an answer")
         # An error noted on this side says more than the CANCELLED that followed from it.
@@ -61,6 +76,12 @@ class StreamState:
             outcomes.take_stream_error(outbox, error)
         outbox.give_back(error)
         return outcomes
+
+    def _may_be_refused(self, error: ReputClientError | None) -> bool:
+        """Whether grpc.aio hides a refusal: a stream that is refused while a request is being written ends with INTERNAL."""
+        return (
+            error is not None and error.code is grpc.StatusCode.INTERNAL and not error.reason and not self.has_progress
+        )
 
     def time_out(self) -> None:
         """No answer came in time: cancel the call."""
@@ -74,7 +95,7 @@ class StreamState:
         Raises:
             ReputClientError: the stream's error, when it brought no answer: the retry policy decides on the pause.
         """
-        if self.error is None or not is_worth_retrying(self.error):
+        if self.error is None or self.had_no_place or not is_worth_retrying(self.error):
             return None
         if not self.has_progress:
             raise self.error
@@ -86,10 +107,11 @@ class Stream(StreamState):
 
     Args:
         next_request: waits for the next request; None when the stream must end.
+        ends_at: see StreamState.
     """
 
-    def __init__(self, next_request: "Callable[[Stream], bytes | None]") -> None:
-        super().__init__()
+    def __init__(self, next_request: "Callable[[Stream], bytes | None]", ends_at: float = float("inf")) -> None:
+        super().__init__(ends_at=ends_at)
         self._next_request = next_request
 
     def __iter__(self) -> Iterator[bytes]:

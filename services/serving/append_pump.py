@@ -27,6 +27,7 @@ from services.serving.grpc_private import cygrpc
 from services.serving.grpc_private import server as grpc_server
 from services.serving.open_work import Unanswered
 from services.serving.stall_watch import Wait
+from store.errors import StoreError
 
 _log = structlog.get_logger("reput.rpc")
 
@@ -67,6 +68,9 @@ class StreamPump:
         context: gRPC's context of the call.
         unanswered: where its requests are counted as open work.
         wait: where it notes that it waits for its caller.
+
+    Attributes:
+        refusal: why it was ended here; to be raised when the handler has returned.
     """
 
     def __init__(self, context: Any, unanswered: Unanswered, wait: Wait) -> None:
@@ -75,6 +79,7 @@ class StreamPump:
         self._unanswered = unanswered
         self._wait = wait
         self._free_count = 0  # requests that may be taken now
+        self.refusal: StoreError | None = None
         self._is_receiving = False
         self._is_sending = False
         self._answers: deque[bytes] = deque()  # to be sent after the one that gRPC has
@@ -89,6 +94,14 @@ class StreamPump:
         self._free_count = unanswered_count_max
         with self._state.condition:
             self._receive()
+
+    def end(self, refusal: StoreError) -> None:
+        """Take no further request, as if the caller had sent its last one; then the call ends with the refusal."""
+        with self._state.condition:
+            if self.refusal is not None:
+                return
+            self.refusal = refusal
+        self._take(None)
 
     def send(self, answer: bytes) -> None:
         """Send an answer after those before; returns at once. Without effect when the call has ended."""
@@ -106,7 +119,12 @@ class StreamPump:
 
     def _receive(self) -> None:
         """Ask for a request if one may be taken; called with the condition held."""
-        if self._is_receiving or not self._free_count or not grpc_server._is_rpc_state_active(self._state):
+        if (
+            self._is_receiving
+            or not self._free_count
+            or self.refusal is not None
+            or not grpc_server._is_rpc_state_active(self._state)
+        ):
             return
         self._is_receiving = True
         self._free_count -= 1
@@ -117,6 +135,8 @@ class StreamPump:
         state = self._state
         finished = self._note_request(event)
         request, state.request = state.request, None
+        if self.refusal is not None:
+            return finished  # a request that comes now was not taken: its caller gets the refusal
         try:
             if request is not None:
                 self._unanswered.asked()

@@ -22,6 +22,17 @@ class CallGuard(Protocol):
         Called once for each method.
         """
 
+    def client_of(self, method: str, context: Any) -> str:
+        """The verified identity of a caller, before its request arrives; empty when there is none and none is needed.
+
+        Args:
+            method: the path of the RPC.
+            context: gRPC's context of the call.
+
+        Raises:
+            UnauthenticatedError: the method needs an identity, and the call has none that is valid.
+        """
+
 
 def checked(handler: Any, check: Callable[[Any, Any], None]) -> Any:
     """The handler; `check(context, request)` runs before it.

@@ -14,6 +14,9 @@ PARAMETERS_BY_NAME = {
     "_unary_response_in_pool": (
         *("rpc_event", "state", "behavior", "argument_thunk", "request_deserializer", "response_serializer"),
     ),
+    "_stream_response_in_pool": (
+        *("rpc_event", "state", "behavior", "argument_thunk", "request_deserializer", "response_serializer"),
+    ),
     "_receive_message": ("state", "call", "request_deserializer"),
     "_send_message": ("state", "token"),
     "_get_initial_metadata_operation": ("state", "metadata"),

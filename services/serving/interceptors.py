@@ -5,8 +5,8 @@ statuses in call_end.py, also in the middle of a stream. Handlers of health and 
 left alone.
 
 A caller that does nothing must not hold a thread. So every handler is registered as one that takes a stream of requests, which
-is the same on the wire: the handler starts before its request has arrived, waits for it under the stall watch, and a refusal
-needs no request. Answers are serialized before they wait for their reader, so bytes wait and not objects. No request or answer
+is the same on the wire: its lane asks for the request and gives the call a thread when it is whole, and a refusal needs no
+request. Answers are serialized before they wait for their reader, so bytes wait and not objects. No request or answer
 is kept here beyond its turn.
 
 Open work (open_work.py) is a unary call, a stream that ends by itself, and on a two-way stream the requests that have no
@@ -25,15 +25,17 @@ from services import status
 from services.methods import METHODS, Kind, Method, short_name
 from services.observing import tracing
 from services.observing.meters import COARSE_SECONDS_BOUNDS, Meters
+from services.serving.admission.callers import client_here
+from services.serving.admission.lane import Lane
 from services.serving.append_pump import StreamPump, is_possible_for
 from services.serving.call_end import CODE_NAMES, as_store_error, code_name_of, end_with, no_request
 from services.serving.call_guard import CallGuard
-from services.serving.lanes import Lane, Lanes
+from services.serving.lanes import Lanes
 from services.serving.open_work import OpenWork, Unanswered
 from services.serving.raw_handlers import AnyHandler
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, Wait
 from services.serving.unary_call import AnsweredLater, Arrived, ThreadedCall
-from store.errors import InvalidArgumentError, ServiceUnavailableError
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
 # The methods of one process at most, times all codes: a closed set, so no code may hide in `other`. The gateway has 22 methods.
 ENDED_SERIES_COUNT_MAX = 40 * len(grpc.StatusCode)
@@ -91,20 +93,20 @@ class StatusInterceptor(grpc.ServerInterceptor):
         def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> None:
             status.raise_status(context, lane.refusal())
 
-        return _stream_unary(handle, self._lanes.refusals)
+        return _stream_unary(handle, self._lanes.refusals, "")
 
     def _wrap(self, method: Method, handler: Any, lane: Lane) -> AnyHandler:
         if getattr(handler.unary_stream, "experimental_non_blocking", False):
             return self._watch_of_health(method, handler, lane)
         if handler.request_streaming and handler.response_streaming:
-            return _stream_stream(self._two_way(method, handler, lane), lane, handler.request_deserializer)
+            return _stream_stream(self._two_way(method, handler, lane), lane, method.path, handler.request_deserializer)
         if handler.response_streaming:
-            return _stream_stream(self._server_stream(method, handler, lane), lane)
+            return _stream_stream(self._server_stream(method, handler, lane), lane, method.path, has_one_request=True)
         assert not handler.request_streaming, f"{method.path}: no contract has a stream of requests with one answer"
         if isinstance(handler.unary_unary, AnsweredLater):
             take = self._later(method, handler.unary_unary)
-            return _stream_unary(self._threaded(method, take, lane), lane, None, method.path, take)
-        return _stream_unary(self._single_answer(method, handler, lane), lane, handler.response_serializer, method.path)
+            return _stream_unary(self._threaded(method, take, lane), lane, method.path, take)
+        return _stream_unary(self._single_answer(method, handler, lane), lane, method.path)
 
     def _later(self, method: Method, later: AnsweredLater) -> Callable[[bytes | None, Any], None]:
         """Takes a call that needs no thread; the inner function runs when the call ends."""
@@ -136,14 +138,24 @@ class StatusInterceptor(grpc.ServerInterceptor):
         """The same for a call that has a thread."""
 
         def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            request = self._await_request(requests, context, method, lane)
+            try:
+                request = self._await_request(requests, context, method, lane)
+            except StoreError as error:
+                end_with(error, context, method.path)
             call = ThreadedCall(context)
             take(request, call)
-            return call.wait()
+            return self._given(call.wait(), context)
 
         return handle
 
+    def _given(self, answer: bytes, context: grpc.ServicerContext) -> bytes:
+        """An answer that gRPC is about to get: it counts until its caller has taken it."""
+        self._lanes.untaken.add(client_here(context), context, len(answer))
+        return answer
+
     def _single_answer(self, method: Method, handler: Any, lane: Lane) -> Callable[..., Any]:
+        serialize = handler.response_serializer or _as_it_is
+
         def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Any:
             started = time.perf_counter()
             open_work = 0
@@ -152,7 +164,8 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 open_work = 1
                 self._work.add(open_work)
                 with tracing.call(method.path, context):
-                    return handler.unary_unary(request, context)
+                    answer = serialize(handler.unary_unary(request, context))
+                return self._given(answer, context)
             except Exception as error:
                 end_with(error, context, method.path)
             finally:
@@ -196,13 +209,21 @@ class StatusInterceptor(grpc.ServerInterceptor):
         def handle(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[bytes]:
             started = time.perf_counter()
             unanswered = Unanswered(self._work)
-            wait = self._lanes.watch.add(lane.name, method.path, context)
+            wait = self._lanes.watch.add(lane.name, method.path, context, client_here(context))
+            if not is_session and method.is_ours:
+                wait.unanswered = unanswered
             taken = requests
             if not is_session:
                 taken = unanswered.count(requests) if method.is_ours else _watched(requests, wait)
             try:
-                if pump is not None and pump(StreamPump(context, unanswered, wait), context):
-                    return
+                if pump is not None:
+                    stream_pump = StreamPump(context, unanswered, wait)
+                    wait.end_with = stream_pump.end
+                    if pump(stream_pump, context):
+                        if stream_pump.refusal is not None:
+                            raise stream_pump.refusal
+                        return
+                    wait.end_with = None
                 for answer in map(serialize, handler.stream_stream(taken, context)):
                     wait.begin()
                     yield answer
@@ -240,7 +261,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
             return handler.unary_stream(request, context, send)
 
         handle.experimental_non_blocking = True  # type: ignore[attr-defined]  # gRPC reads it from the function
-        return _stream_stream(handle, lane, None, handler.response_serializer)
+        return _stream_stream(handle, lane, method.path, None, handler.response_serializer, has_one_request=True)
 
     def _await_request(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, method: Method, lane: Lane
@@ -248,12 +269,14 @@ class StatusInterceptor(grpc.ServerInterceptor):
         """The request, for which the stall watch sets a limit; None when the caller sends none."""
         if isinstance(requests, Arrived):
             return next(requests, None)
-        wait = self._lanes.watch.add(lane.name, method.path, context)
-        wait.begin(REQUEST_SECONDS_MAX)
-        try:
-            return next(requests, None)
-        finally:
-            self._lanes.watch.remove(wait)
+        client = lane.callers.of(context, method.path)
+        wait = self._lanes.watch.add(lane.name, method.path, context, client)
+        with lane.room_for_request(client):
+            wait.begin(REQUEST_SECONDS_MAX)
+            try:
+                return next(requests, None)
+            finally:
+                self._lanes.watch.remove(wait)
 
     def _only_request(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, method: Method, handler: Any, lane: Lane
@@ -274,24 +297,32 @@ class StatusInterceptor(grpc.ServerInterceptor):
 def _stream_unary(
     behaviour: Any,
     lane: Any,
-    response_serializer: Callable[[Any], bytes] | None = None,
-    method: str = "",
+    method: str,
     take: Callable[[bytes | None, Any], None] | None = None,
 ) -> AnyHandler:
-    behaviour.experimental_thread_pool = lane
-    behaviour.method = method
-    behaviour.take = take
-    return grpc.stream_unary_rpc_method_handler(behaviour, response_serializer=response_serializer)
+    _describe(behaviour, lane, method, take, has_one_request=True)
+    return grpc.stream_unary_rpc_method_handler(behaviour)
 
 
 def _stream_stream(
     behaviour: Any,
     lane: Any,
+    method: str,
     request_deserializer: Callable[[bytes], Any] | None = None,
     response_serializer: Callable[[Any], bytes] | None = None,
+    *,
+    has_one_request: bool = False,
 ) -> AnyHandler:
-    behaviour.experimental_thread_pool = lane
+    _describe(behaviour, lane, method, None, has_one_request=has_one_request)
     return grpc.stream_stream_rpc_method_handler(behaviour, request_deserializer, response_serializer)
+
+
+def _describe(behaviour: Any, lane: Any, method: str, take: Any, *, has_one_request: bool) -> None:
+    """Note on the function what gRPC (the first) and the lane (the others) want to know of it."""
+    behaviour.experimental_thread_pool = lane
+    behaviour.method = method
+    behaviour.take = take
+    behaviour.has_one_request = has_one_request
 
 
 def _as_it_is(answer: bytes) -> bytes:

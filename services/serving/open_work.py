@@ -1,7 +1,8 @@
 """Open work: the calls and requests that a clean stop waits for."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -35,10 +36,13 @@ class Unanswered:
 
     Args:
         work: where they are counted.
+        clock: seconds, rising.
     """
 
-    def __init__(self, work: OpenWork) -> None:
+    def __init__(self, work: OpenWork, clock: Callable[[], float] = time.monotonic) -> None:
         self._work = work
+        self._clock = clock
+        self._idle_since = clock()
         self._count = 0
         self._is_closed = False
         self._lock = threading.Lock()
@@ -50,6 +54,10 @@ class Unanswered:
     def _counted(self, request: Any) -> Any:
         self.asked()
         return request
+
+    def idle_seconds(self) -> float:
+        """How long there has been none; 0 while there is one."""
+        return 0.0 if self._count or self._is_closed else self._clock() - self._idle_since
 
     def asked(self) -> None:
         """One request was taken."""
@@ -72,3 +80,5 @@ class Unanswered:
             if not self._is_closed and self._count + count >= 0:
                 self._count += count
                 self._work.add(count)
+                if not self._count:
+                    self._idle_since = self._clock()

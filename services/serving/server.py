@@ -104,6 +104,7 @@ class ServiceServer:
         self.tls = self.identity_of(settings.tls_files) if settings.tls_files is not None else None
         self.meters = Meters()
         self.meters.counters += [EVENTS, tracing.SPANS]
+        self.meters.gauges += self.lanes.gauges()
         self._servicers: list[tuple[str, object]] = []
         self.stopping = self.work.stopping
         self._exit_code = 0
@@ -169,7 +170,7 @@ class ServiceServer:
 
     def guard_calls(self, guard: CallGuard) -> None:
         """Set the guard that decides which callers may call which methods; before `start`."""
-        self._interceptor.guard = guard
+        self._interceptor.guard = self.lanes.callers.guard = guard
 
     @property
     def call_guard(self) -> CallGuard | None:

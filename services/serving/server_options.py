@@ -1,6 +1,8 @@
 """The options of our gRPC servers: limits that protect a service, and how it treats idle and vanished callers."""
 
+from services.serving.admission.descriptors import connection_count_max
 from services.settings.service_settings import ServiceSettings
+from store.files.open_files import open_file_limit
 
 RECEIVE_BYTES_MAX = 4 * 1024 * 1024 + 128 * 1024
 # Our calls need no metadata; a proxy's tracing headers and a bearer token stay below 8 KiB.
@@ -52,5 +54,6 @@ def options_of(settings: ServiceSettings) -> Options:
     return (
         *SERVER_OPTIONS,
         *((("grpc.max_connection_age_ms", age_millis),) if age_millis else ()),
+        ("grpc.max_allowed_incoming_connections", connection_count_max(open_file_limit())),
         ("grpc.max_concurrent_streams", settings.worker_count * CONNECTION_CALL_COUNT_FACTOR),
     )

@@ -1,8 +1,9 @@
 """The stall watch: ends calls whose callers do not take their answers or never send their request.
 
 Theory of operation: in HTTP/2 a reader may be as slow as it likes. A handler that `yield`s an answer waits, with its thread and
-with that answer in memory, until the reader has room for it. So the begin of each such wait is noted here. Once a second the
-watch cancels calls that have waited too long. A full lane may end its longest wait sooner (services/serving/lanes.py).
+with that answer in memory, until the reader has room for it. So the begin of each such wait is noted here. Four times a second
+the watch cancels calls that have waited too long. A full lane may end its longest wait sooner (admission/lane.py). An append
+stream that waits for its caller's next request is idle: a lane ends it when another client needs its place.
 
 A cancelled reader sees CANCELLED, which our clients treat as "service unavailable, try again". A better error would not reach a
 caller that does not read. Answers that fit into the caller's window (64 KiB or more) count as taken, because only the caller
@@ -16,11 +17,19 @@ from typing import Protocol
 
 import structlog
 
+from services.serving.admission.shares import Client, Shares
+from services.serving.open_work import Unanswered
+from store.errors import StoreError
+
 # An answer that is not taken for so long ends its call. Our own followers flush between two batches, which takes seconds.
 ANSWER_SECONDS_MAX = 30.0
 # The largest request needs half a minute at 1 Mbit/s.
 REQUEST_SECONDS_MAX = 60.0
-TICK_SECONDS = 1.0
+# Half requests are ended after a quarter of a second when others need their room (lanes.py).
+TICK_SECONDS = 0.25
+
+# For calls whose client does not matter.
+NOBODY = Client("", "")
 
 _log = structlog.get_logger("reput.rpc")
 
@@ -39,23 +48,35 @@ class Wait:
     """One call and the begin of its wait for its caller; made by `StallWatch.add`.
 
     Attributes:
+        is_for_request: it waits for a request, not for an answer to be taken.
         lane: the lane whose thread it holds.
+        client: who calls.
+        end_with: ends the stream with an error after the answers of what was taken; None: `cancel` is the only way.
+        unanswered: the requests of an append stream; None for other calls, which are never idle.
         since: begin of the wait in seconds of the watch's clock; 0 while it does not wait.
     """
 
-    __slots__ = ("_clock", "_context", "_limit_seconds", "_method", "lane", "since")
+    __slots__ = (
+        *("_clock", "_context", "_limit_seconds", "_method", "client", "end_with", "is_for_request", "lane", "since"),
+        "unanswered",
+    )
 
-    def __init__(self, lane: str, method: str, context: Call, clock: Callable[[], float]) -> None:
+    def __init__(self, lane: str, method: str, context: Call, clock: Callable[[], float], client: Client) -> None:
         self.lane = lane
+        self.client = client
+        self.end_with: Callable[[StoreError], None] | None = None
+        self.unanswered: Unanswered | None = None
         self.since = 0.0
         self._method = method
         self._context = context
         self._clock = clock
         self._limit_seconds = ANSWER_SECONDS_MAX
+        self.is_for_request = False
 
     def begin(self, limit_seconds: float = ANSWER_SECONDS_MAX) -> None:
         """The call waits for its caller from now on."""
         self._limit_seconds = limit_seconds
+        self.is_for_request = limit_seconds == REQUEST_SECONDS_MAX
         self.since = self._clock()
 
     def end(self) -> None:
@@ -66,6 +87,20 @@ class Wait:
         """The seconds that it has waited; 0 when it does not wait."""
         since = self.since
         return now - since if since else 0.0
+
+    def idle_seconds(self) -> float:
+        """How long an append stream has had no unanswered request; 0 for other calls, and while it has one."""
+        return 0.0 if self.unanswered is None else self.unanswered.idle_seconds()
+
+    def end_idle(self, refusal: StoreError) -> None:
+        """End an idle stream: its caller may open another one."""
+        _log.info(
+            "rpc.idle_ended", method=self._method, peer=self._context.peer(), seconds=round(self.idle_seconds(), 1)
+        )
+        if self.end_with is not None:
+            self.end_with(refusal)
+        else:
+            self._context.cancel()
 
     def is_too_long(self, now: float) -> bool:
         """Whether the wait is over its limit."""
@@ -96,9 +131,9 @@ class StallWatch:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
 
-    def add(self, lane: str, method: str, context: Call) -> Wait:
+    def add(self, lane: str, method: str, context: Call, client: Client = NOBODY) -> Wait:
         """Note a call that will wait for its caller at times."""
-        wait = Wait(lane, method, context, self._clock)
+        wait = Wait(lane, method, context, self._clock, client)
         with self._lock:
             self._waits.add(wait)
         return wait
@@ -120,6 +155,62 @@ class StallWatch:
         longest.cancel("its place was needed", now)
         return True
 
+    def end_half_request(self, lane: str, over_seconds: float, newcomer: Client, held: Shares) -> bool:
+        """Cancel the call that has waited longest for its request, of a client with more than the newcomer; see `end_idle`."""
+        now = self._clock()
+        needs = held.weight(newcomer)
+        with self._lock:
+            longest = max(
+                (
+                    wait
+                    for wait in self._waits
+                    if wait.lane == lane
+                    and wait.is_for_request
+                    and wait.seconds(now) > over_seconds
+                    and held.weight(wait.client) > needs
+                ),
+                key=lambda wait: wait.seconds(now),
+                default=None,
+            )
+            if longest is None:
+                return False
+            self._forget(longest)
+        longest.cancel("its room was needed", now)
+        return True
+
+    def end_idle(
+        self, lane: str, over_seconds: float, newcomer: Client | None, held: Shares, refusal: StoreError
+    ) -> bool:
+        """End the stream that is idle for longest, of the client that has most; returns whether there was one.
+
+        Args:
+            lane: whose streams.
+            over_seconds: only what is idle for longer.
+            newcomer: needs the place; it takes none from a client that has less than it has; None: from any.
+            held: what clients have.
+            refusal: the status of the ended stream.
+        """
+        with self._lock:
+            idle = [
+                (held.weight(wait.client), seconds, wait)
+                for wait in self._waits
+                if wait.lane == lane and (seconds := wait.idle_seconds()) > over_seconds
+            ]
+            if newcomer is not None:
+                needs = held.weight(newcomer)
+                idle = [row for row in idle if row[2].client == newcomer or row[0] > needs]
+            longest = max(idle, key=lambda row: row[:2], default=None)
+            if longest is None:
+                return False
+            self._forget(longest[2])
+        longest[2].end_idle(refusal)
+        return True
+
+    def note_ended(self, lane: str, count: int) -> None:
+        """Count calls that their lane has ended itself."""
+        with self._lock:
+            self.ended_count[lane] = self.ended_count.get(lane, 0) + count
+
     def end_overdue(self) -> None:
         """Cancel the calls that have waited too long."""
         now = self._clock()
@@ -131,7 +222,7 @@ class StallWatch:
             wait.cancel("its caller had its time", now)
 
     def start(self, then: Callable[[], None] = lambda: None) -> None:
-        """Start a thread that looks once a second and then calls `then`."""
+        """Start a thread that looks four times a second and then calls `then`."""
         threading.Thread(target=self._run, args=(then,), name="stall-watch", daemon=True).start()
 
     def stop(self) -> None:

@@ -33,15 +33,16 @@ def raise_open_file_limit() -> int:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    return _soft_limit()
+    return open_file_limit()
 
 
 def open_file_count_max() -> int:
     """How many files a set keeps open: half of what the soft limit leaves, because callers hold files, too."""
-    return min(OPEN_FILE_COUNT_MAX, max(OPEN_FILE_COUNT_MIN, (_soft_limit() - OTHER_DESCRIPTOR_COUNT) // 2))
+    return min(OPEN_FILE_COUNT_MAX, max(OPEN_FILE_COUNT_MIN, (open_file_limit() - OTHER_DESCRIPTOR_COUNT) // 2))
 
 
-def _soft_limit() -> int:
+def open_file_limit() -> int:
+    """The soft limit of this process's descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return DESCRIPTOR_COUNT_MAX if soft == resource.RLIM_INFINITY else soft
 

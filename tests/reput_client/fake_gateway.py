@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
@@ -44,6 +45,8 @@ class FakeGateway:
         stored: messages in the order of storing.
         requests: every request that came, in order.
         streams: streams begun.
+        stream_refusal: a Status for every stream, at its beginning; None: streams are served.
+        unary_count: requests that came in calls of their own.
     """
 
     def __init__(self, *script: Any) -> None:
@@ -51,6 +54,8 @@ class FakeGateway:
         self.stored: list[message_pb2.NewMessage] = []
         self.requests: list[pb.AppendMessageStreamRequest] = []
         self.streams = 0
+        self.stream_refusal: status_pb2.Status | None = None
+        self.unary_count = 0
         self.ended_streams = 0
         self.released = threading.Event()
         self.changed = threading.Condition()
@@ -68,8 +73,11 @@ class FakeGateway:
             pb.AppendMessageStreamRequest.FromString,
             pb.AppendMessageStreamResponse.SerializeToString,
         )
+        unary = grpc.unary_unary_rpc_method_handler(
+            self._append, pb.AppendMessageStreamRequest.FromString, pb.AppendMessagesResponse.SerializeToString
+        )
         service = grpc.method_handlers_generic_handler(
-            "reput.gateway.v1.GatewayService", {"AppendMessageStream": handler}
+            "reput.gateway.v1.GatewayService", {"AppendMessageStream": handler, "AppendMessages": unary}
         )
         self._server.add_generic_rpc_handlers((service,))
         self.address = f"127.0.0.1:{self._server.add_insecure_port(address)}"
@@ -93,6 +101,8 @@ class FakeGateway:
         with self.changed:
             self.streams += 1
             self.changed.notify_all()
+        if self.stream_refusal is not None:
+            context.abort_with_status(rpc_status.to_status(self.stream_refusal))
         try:
             for request in requests:
                 with self.changed:
@@ -117,6 +127,23 @@ class FakeGateway:
             with self.changed:
                 self.ended_streams += 1
                 self.changed.notify_all()
+
+    def _append(self, request: Any, context: grpc.ServicerContext) -> Any:
+        with self.changed:
+            self.unary_count += 1
+            self.requests.append(request)
+            action = self.script.popleft() if self.script else OK
+            self.changed.notify_all()
+        if action == HANG:
+            self.released.wait()
+        if isinstance(action, status_pb2.Status):
+            context.abort_with_status(rpc_status.to_status(action))
+        if action == BREAK:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "broken by the test")
+        results = self._store(request)
+        if action == LOST:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "answer lost by the test")
+        return pb.AppendMessagesResponse(results=results)
 
     def _store(self, request: pb.AppendMessageStreamRequest) -> list[message_pb2.AppendResult]:
         results = []

@@ -17,7 +17,9 @@ from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
-from services.serving.lanes import EVICT_SECONDS, TAIL_COUNT_MAX
+from services.serving.admission.lane import EVICT_SECONDS
+from services.serving.admission.shares import ADDRESS_FACTOR
+from services.serving.lanes import TAIL_COUNT_MAX
 from services.serving.stall_watch import ANSWER_SECONDS_MAX
 from tests.support.service import Service
 from tests.support.stack import Stack, running_stack
@@ -25,6 +27,8 @@ from tests.support.waiting import wait_until
 from tests.torture.amount import amount
 
 GROWTH_BYTES_MAX = 64 << 20
+# Readers of one address: three quarters of the places.
+PLACE_COUNT = TAIL_COUNT_MAX * ADDRESS_FACTOR // (ADDRESS_FACTOR + 1)
 LAG_SECONDS_MAX = 10.0  # the promise is 1 s on a quiet machine
 WAIT_SECONDS_MAX = 60.0
 SMALL_FILES = {
@@ -144,7 +148,7 @@ def test_silent_reput_readers_cost_little_memory_and_hold_nobody_up(tmp_path: pa
         memory = Memory(service.pid)
         worst_seconds = 0.0
         with silent_readers(service.address, reader_count, columns=columns) as calls:
-            assert len(calls) >= min(reader_count, TAIL_COUNT_MAX - 1)
+            assert len(calls) >= min(reader_count, PLACE_COUNT - 1)
             until = time.monotonic() + seconds
             while time.monotonic() < until:
                 fill(service.stub, 1)
@@ -163,7 +167,7 @@ def test_a_newcomer_gets_in_although_all_places_are_taken_by_sleepers(tmp_path: 
     with Service("commitlog", tmp_path / "store", SMALL_FILES) as service:
         fill(service.stub, 4 << 20)
         with silent_readers(service.address, TAIL_COUNT_MAX) as calls:
-            assert len(calls) == TAIL_COUNT_MAX
+            assert len(calls) == PLACE_COUNT
 
             def get_in() -> bool:
                 try:

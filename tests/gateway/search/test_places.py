@@ -74,9 +74,9 @@ def test_a_search_was_refused_while_a_step_of_another_was_about_to_end(records, 
     asking = threading.Semaphore(0)
     take = Places.take
 
-    def noted(self, cancellation, seconds_max):
+    def noted(self, cancellation, seconds_max, client):
         asking.release()
-        return take(self, cancellation, seconds_max)
+        return take(self, cancellation, seconds_max, client)
 
     monkeypatch.setattr(Places, "take", noted)
     monkeypatch.setattr("gateway.search_call.PLACE_SECONDS_MAX", 15.0)

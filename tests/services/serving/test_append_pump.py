@@ -10,11 +10,13 @@ import grpc
 import pytest
 
 from services.serving import grpc_private
+from services.serving.admission.shares import Shares
 from services.serving.append_pump import Pumped, StreamPump
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from services.status import from_rpc_error
-from store.errors import DiskFullError
+from store.errors import DiskFullError, ResourceBusyError
+from tests.support.waiting import wait_until
 
 WAIT_SECONDS_MAX = 30
 UNANSWERED_COUNT_MAX = 3
@@ -188,3 +190,38 @@ def test_a_request_is_open_work_until_its_answer_went():
         go_on.set()
         assert list(answers) == [b"late"]
         assert server.work.wait_until_done(WAIT_SECONDS_MAX)
+
+
+def test_an_idle_stream_that_is_ended_keeps_its_answers_and_says_why():
+    with serving(echo) as (server, append):
+        requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        answers = append(iter(requests.get, None), timeout=WAIT_SECONDS_MAX)
+        requests.put(b"a")
+        assert next(answers) == b"a"
+        waits = list(server.lanes.watch._waits)
+        wait_until(lambda: waits[0].idle_seconds() > 0, "the stream is idle")
+        waits[0].end_idle(ResourceBusyError("its place was needed"))
+        with pytest.raises(grpc.RpcError) as caught:
+            next(answers)
+        requests.put(None)
+
+    assert isinstance(from_rpc_error(caught.value), ResourceBusyError)
+
+
+def test_a_stream_with_an_unanswered_request_is_not_idle():
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def hold(pump: StreamPump, context: Any) -> bool:
+        pump.start(lambda request: arrived.set(), UNANSWERED_COUNT_MAX)
+        assert go_on.wait(WAIT_SECONDS_MAX)
+        pump.send(b"late")
+        pump.wait_until_sent()
+        return True
+
+    with serving(hold) as (server, append):
+        answers = append(iter([b"x"]), timeout=WAIT_SECONDS_MAX)
+        assert arrived.wait(WAIT_SECONDS_MAX)
+        refusal = ResourceBusyError("no")
+        assert not server.lanes.watch.end_idle("streams", 0.0, None, Shares(1), refusal)
+        go_on.set()
+        assert list(answers) == [b"late"]

@@ -3,13 +3,14 @@
 import contextlib
 import threading
 from collections import deque
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
 from services import status
-from services.serving import lanes as lanes_module
-from services.serving.lanes import Lane
+from services.serving.admission import lane as lane_module
+from services.serving.admission.lane import Lane
 from services.serving.server import ServiceServer
 from services.serving.stall_watch import StallWatch
 from services.serving.unary_call import AnsweredLater
@@ -187,9 +188,10 @@ def test_a_clean_stop_waits_for_the_answer():
 
 
 class FakeCall:
-    """A waiting call whose caller is gone or not."""
+    """A call whose caller is gone or not."""
 
-    behaviour = None
+    behaviour = SimpleNamespace(method="", has_one_request=True)
+    context = SimpleNamespace(peer=lambda: "ipv4:127.0.0.1:1")
 
     def __init__(self, is_active):
         self._is_active = is_active
@@ -198,20 +200,20 @@ class FakeCall:
         return self._is_active
 
 
-def test_a_place_skips_all_who_went_away_while_waiting(monkeypatch):
-    """1,024 may wait; passing a place on from one to the next by calls within calls would end at Python's limit."""
-    received = []
+def test_a_call_that_waits_skips_all_who_went_away_while_waiting(monkeypatch):
+    """1,024 may wait; passing room on from one to the next by calls within calls would end at Python's limit."""
+    received, worked = [], []
     monkeypatch.setattr(Lane, "_receive", lambda self, call: received.append(call))
-    monkeypatch.setattr(lanes_module.UnaryCall, "of", classmethod(lambda cls, run, arguments: arguments[0]))
-    lane = Lane("calls", 1, 2_000, StallWatch())
-    first, last = FakeCall(is_active=True), FakeCall(is_active=True)
-    for call in (first, *(FakeCall(is_active=False) for _ in range(1_500)), last):
+    monkeypatch.setattr(Lane, "_work", lambda self, call, request: worked.append(call))
+    monkeypatch.setattr(lane_module.UnaryCall, "of", classmethod(lambda cls, run, arguments: arguments[0]))
+    lane = Lane("calls", 16, 4_000, StallWatch())
+    first = [FakeCall(is_active=True) for _ in range(lane_module.ASKED_COUNT_MIN // 2)]
+    last = FakeCall(is_active=True)
+    for call in (*first, *(FakeCall(is_active=False) for _ in range(1_500)), last):
         lane.submit(None, call)
-    assert (received, lane.call_count) == ([first], 1_502)
+    assert (received, lane.call_count) == (first, 1_501 + len(first))
 
-    lane._leave_place()
-    assert (received, lane.call_count) == ([first, last], 1)
-    lane._leave_place()
-    assert lane.call_count == 0
-    lane.submit(None, first)
-    assert received == [first, last, first]
+    lane._arrived(first[0], b"")
+    assert (worked, received) == (first[:1], [*first, last])
+    lane._leave(first[0].client)
+    assert lane.call_count == len(first)

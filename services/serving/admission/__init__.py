@@ -1,0 +1,1 @@
+"""Who gets how much of what is limited: clients, their shares, answers that nobody takes, descriptors."""

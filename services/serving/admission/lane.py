@@ -1,0 +1,425 @@
+"""One lane: its threads, and the way of a call to one of them (services/serving/lanes.py has the table of lanes).
+
+On its way a call with one request passes three counts. Each is divided by the rule for clients (shares.py):
+
+    arrives ─▶ waiting ─▶ asked for its request ─▶ place and thread ─▶ answered
+               64 KiB      up to 4 MiB each          │
+               each        ended when others need    │ a request that is whole waits here for its turn;
+                           its room                  │ clients take turns
+
+- A call takes its place only when its request is whole. So half requests hold no place. They hold room for requests; a client
+  that has less of it takes it from one that has more, after HALF_REQUEST_SECONDS. Half of the room is only for clients whose
+  last request came whole, so they wait for nobody else's half ones.
+- A call that finds no waiting room takes it from the newest call of the client that has most, unless that is its own.
+- A stream of requests takes its place and thread at its beginning. In a lane without room, the append stream that has been idle
+  for longest, of the client that has most, is ended with ResourceBusyError: its producer opens another for its next message.
+- A full lane first ends the call that has waited longest for its own caller, if that is more than 5 s (stall_watch.py). A call
+  that then finds no room is refused with ResourceBusyError (RESOURCE_EXHAUSTED with RetryInfo).
+
+A lane is an executor. gRPC takes the executor of a method from an attribute of its handler, and submits from one thread. Where
+gRPC's private parts are not as expected (grpc_private.py), a call gets its thread at its beginning, first come, first served;
+only the threads that wait for requests are divided.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from functools import partial
+from typing import Any, TypeVar
+
+import structlog
+
+from services import status
+from services.serving import grpc_private
+from services.serving.admission.callers import Callers, working_for
+from services.serving.admission.shares import Client, FairQueue, Shares
+from services.serving.admission.untaken import UntakenAnswers
+from services.serving.stall_watch import REQUEST_SECONDS_MAX, StallWatch
+from services.serving.unary_call import UnaryCall
+from store.errors import ResourceBusyError, StoreError
+
+# Requests that arrive at the same time, as a part of the places: each may have 4 MiB.
+ASKED_DIVISOR = 2
+ASKED_COUNT_MIN = 8
+# In lanes where no call waits for a place: calls that wait to be asked for their request, a quarter of a second at most.
+UNASKED_COUNT_MAX = 64
+# A caller that has not taken an answer for so long loses its place to a call that needs it.
+EVICT_SECONDS = 5.0
+# A request that has not come whole for so long gives its room to a client that has less. Usual requests come with their call.
+HALF_REQUEST_SECONDS = 0.25
+# An append stream without an unanswered request for so long gives its place to a client that needs it.
+IDLE_STREAM_SECONDS = 2.0
+# Clients that are remembered because their last request came whole; 100 bytes each.
+KNOWN_CLIENT_COUNT_MAX = 16_384
+# In lanes without waiting room: threads for calls that got the place of a call that is still ending.
+SPARE_COUNT = 4
+# Where gRPC gives threads at the beginning: how long a call waits in its thread until it may wait for its request.
+EARLY_ROOM_SECONDS = 0.05
+
+Result = TypeVar("Result")
+# gRPC wants a future for each call and looks only at whether it is done. Our unary calls signal their end elsewhere.
+UNDER_WAY: futures.Future[Any] = futures.Future()
+UNDER_WAY.set_result(None)
+
+_log = structlog.get_logger("reput.rpc")
+
+
+class Lane(futures.ThreadPoolExecutor):
+    """The threads of one kind of call.
+
+    Args:
+        name: stands in errors, logs and metrics.
+        place_count: calls worked on at the same time.
+        waiting_count_max: calls that may wait until they are asked for their request.
+        watch: knows which calls wait for their callers.
+        callers: finds the client of a call.
+        untaken: counts answers, in a lane of calls with one answer; None: nothing is counted.
+
+    Attributes:
+        callers: see above.
+        refused_count: calls refused so far.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        place_count: int,
+        waiting_count_max: int,
+        watch: StallWatch,
+        callers: Callers | None = None,
+        untaken: UntakenAnswers | None = None,
+    ) -> None:
+        super().__init__(place_count + (0 if waiting_count_max else SPARE_COUNT), thread_name_prefix=f"rpc-{name}")
+        self.name = name
+        self.refused_count = 0
+        self._place_count = place_count
+        self._waiting_count_max = waiting_count_max
+        self._watch = watch
+        self.callers = callers or Callers()
+        self._untaken = untaken
+        self._lock = threading.Lock()
+        self._here = threading.local()
+        self._places = Shares(place_count)
+        self._asked_room = Shares(max(ASKED_COUNT_MIN, place_count // ASKED_DIVISOR))
+        self._waiting_room = Shares(waiting_count_max or UNASKED_COUNT_MAX)
+        self._waiting: FairQueue[UnaryCall] = FairQueue()
+        self._asked: dict[UnaryCall, float] = {}  # since when, the oldest first
+        self._whole: FairQueue[tuple[UnaryCall, bytes | None]] = FairQueue()
+        self._known: dict[str, None] = {}
+        self._early_room = Shares(place_count)
+        self._early_changed = threading.Condition()
+        self._early_count = 0  # calls that gRPC gave a thread at their beginning, and those that wait for one
+        self._ending_count = 0  # calls that were ended to make room and still have their threads
+
+    @property
+    def call_count(self) -> int:
+        """Calls that run or wait now."""
+        return self._places.count + self._asked_room.count + self._waiting_room.count + self._early_count
+
+    def admits(self) -> bool:
+        """Whether one more call may be submitted, as far as its method tells; counts a refusal."""
+        if grpc_private.is_usable or self._early_count < self._place_count:
+            return True
+        if self._early_count < self._place_count + (self._waiting_count_max or SPARE_COUNT) and (
+            self._end_longest() or self._waiting_count_max or self._end_idle(None)
+        ):
+            return True
+        self.refused_count += 1
+        return False
+
+    def refusal(self) -> ResourceBusyError:
+        """The error for a refused call."""
+        return ResourceBusyError(
+            f"this client's share of {self._place_count} {self.name} is in use, or all of them are: try again later",
+            lane=self.name,
+            countMax=self._place_count,
+        )
+
+    def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> futures.Future[Result]:
+        """See Executor. A call of one request gets a thread when its request is whole, a stream gets it now."""
+        call = UnaryCall.of(fn, args)
+        if call is None:
+            with self._lock:
+                self._early_count += 1
+            future = super().submit(fn, *args, **kwargs)
+            future.add_done_callback(self._leave_early)
+            return future
+        try:
+            call.client = self.callers.of(call.context, getattr(call.behaviour, "method", ""))
+            if getattr(call.behaviour, "has_one_request", False):
+                self._enter(call)
+            else:
+                self._begin_stream(call)
+        except StoreError as error:
+            call.fail(status.to_status(error))
+        return UNDER_WAY
+
+    def _leave_early(self, _future: futures.Future[Any]) -> None:
+        with self._lock:
+            self._early_count -= 1
+            self._ending_count = max(0, self._ending_count - 1)
+
+    @contextlib.contextmanager
+    def room_for_request(self, client: Client) -> Iterator[None]:
+        """For a call that had its thread at its beginning: a share of the threads, while it waits for its request."""
+        room, changed = self._early_room, self._early_changed
+        # A client that has something waits for a moment; one that has nothing waits until a half request has lost its room.
+        end = time.monotonic() + (EARLY_ROOM_SECONDS if room.held(client) else 4 * HALF_REQUEST_SECONDS)
+        while True:
+            with changed:
+                if changed.wait_for(lambda: room.has_room(client), EARLY_ROOM_SECONDS):
+                    room.take(client)
+                    break
+            if time.monotonic() >= end:
+                self.refused_count += 1
+                raise self.refusal()
+            self._watch.end_half_request(self.name, HALF_REQUEST_SECONDS, client, room)
+        try:
+            yield
+        finally:
+            with self._early_changed:
+                self._early_room.give_back(client)
+                self._early_changed.notify_all()
+
+    # Calls of one request.
+
+    def _enter(self, call: UnaryCall) -> None:
+        client = call.client
+        refused: UnaryCall | None = None
+        with self._lock:
+            is_asked = self._may_ask(client)
+            if is_asked:
+                self._note_asked(call)
+            else:
+                if not self._waiting_room.has_room(client):
+                    self.refused_count += 1
+                    refused = self._take_waiting_of_another(client)
+                self._waiting_room.take(client)
+                self._waiting.append(
+                    client, call
+                )  # its request is not asked for yet, so it costs no more than a window
+        if is_asked:
+            self._receive(call)
+            return
+        if refused is not None:
+            refused.fail(status.to_status(self.refusal()))
+        self._end_half_requests(self._asked_room.held(client))
+
+    def _take_waiting_of_another(self, client: Client) -> UnaryCall:
+        """The newest waiting call of the client that has most, if that is still more without it; with the lock held.
+
+        Raises:
+            ResourceBusyError: no client and no address has so many.
+        """
+        room = self._waiting_room
+        most = max(self._waiting.clients(), key=room.weight, default=client)
+        of_address, of_name = room.weight(client)
+        has_more = room.held(most) > of_name + 1
+        if not has_more and (most.address == client.address or room.weight(most)[0] <= of_address + 1):
+            raise self.refusal()
+        room.give_back(most)
+        return self._waiting.pop_newest(most)
+
+    def _may_ask(self, client: Client) -> bool:
+        """Whether there is room for a request of the client; with the lock held."""
+        room = self._asked_room
+        return (
+            room.has_room(client)
+            and (self._untaken is None or self._untaken.has_room(client))
+            and (client.name in self._known or len(self._asked) * 2 < room.count_max)
+        )
+
+    def _note_asked(self, call: UnaryCall) -> None:
+        self._asked_room.take(call.client)
+        self._asked[call] = time.monotonic()
+
+    def _receive(self, call: UnaryCall) -> None:
+        call.receive(lambda request: self._arrived(call, request))
+
+    def _arrived(self, call: UnaryCall, request: bytes | None) -> None:
+        client = call.client
+        with self._lock:
+            if self._asked.pop(call, None) is None:
+                return  # ended because it was a half request
+            if request is not None and client.name not in self._known:
+                self._remember(client)
+            has_place = self._may_work(client)
+            if has_place:
+                self._places.take(client)
+            if has_place or not self._waiting_count_max:
+                self._asked_room.give_back(client)
+            else:
+                self._whole.append(client, (call, request))
+        if has_place:
+            self._work(call, request)
+        elif not self._waiting_count_max:
+            self._work_instead_of_another(call, lambda: self._work(call, request))
+        if self._waiting.count:
+            self._go_on()
+
+    def _may_work(self, client: Client) -> bool:
+        return self._places.has_room(client) and (self._untaken is None or self._untaken.has_room(client))
+
+    def _remember(self, client: Client) -> None:
+        self._known[client.name] = None
+        if len(self._known) > KNOWN_CLIENT_COUNT_MAX:
+            del self._known[next(iter(self._known))]
+
+    def _work(self, call: UnaryCall, request: bytes | None) -> None:
+        expected_bytes = 0 if self._untaken is None else self._untaken.expect(call.client)
+        if call.behaviour.take is not None:
+            call.ended = partial(self._answered, call, expected_bytes)
+            call.behaviour.take(request, call)
+        else:
+            self._in_thread(call, expected_bytes, call.in_thread(request))
+
+    def _in_thread(self, call: UnaryCall, expected_bytes: int, work: tuple[Any, ...]) -> None:
+        super().submit(self._run, call.client, expected_bytes, *work)
+
+    def _run(self, client: Client, expected_bytes: int, fn: Callable[..., None], *args: Any) -> None:
+        try:
+            with working_for(client):
+                fn(*args)
+        finally:
+            if self._untaken is not None and expected_bytes:
+                self._untaken.release(client, expected_bytes)
+            self._leave(client)
+
+    def _answered(self, call: UnaryCall, expected_bytes: int) -> None:
+        if self._untaken is not None:
+            self._untaken.add(call.client, call.context, call.answer_bytes, expected_bytes)
+        self._leave(call.client)
+
+    def _leave(self, client: Client) -> None:
+        with self._lock:
+            self._places.give_back(client)
+            # Another call may have left instead; then one stalled call too many is ended, never one too few.
+            self._ending_count = max(0, self._ending_count - 1)
+        if self._whole.count or self._waiting.count:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Begin what has room now, one after the other: a step that ends at once must not begin the next one inside."""
+        if getattr(self._here, "is_going_on", False):
+            return
+        self._here.is_going_on = True
+        try:
+            while (step := self._next_step()) is not None:
+                step()
+        finally:
+            self._here.is_going_on = False
+
+    def _next_step(self) -> Callable[[], None] | None:
+        with self._lock:
+            while self._whole.count and (whole := self._whole.pop(self._may_work)) is not None:
+                client, (call, request) = whole
+                self._asked_room.give_back(client)
+                if call.is_active():
+                    self._places.take(client)
+                    return partial(self._work, call, request)
+            while self._waiting.count and (waiting := self._waiting.pop(self._may_ask)) is not None:
+                client, call = waiting
+                self._waiting_room.give_back(client)
+                if call.is_active():
+                    self._note_asked(call)
+                    return partial(self._receive, call)
+        return None
+
+    # Calls with a stream of requests.
+
+    def _begin_stream(self, call: UnaryCall) -> None:
+        with self._lock:
+            has_room = self._places.has_room(call.client)
+            if has_room:
+                self._places.take(call.client)
+        if has_room:
+            self._in_thread(call, 0, call.as_stream())
+        else:
+            self._work_instead_of_another(call, lambda: self._in_thread(call, 0, call.as_stream()))
+
+    def _work_instead_of_another(self, call: UnaryCall, work: Callable[[], None]) -> None:
+        """Work on the call in the place of one that is ended for it; refuse it when there is none."""
+        client = call.client
+        with self._lock:
+            has_thread = self._places.count < self._place_count + SPARE_COUNT
+        if has_thread and (self._end_idle(client) or self._end_longest()):
+            with self._lock:
+                self._places.take(client)
+            work()
+            return
+        self.refused_count += 1
+        call.fail(status.to_status(self.refusal()))
+
+    # Room.
+
+    def go_on(self) -> None:
+        """Begin what waits and has room; there may be more than before."""
+        if self._whole.count or self._waiting.count:
+            self._go_on()
+
+    def make_room(self) -> None:
+        """End what others need the room of; called regularly."""
+        with self._lock:
+            waiting = self._whole.clients() + self._waiting.clients()
+            fewest = min((self._asked_room.held(client) for client in self._waiting.clients()), default=None)
+        if self._untaken is not None:
+            self._untaken.end_some(waiting)
+        self._end_half_requests(fewest)
+        waiting_count = self._whole.count + max(0, self._early_count - self._place_count)
+        for _ in range(waiting_count - self._ending_count):
+            if not self._end_longest():
+                break
+        self._go_on()
+
+    def _end_half_requests(self, fewest: int | None) -> None:
+        """End half requests that are too old, or whose room a waiting client needs.
+
+        Args:
+            fewest: what the waiting client holds that has least; None: none waits.
+        """
+        now = time.monotonic()
+        ended: list[tuple[UnaryCall, float]] = []
+        with self._lock:
+            count_max = self._waiting.count
+            for call, since in self._asked.items():
+                seconds = now - since
+                if seconds <= HALF_REQUEST_SECONDS:
+                    break
+                is_needed = fewest is not None and len(ended) < count_max
+                has_more = fewest is not None and self._asked_room.held(call.client) > fewest
+                if seconds > REQUEST_SECONDS_MAX or (is_needed and (has_more or seconds > EVICT_SECONDS)):
+                    ended.append((call, seconds))
+            for call, _ in ended:
+                del self._asked[call]
+                self._asked_room.give_back(call.client)
+                self._known.pop(call.client.name, None)
+            self.refused_count += len(ended)
+        if not ended:
+            return
+        self._watch.note_ended(self.name, len(ended))
+        oldest, seconds = ended[0]
+        _log.warning(
+            "rpc.half_request", lane=self.name, count=len(ended), peer=oldest.peer(), seconds=round(seconds, 1)
+        )
+        for call, seconds in ended:
+            call.fail(status.to_status(_half_request(self.name, seconds)))
+        self._go_on()
+
+    def _end_idle(self, newcomer: Client | None) -> bool:
+        return self._watch.end_idle(self.name, IDLE_STREAM_SECONDS, newcomer, self._places, self.refusal())
+
+    def _end_longest(self) -> bool:
+        if not self._watch.end_longest(self.name, EVICT_SECONDS):
+            return False
+        with self._lock:
+            self._ending_count += 1
+        return True
+
+
+def _half_request(lane: str, seconds: float) -> ResourceBusyError:
+    return ResourceBusyError(
+        f"the request had not arrived whole after {seconds:.1f} s, and its room was needed: send it at once, or later",
+        lane=lane,
+    )

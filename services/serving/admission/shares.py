@@ -1,0 +1,153 @@
+"""Shares: how a limited number of places is divided among clients. No locks and no clock: the owner has both.
+
+A client is a verified identity, else a connection; above a connection stands its address. One rule divides everything that is
+limited (ADR 0040):
+
+    A client holds at most as many places as are free. An address holds at most three times as many as are free.
+
+    places 128    one client    64 held, 64 free            one address, many connections    96 held, 32 free
+                  two clients   43 each, 42 free
+                  five clients  22 each, 18 free
+
+So nobody ever holds the last place, a client that comes later finds room without waiting, and no share must be configured.
+Within an address, its connections share the address's part by the same rule. A service that wants N places for a client that
+is alone has 2 N places.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Generic, NamedTuple, TypeVar
+
+# What an address may hold, as a multiple of what is free: three quarters of everything. A proxy has many clients behind it.
+ADDRESS_FACTOR = 3
+# Cached clients: as many connections as are usually open. An address has less than 64 bytes.
+PEER_COUNT_MAX = 4_096
+
+Item = TypeVar("Item")
+
+
+class Client(NamedTuple):
+    """Who calls: the unit of fairness.
+
+    Attributes:
+        name: a verified identity, else the connection.
+        address: of the connection; the identity again where there is one.
+    """
+
+    name: str
+    address: str
+
+
+@lru_cache(PEER_COUNT_MAX)
+def client_of_peer(peer: str) -> Client:
+    """The client of a connection without identity, from gRPC's text `ipv4:10.0.0.7:51234`."""
+    return Client(peer, peer.rpartition(":")[0])
+
+
+def client_of_identity(name: str) -> Client:
+    """The client with a verified identity, on any connection."""
+    name = f"identity:{name}"
+    return Client(name, name)
+
+
+class Shares:
+    """The places that clients hold.
+
+    Args:
+        count_max: all places.
+
+    Attributes:
+        count: places held now.
+    """
+
+    __slots__ = ("_by_address", "_by_name", "count", "count_max")
+
+    def __init__(self, count_max: int) -> None:
+        self.count_max = count_max
+        self.count = 0
+        self._by_name: dict[str, int] = {}
+        self._by_address: dict[str, int] = {}
+
+    def has_room(self, client: Client) -> bool:
+        """Whether the client may take a place."""
+        free = self.count_max - self.count
+        if self.count < free:  # the usual case: below one half the rule always holds
+            return True
+        free_of_address = ADDRESS_FACTOR * free - self._by_address.get(client.address, 0)
+        held = self._by_name.get(client.name, 0)
+        # One that has something takes no place after which its address would have none for another client.
+        if held and free_of_address <= ADDRESS_FACTOR + 1:
+            return False
+        return held < (free if free < free_of_address else free_of_address)
+
+    def take(self, client: Client, count: int = 1) -> None:
+        """Count places as held; `has_room` is the caller's business."""
+        self.count += count
+        self._by_name[client.name] = self._by_name.get(client.name, 0) + count
+        self._by_address[client.address] = self._by_address.get(client.address, 0) + count
+
+    def give_back(self, client: Client, count: int = 1) -> None:
+        """Count places as free."""
+        self.count -= count
+        for held, key in ((self._by_name, client.name), (self._by_address, client.address)):
+            left = held[key] - count
+            if left:
+                held[key] = left
+            else:
+                del held[key]
+
+    def held(self, client: Client) -> int:
+        """The places of a client."""
+        return self._by_name.get(client.name, 0)
+
+    def weight(self, client: Client) -> tuple[int, int]:
+        """Orders clients by what they have: the address first, so many connections of one host do not look small."""
+        return self._by_address.get(client.address, 0), self._by_name.get(client.name, 0)
+
+
+class FairQueue(Generic[Item]):
+    """Waiting items. Addresses take turns, and so do the clients of an address; items of a client keep their order."""
+
+    __slots__ = ("_addresses", "count")
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, dict[Client, deque[Item]]] = {}  # both kinds of dict: the next one in turn is first
+        self.count = 0
+
+    def append(self, client: Client, item: Item) -> None:
+        """Add an item behind the client's others."""
+        self._addresses.setdefault(client.address, {}).setdefault(client, deque()).append(item)
+        self.count += 1
+
+    def clients(self) -> list[Client]:
+        """The clients that wait."""
+        return [client for clients in self._addresses.values() for client in clients]
+
+    def pop_newest(self, client: Client) -> Item:
+        """The last item of a client that waits."""
+        clients = self._addresses[client.address]
+        item = clients[client].pop()
+        if not clients[client]:
+            del clients[client]
+            if not clients:
+                del self._addresses[client.address]
+        self.count -= 1
+        return item
+
+    def pop(self, may: Callable[[Client], bool]) -> tuple[Client, Item] | None:
+        """The item whose turn it is, among clients that may; None when there is none."""
+        for address, clients in self._addresses.items():
+            for client, items in clients.items():
+                if not may(client):
+                    continue
+                item = items.popleft()
+                self.count -= 1
+                del clients[client]
+                if items:
+                    clients[client] = items
+                del self._addresses[address]
+                if clients:
+                    self._addresses[address] = clients
+                return client, item
+        return None

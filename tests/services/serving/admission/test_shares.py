@@ -1,0 +1,110 @@
+"""Places are divided so that a client that comes later always finds one."""
+
+import pytest
+
+from services.serving.admission.shares import Client, FairQueue, Shares, client_of_identity, client_of_peer
+
+
+def fill(shares, *clients):
+    """Each client takes as much as it gets, in turn; what each has."""
+    is_moving = True
+    while is_moving:
+        is_moving = False
+        for client in clients:
+            if shares.has_room(client):
+                shares.take(client)
+                is_moving = True
+    return [shares.held(client) for client in clients]
+
+
+def host(number, connection=1):
+    return client_of_peer(f"ipv4:10.0.0.{number}:{connection}")
+
+
+def test_a_client_that_is_alone_gets_half_and_the_next_one_finds_room():
+    shares = Shares(128)
+    assert fill(shares, host(1)) == [64]
+    assert shares.has_room(host(2))
+
+
+@pytest.mark.parametrize("count", [2, 5, 16, 40])
+def test_clients_get_equal_shares_and_the_last_place_is_never_held(count):
+    shares = Shares(128)
+    held = fill(shares, *map(host, range(count)))
+    assert max(held) - min(held) <= 1
+    assert max(held) <= 128 - shares.count + 1
+    assert shares.has_room(host(200))
+
+
+def test_many_connections_of_one_address_leave_a_quarter_to_other_addresses():
+    shares = Shares(128)
+    fill(shares, *(host(1, connection) for connection in range(1_000)))
+    assert shares.count == 96
+    assert not shares.has_room(host(1, 5_000))
+    assert fill(shares, host(2))[0] >= 8
+
+
+def test_a_connection_does_not_take_all_that_its_address_may_have():
+    shares = Shares(128)
+    fill(shares, host(1, 1))
+    assert shares.has_room(host(1, 2))
+
+
+def test_an_identity_is_one_client_on_all_its_connections():
+    shares = Shares(8)
+    fill(shares, client_of_identity("orders"))
+    assert not shares.has_room(client_of_identity("orders"))
+    assert shares.has_room(client_of_identity("billing"))
+
+
+def test_nothing_is_kept_of_a_client_that_gave_everything_back():
+    shares = Shares(8)
+    client = host(1)
+    shares.take(client, 3)
+    shares.give_back(client, 2)
+    shares.give_back(client)
+    assert (shares.count, shares._by_name, shares._by_address) == (0, {}, {})
+
+
+def test_an_ipv6_peer_has_its_address_without_the_port():
+    assert client_of_peer("ipv6:%5B::1%5D:4711") == Client("ipv6:%5B::1%5D:4711", "ipv6:%5B::1%5D")
+
+
+def always(_client):
+    return True
+
+
+def taken_from(queue, may=always):
+    taken = []
+    while (found := queue.pop(may)) is not None:
+        taken.append(found[1])
+    return taken
+
+
+def test_addresses_take_turns_and_so_do_the_connections_of_each():
+    queue = FairQueue()
+    for number in range(3):
+        queue.append(host(1, 1), f"a{number}")
+    for number in range(2):
+        queue.append(host(1, 2), f"b{number}")
+    queue.append(host(2), "good")
+
+    assert taken_from(queue) == ["a0", "good", "b0", "a1", "b1", "a2"]
+    assert queue.count == 0
+
+
+def test_a_client_that_may_not_is_passed_over_and_keeps_its_turn():
+    queue = FairQueue()
+    queue.append(host(1), "first")
+    queue.append(host(2), "second")
+    assert queue.pop(lambda client: client != host(1)) == (host(2), "second")
+    assert queue.pop(lambda client: client != host(1)) is None
+    assert taken_from(queue) == ["first"]
+
+
+def test_the_newest_item_of_a_client_can_be_taken_back():
+    queue = FairQueue()
+    for item in ("a", "b"):
+        queue.append(host(1), item)
+    assert [queue.pop_newest(host(1)), queue.pop_newest(host(1))] == ["b", "a"]
+    assert (queue.count, queue.clients(), queue.pop(always)) == (0, [], None)
