@@ -55,17 +55,25 @@ FILLING = {
     "REPUT_COMMITLOG_DISK_CLEAN_FORCIBLY_FREE_BYTES": HUGE_BYTES,
     "REPUT_COMMITLOG_DISK_FULL_RATIO_PERCENT": "100",
 }
-SLOW_DISK = (
-    str(STRACE),
-    "-f",
-    "-qq",
-    "-e",
-    "trace=fdatasync",
-    "-e",
-    "inject=fdatasync:delay_exit=900000",
-    "-o",
-    "/dev/null",
-)
+
+
+def delayed(calls: str, delay: str, *options: str) -> tuple[str, ...]:
+    """What runs a command with some system calls delayed."""
+    return (
+        str(STRACE),
+        "-f",
+        "-qq",
+        *options,
+        "-e",
+        f"trace={calls}",
+        "-e",
+        f"inject={calls}:{delay}",
+        "-o",
+        "/dev/null",
+    )
+
+
+SLOW_DISK = delayed("fdatasync", "delay_exit=900000")
 LARGE_REQUEST = commitlog_pb.AppendMessagesRequest(
     messages=[new_message("Orders", b"x" * 3_000) for _ in range(15)], flush=message_pb2.FLUSH_MODE_SYNC
 )
@@ -173,17 +181,17 @@ def sick(tmp_path_factory: pytest.TempPathFactory, processes: contextlib.ExitSta
 
 
 @pytest.fixture(scope="module")
-def second_page() -> str:
-    """Where a second commitlog on the same store shows itself, while it waits for the lock."""
+def recovering_page() -> str:
+    """Where a commitlog shows itself whose recovery does not move."""
     return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(scope="module")
 def prometheus(
-    tmp_path_factory: pytest.TempPathFactory, shard: Shard, sick: dict[str, tuple[Service, str]], second_page: str
+    tmp_path_factory: pytest.TempPathFactory, shard: Shard, sick: dict[str, tuple[Service, str]], recovering_page: str
 ) -> Iterator[Prometheus]:
     targets = {f"reput-{name}": [page] for name, page in shard.pages.items()}
-    targets["sick"] = [page for _, page in sick.values()] + [second_page]
+    targets["sick"] = [page for _, page in sick.values()] + [recovering_page]
     with Prometheus(tmp_path_factory.mktemp("prometheus"), targets, quick(RULES.read_text())) as server:
         yield server
 
@@ -224,7 +232,11 @@ def test_every_expression_of_the_dashboards_has_data_and_a_healthy_shard_raises_
 
 
 def test_each_alert_fires_when_its_cause_is_there(
-    prometheus: Prometheus, shard: Shard, sick: dict[str, tuple[Service, str]], second_page: str
+    prometheus: Prometheus,
+    shard: Shard,
+    sick: dict[str, tuple[Service, str]],
+    recovering_page: str,
+    tmp_path: pathlib.Path,
 ) -> None:
     # A builder that never comes back: a disk that stays full waits half a minute for it; and a disk that takes its time.
     full, slow = sick["full"][0], sick["slow"][0]
@@ -232,16 +244,23 @@ def test_each_alert_fires_when_its_cause_is_there(
     for _ in range(3):
         slow.stub.AppendMessages(LARGE_REQUEST, timeout=60)
 
-    # More streams than a gateway of four workers has room for; a second process on the same store.
+    # More streams than a gateway of four workers has room for.
     streams = [
         shard.processes["gateway"].stub.AppendMessageStream(iter(threading.Event().wait, None)) for _ in range(16)
     ]
-    own = {**SMALL, "REPUT_COMMITLOG_METRICS_ADDRESS": second_page}
-    with Service("commitlog", shard.store, own, wait=""):
-        prometheus.wait_for('ALERTS{alertname="ReputRecoveryStands", alertstate="firing"}', 9)
     prometheus.wait_for('ALERTS{alertname="ReputCallsRefused", alertstate="firing"}')
     for stream in streams:
         stream.cancel()
+
+    # The disk hangs while a log is recovered that was killed.
+    own = {**SMALL, "REPUT_COMMITLOG_METRICS_ADDRESS": recovering_page}
+    store = tmp_path / "store"
+    with Service("commitlog", store, SMALL) as killed:
+        killed.stub.AppendMessages(LARGE_REQUEST, timeout=20)
+        killed.kill()
+    log_file = f"{paths.commit_log_dir(str(store))}/{0:020}"
+    with Service("commitlog", store, own, delayed("pread64,preadv", "delay_enter=60000000", "-P", log_file), wait=""):
+        prometheus.wait_for('ALERTS{alertname="ReputRecoveryStands", alertstate="firing"}')
 
     # An index that stands still, then dies with the queues, while messages come.
     halt(shard.processes["index"].pid)
