@@ -249,8 +249,9 @@ class FreshnessWaits:
             if offset is None or progress is None or progress.is_final:
                 continue
             self._note(name, freshness.part, progress)
-            is_at_end = progress.log_end_offset <= progress.next_offset >= offset
-            if not is_at_end and not progress.catching_up:
+            # Where the builder heard of newer records, only an answer that it calls incomplete for them is made once more.
+            has_moved = progress.next_offset < offset or (progress.is_behind and not outcome.complete)
+            if has_moved and not progress.catching_up:
                 return True
         return False
 

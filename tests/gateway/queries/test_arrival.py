@@ -279,3 +279,55 @@ def test_a_builder_that_moves_while_it_is_asked_is_judged_by_the_end_at_arrival(
 
     assert answer.completeness == (PARTIAL if is_rebuilt else COMPLETE)
     assert answer.shards[0].HasField("error") == is_rebuilt
+
+
+def find(shards, tokens, waits, clock, text):
+    call = Call(shards, tokens, waits, Deadline.after(10.0, clock))
+    return query_answers.find(call, pb.FindMessageRequest(text=text))
+
+
+def test_a_topic_that_was_looked_in_too_early_made_a_find_partial_without_a_reason(
+    memory, log, newest, fan_out, tokens, waits, clock
+):
+    """The index came while the topics were looked in one after the other: the last one alone said that nothing is missing."""
+    record, behind = newest
+    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    log.end = memory.built_offset = record.commit_log_offset
+    find(shards, tokens, waits, clock, record.keys[0])
+    log.has_files, log.end, answering = False, behind, memory.search
+    looked_in = []
+
+    def coming(topic, *arguments, **named):
+        looked_in.append(topic)
+        memory.built_offset = behind if len(looked_in) > 1 else record.commit_log_offset
+        return answering(topic, *arguments, **named)
+
+    memory.search = coming
+    answer = find(shards, tokens, waits, clock, record.keys[0])
+
+    assert len(looked_in) > 1
+    assert answer.completeness == COMPLETE, answer.shards
+    assert looked_in.count(looked_in[0]) == 2, "it was waited for, and asked once more"
+
+
+def test_records_that_were_appended_after_a_find_arrived_made_it_partial(
+    memory, log, newest, fan_out, tokens, waits, clock
+):
+    """The index hears of newer records while its first topic is looked in, and has them when the next one is."""
+    record, behind = newest
+    log.end, log.has_files = behind, True
+    memory.built_offset = behind
+    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    find(shards, tokens, waits, clock, record.keys[0])
+    answering, asked = memory.search, []
+
+    def hearing(*arguments, **named):
+        asked.append(arguments)
+        next_offset = behind if len(asked) == 1 else behind + 1_000
+        progress = BuildProgress(next_offset, behind + 1_000, catching_up=False)
+        return replace(answering(*arguments, **named), progress=progress)
+
+    memory.search = hearing
+    answer = find(shards, tokens, waits, clock, record.keys[0])
+
+    assert answer.completeness == COMPLETE, answer.shards
