@@ -70,25 +70,8 @@ class Call:
         *,
         before: bool | None = None,
     ) -> tuple[Answer, Sequence[ShardOutcome], Completeness]:
-        """The answer of a query that finds what its caller may expect (queries/freshness.py).
-
-        Args:
-            freshness_tokens: of the request.
-            part: what the query looks into.
-            query: asks shards; its answer, outcomes and verdict. Called twice when the first answer was behind.
-            broker_name: the only shard that it asks; empty: all.
-            before: as `FreshnessWaits.wait`.
-
-        Raises:
-            StoreError: as `FreshnessWaits.wait` and the query.
-        """
-        freshness = self.waits.wait(self.shards, freshness_tokens, part, self.deadline, broker_name, before=before)
-        answer, outcomes, completeness = query(freshness.shards)
-        again = self.waits.again(freshness, outcomes)
-        if again is not None:
-            freshness = again
-            answer, outcomes, completeness = query(freshness.shards)
-        return answer, *freshness.judge(outcomes, completeness)
+        """See `FreshnessWaits.ask`."""
+        return self.waits.ask(self.shards, freshness_tokens, part, self.deadline, query, broker_name, before=before)
 
 
 def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageByKeyResponse:

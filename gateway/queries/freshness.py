@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic
+from typing import Generic, TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
@@ -31,6 +31,8 @@ from gateway.queries.arrival import EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.freshness_tokens import is_coming, wanted_offsets
 from store.errors import DeadlineExceededError, InvalidFreshnessTokenError, ResourceBusyError, StoreError
+
+Answer = TypeVar("Answer")
 
 WAITING_COUNT_MAX = 32
 # The share of the caller's time for the wait; the rest is for the query.
@@ -167,6 +169,34 @@ class FreshnessWaits:
     def close(self) -> None:
         """End the threads; later waits fail."""
         self._fan_out.close()
+
+    def ask(
+        self,
+        shards: Shards[Message],
+        tokens: Sequence[str],
+        part: Part,
+        deadline: Deadline,
+        query: Callable[[Shards[Message]], tuple[Answer, Sequence[ShardOutcome], Completeness]],
+        broker_name: str = "",
+        *,
+        before: bool | None = None,
+    ) -> tuple[Answer, Sequence[ShardOutcome], Completeness]:
+        """The answer of a query that finds what its caller may expect.
+
+        Args:
+            shards, tokens, part, deadline, broker_name, before: as `wait`.
+            query: asks shards; its answer, outcomes and verdict. Called twice when the first answer was behind.
+
+        Raises:
+            StoreError: as `wait` and the query.
+        """
+        freshness = self.wait(shards, tokens, part, deadline, broker_name, before=before)
+        answer, outcomes, completeness = query(freshness.shards)
+        again = self.again(freshness, outcomes)
+        if again is not None:
+            freshness = again
+            answer, outcomes, completeness = query(freshness.shards)
+        return answer, *freshness.judge(outcomes, completeness)
 
     def wait(
         self,
