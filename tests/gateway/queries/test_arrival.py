@@ -331,3 +331,18 @@ def test_records_that_were_appended_after_a_find_arrived_made_it_partial(
     answer = find(shards, tokens, waits, clock, record.keys[0])
 
     assert answer.completeness == COMPLETE, answer.shards
+
+
+def test_a_page_that_ended_before_the_end_of_its_queue_was_partial_because_of_the_logs_end(
+    memory, log, records, fan_out, tokens, waits, clock
+):
+    """Where the log ends cannot change such a page."""
+    log.has_files, log.error = False, ServiceUnavailableError("the commitlog is slow", service="commitlog")
+    record = next(record for record in records if record.topic == "b_order")
+    call = Call(Shards([replace(memory.shard(), log_end=log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
+    request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
+
+    answer = query_answers.by_offset(call, request)
+    assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
+    request.page_size = 1_000
+    assert query_answers.by_offset(call, request).completeness == PARTIAL, "this one reaches the end"
