@@ -305,9 +305,12 @@ class FreshnessWaits:
         freshness.waited.update(shard.broker_name for shard in behind)
 
         def wait_for(shard: Shard[Message]) -> None:
-            offset = freshness.ends[shard.broker_name].offset()
+            offset = freshness.ends[shard.broker_name].offset_until(until.at_seconds - until.clock())
             seen = self._seen.get((shard.broker_name, freshness.part.value))
-            if offset and (seen is None or seen.next_offset < offset):
+            if seen is not None and seen.catching_up:  # as it was in the last answer
+                seen = _builder(shard, freshness.part).progress(0, 0.0, until)
+                self._note(shard.broker_name, freshness.part, seen)
+            if offset and (seen is None or not (seen.catching_up or seen.next_offset >= offset)):
                 self._wait_for(shard, offset - 1, freshness.part, until, checks_log=False)
 
         # Without a place the query asks at once, and says what it lacks.
@@ -356,7 +359,7 @@ class FreshnessWaits:
 
         `checks_log`: the log may have no such offset.
         """
-        builder: KeyLocator | QueueLocator = shard.keys if part is Part.INDEX else shard.queues
+        builder = _builder(shard, part)
         seconds_max = FIRST_WAIT_SECONDS
         while True:
             began = until.clock()
@@ -371,3 +374,7 @@ class FreshnessWaits:
                     return progress
             if until.clock() - began < seconds / 2:
                 self._pause(min(PAUSE_SECONDS, remaining))
+
+
+def _builder(shard: Shard[object], part: Part) -> KeyLocator | QueueLocator:
+    return shard.keys if part is Part.INDEX else shard.queues

@@ -1,5 +1,6 @@
 """A query without a token finds what was acknowledged when it arrived, or says that it may lack it."""
 
+import threading
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -346,3 +347,48 @@ def test_a_page_that_ended_before_the_end_of_its_queue_was_partial_because_of_th
     assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
     request.page_size = 1_000
     assert query_answers.by_offset(call, request).completeness == PARTIAL, "this one reaches the end"
+
+
+def test_a_commitlog_that_hangs_held_a_waiting_query_for_a_second(memory, log, newest, fan_out, clock):
+    """The wait is for the index, 50 ms at most: while the end is not known, there is nothing to wait for."""
+    release, asked = threading.Event(), threading.Event()
+
+    def hang(deadline):
+        asked.set()
+        assert release.wait(30)
+        return newest[1]
+
+    log.offset, log.has_files = hang, False
+    waits = FreshnessWaits(pause=clock.pause, builder_wait_seconds=0.01)
+    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    try:
+        freshness = waits.wait(shards, (), Part.QUEUES, Deadline.after(10.0, clock), before=True)
+        assert asked.wait(30)
+        end = freshness.ends[BROKER]
+        assert end.error is None, "it may come yet"
+        assert "progress" not in memory.calls
+    finally:
+        release.set()
+        waits.close()
+    assert end.offset() == newest[1]
+
+
+def test_a_search_waited_for_builders_that_catch_up(memory, log, newest, fan_out, waits, clock):
+    """They take longer than the wait: every page paid it, and was PARTIAL all the same."""
+    record, behind = newest
+    memory.built_offset, memory.catching_up, log.end = record.commit_log_offset, True, behind
+    waited = []
+    memory.on_wait = lambda past_offset, wait_seconds: waited.append(wait_seconds)
+    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    deadline = Deadline.after(10.0, clock)
+
+    def page():
+        return waits.wait(shards, (), Part.QUEUES, deadline, before=True).shards
+
+    next(iter(page())).queues.progress(0, 0.0, deadline)
+    waited.clear()
+    page()
+    assert waited == [0.0], "only how far they are is asked"
+    memory.catching_up = False
+    page()
+    assert waited[-1] > 0, "they only follow now"
