@@ -141,9 +141,9 @@ def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMe
     sealed: dict[str, str | int | None] = {
         "topic": request.topic,
         "queue_id": request.queue_id,
-        "queue_offset": request.queue_offset,
         "broker_name": request.broker_name,
     }
+    # With a token its position counts. Clients move `queue_offset` along, for gateways that know no tokens.
     begin = int(call.tokens.open(request.page_token, METHOD, sealed).get("next", request.queue_offset))
 
     def query(shards: MessageShards) -> tuple[QueueAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:

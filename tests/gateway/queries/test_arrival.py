@@ -392,3 +392,15 @@ def test_a_search_waited_for_builders_that_catch_up(memory, log, newest, fan_out
     memory.catching_up = False
     page()
     assert waited[-1] > 0, "they only follow now"
+
+
+def test_a_token_of_a_queue_goes_on_at_its_own_position(memory, records, fan_out, tokens, waits, clock):
+    """A client sends the position of the page beside it, for gateways that know no tokens."""
+    record = next(record for record in records if record.topic == "b_order")
+    call = Call(Shards([memory.shard()], fan_out), tokens, waits, Deadline.after(10.0, clock))
+    request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
+    first = query_answers.by_offset(call, request)
+    request.page_token = first.next_page_token
+    for queue_offset in (0, first.next_queue_offset):
+        request.queue_offset = queue_offset
+        assert query_answers.by_offset(call, request).messages[0].queue_offset == first.next_queue_offset
