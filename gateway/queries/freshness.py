@@ -237,7 +237,7 @@ class FreshnessWaits:
             seen = self._seen.get((name, part.value))
             is_written = None
             if seen is not None and not seen.catching_up:
-                is_written = log_end.is_written_at(seen.next_offset, deadline)
+                is_written = log_end.is_written_at(seen.next_offset)
             if seen is not None and is_written is False:
                 known_ends[name] = seen.next_offset
                 continue

@@ -106,7 +106,8 @@ class SearchCursor(TokenCursor[Message]):
 
 
 class QueueCursor(TokenCursor[Message]):
-    """Pages of a queue, up to its end as it is when it is reached. Each request has token and position, for gateways without tokens.
+    """Pages of a queue, up to its end as it is when it is reached. Each request has its position,
+    too, for gateways without tokens.
 
     Args:
         request: of the first page.

@@ -51,7 +51,7 @@ class LogEnd:
     error: StoreError | None = None
     calls: list[str] = field(default_factory=list)
 
-    def is_written_at(self, commit_log_offset: int, deadline: Deadline) -> bool | None:
+    def is_written_at(self, commit_log_offset: int) -> bool | None:
         return commit_log_offset < self.end if self.has_files else None
 
     def offset(self, deadline: Deadline) -> int | None:
