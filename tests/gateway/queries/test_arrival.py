@@ -347,6 +347,10 @@ def test_a_page_that_ended_before_the_end_of_its_queue_was_partial_because_of_th
     assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
     request.page_size = 1_000
     assert query_answers.by_offset(call, request).completeness == PARTIAL, "this one reaches the end"
+    at = pb.SearchOffsetRequest(topic=record.topic, queue_id=record.queue_id)
+    for millis, expected in ((0, COMPLETE), (4_000_000_000_000, PARTIAL)):
+        at.time.FromMilliseconds(millis)
+        assert query_answers.offset_at_time(call, at).completeness == expected
 
 
 def test_a_commitlog_that_hangs_held_a_waiting_query_for_a_second(memory, log, newest, fan_out, clock):
