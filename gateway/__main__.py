@@ -76,7 +76,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     server.meters.histograms += [QUERY_SECONDS, PORT_SECONDS]
     server.meters.counters.append(APPEND_REFUSED)
     server.add(SERVICE_NAME, partial(add_to_server, forwarder=forwarder), servicer)
-    server.add(ADMIN_NAME, v2_grpc.add_AdminServicer_to_server, AdminServicer(shards, tokens))
+    server.add(ADMIN_NAME, v2_grpc.add_AdminServicer_to_server, AdminServicer(shards, tokens, waits))
     server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), MessagingServicer(shards))
     for close in (fan_out.close, filters.close, sandbox.close, servicer.close, waits.close):
         server.on_stop(close)

@@ -70,25 +70,8 @@ class Call:
         *,
         before: bool | None = None,
     ) -> tuple[Answer, Sequence[ShardOutcome], Completeness]:
-        """The answer of a query that finds what its caller may expect (queries/freshness.py).
-
-        Args:
-            freshness_tokens: of the request.
-            part: what the query looks into.
-            query: asks shards; its answer, outcomes and verdict. Called twice when the first answer was behind.
-            broker_name: the only shard that it asks; empty: all.
-            before: as `FreshnessWaits.wait`.
-
-        Raises:
-            StoreError: as `FreshnessWaits.wait` and the query.
-        """
-        freshness = self.waits.wait(self.shards, freshness_tokens, part, self.deadline, broker_name, before=before)
-        answer, outcomes, completeness = query(freshness.shards)
-        again = self.waits.again(freshness, outcomes)
-        if again is not None:
-            freshness = again
-            answer, outcomes, completeness = query(freshness.shards)
-        return answer, *freshness.judge(outcomes, completeness)
+        """See `FreshnessWaits.ask`."""
+        return self.waits.ask(self.shards, freshness_tokens, part, self.deadline, query, broker_name, before=before)
 
 
 def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageByKeyResponse:
@@ -158,9 +141,9 @@ def by_offset(call: Call, request: pb.QueryMessageByOffsetRequest) -> pb.QueryMe
     sealed: dict[str, str | int | None] = {
         "topic": request.topic,
         "queue_id": request.queue_id,
-        "queue_offset": request.queue_offset,
         "broker_name": request.broker_name,
     }
+    # With a token its position counts. Clients move `queue_offset` along, for gateways that know no tokens.
     begin = int(call.tokens.open(request.page_token, METHOD, sealed).get("next", request.queue_offset))
 
     def query(shards: MessageShards) -> tuple[QueueAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:

@@ -174,33 +174,64 @@ def _related(calls: Calls, message: Any) -> Related:
         other = match.message
         is_itself = (other.broker_name, other.commit_log_offset) == (message.broker_name, message.commit_log_offset)
         if not is_itself and other.unique_key == message.unique_key:
-            groups.setdefault(_kind(message, other), []).append(message_row(other))
+            groups.setdefault(_kind(message, other, answer), []).append(message_row(other))
     kinds = ("copy", "retry", "dead-letter", "system", "elsewhere", "batch")
     ordered = tuple((kind, groups[kind]) for kind in kinds if kind in groups)
     banner = banner_of(answer, stopwatch.millis())
     return Related(ordered, "" if banner.kind == "complete" else banner.kind, banner, answer)
 
 
-def _kind(message: Any, other: Any) -> str:
+def _kind(message: Any, other: Any, answer: Any) -> str:
     """How another message with the same unique key belongs to a message.
 
-    The messages of a batch may share a unique key, so only the property by which RocketMQ names the source of a retry or dead
-    letter tells which of them it is. A record of a system topic that names none waits there for its time or its transaction,
-    for which RocketMQ takes no batches: it is of the message.
+    The messages of a batch may share a unique key. Those of one topic are told from copies by their places, and what was made
+    from them by the property with which RocketMQ names the source of a retry or dead letter. A record that names none, as one
+    of a POP consumer, or that waits in a system topic for its time or its transaction, is of the message.
     """
-    if _source_id(other) != _source_id(message) and not (_waits(other) or _waits(message)):
+    sources = _source_id(message), _source_id(other)
+    if all(sources):
+        is_batch = sources[0] != sources[1]
+    elif other.topic == message.topic:
+        is_batch = _is_one_append(message, other, answer)
+    else:
+        is_batch = _is_of_another(message, other, answer) or _is_of_another(other, message, answer)
+    if is_batch:
         return "batch"
     return "copy" if other.topic == message.topic else topic_kind(other.topic) or "elsewhere"
 
 
 def _source_id(message: Any) -> str:
-    """The offsetMsgId of the message that this one is, or was made from."""
-    source: str = message.properties.get(ORIGIN_MESSAGE_ID, "") or message.offset_msg_id
-    return source.upper()
+    """The offsetMsgId of the message that this one was made from; empty: it does not say."""
+    source: str = message.properties.get(ORIGIN_MESSAGE_ID, "").upper()
+    # A classic client that has no offsetMsgId sends the unique key back.
+    return "" if source == message.unique_key.upper() else source
 
 
-def _waits(message: Any) -> bool:
-    return topic_kind(message.topic) == "system" and not message.properties.get(ORIGIN_MESSAGE_ID, "")
+def _is_of_another(made: Any, message: Any, answer: Any) -> bool:
+    """Whether a message was made from another one of the same topic as `message`, which is in the answer."""
+    source = _source_id(made)
+    return source not in ("", message.offset_msg_id.upper()) and any(
+        match.message.offset_msg_id.upper() == source and match.message.topic == message.topic
+        for match in answer.matches
+    )
+
+
+def _is_one_append(message: Any, other: Any, answer: Any) -> bool:
+    """Whether two messages of a topic were appended at once: neighbours of a queue, stored at the same time.
+
+    Where the answer has a further page, the messages between them may be on that.
+    """
+    place = _append_of(message)
+    if _append_of(other) != place:
+        return False
+    found = {match.message.queue_offset for match in answer.matches if _append_of(match.message) == place}
+    begin, end = sorted((message.queue_offset, other.queue_offset))
+    return bool(answer.next_page_token) or found.issuperset(range(begin + 1, end))
+
+
+def _append_of(message: Any) -> tuple[str, str, int, int]:
+    millis = timestamp_to_millis(message.store_time, "store_time")
+    return message.broker_name, message.topic, message.queue_id, millis
 
 
 def _neighbours(calls: Calls, message: Any) -> tuple[Sequence[tuple[MessageRow, bool]], Track | None, str]:

@@ -267,7 +267,7 @@ class TopicCatalog(Protocol):
 class LogEnd(Protocol):
     """Knows where a shard's log ends: everything that was acknowledged lies before it."""
 
-    def is_written_at(self, commit_log_offset: int, deadline: Deadline) -> bool | None:
+    def is_written_at(self, commit_log_offset: int) -> bool | None:
         """Whether anything was written from the end of a record on (bytes), without a call; None: only `offset` can tell."""
 
     def offset(self, deadline: Deadline) -> int | None:

@@ -10,7 +10,7 @@ answer. Otherwise the commitlog is asked, beside the query's own calls.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -68,6 +68,14 @@ class EndAtArrival:
         self._offset = known_offset
         self._asked = asked
         self._deadline = deadline
+
+    def offset_until(self, seconds: float) -> int | None:
+        """The end (bytes); waits so many seconds at most for the call that asks for it. None: not known, or not yet."""
+        if self._asked is not None:
+            wait((self._asked,), max(0.0, seconds))
+            if not self._asked.done():
+                return None
+        return self.offset()
 
     def offset(self) -> int | None:
         """The end (bytes); waits for the call that asks for it. None: only the builder's word is left."""

@@ -1,6 +1,6 @@
 """Query by queue offset: messages of one queue in order, from a position on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic
 
@@ -83,7 +83,8 @@ def query_by_queue_offset(
     # Queues are built in order: what was given has no holes, only its end can be too early.
     short = next_queue_offset >= stretch.max_offset and len(page.entries) < count_max
     complete = not (short and stretch.progress.is_behind) and stretch.problem is None
-    outcome = ShardOutcome(shard.broker_name, stretch.problem, stretch.progress, complete)
+    progress = stretch.progress if short else replace(stretch.progress, is_final=True)
+    outcome = ShardOutcome(shard.broker_name, stretch.problem, progress, complete)
     return QueueAnswer(
         tuple(page.entries),
         stretch.min_offset,

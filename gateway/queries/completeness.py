@@ -34,6 +34,12 @@ class ShardOutcome:
     complete: bool = True
 
 
+def least_built(progresses: Iterable[BuildProgress | None]) -> BuildProgress | None:
+    """Of several answers of one builder the progress of the one that may lack most: it gives the reason. None without any."""
+    known = (progress for progress in progresses if progress is not None)
+    return min(known, key=lambda one: (not one.is_behind, one.is_final, one.next_offset), default=None)
+
+
 def judge(outcomes: Iterable[ShardOutcome], *, more: bool) -> Completeness:
     """The verdict; `more` when a next page has further matches."""
     if not all(outcome.complete for outcome in outcomes):

@@ -12,7 +12,7 @@ from typing import Generic
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import ShardOutcome
+from gateway.queries.completeness import ShardOutcome, least_built
 from gateway.queries.find_places import Place
 from gateway.queries.matches import KeyQuestion, MatchStream
 from gateway.queries.page import Page
@@ -150,7 +150,7 @@ class ShardFind(Generic[Message]):
             return ShardOutcome(self.shard.broker_name, self.error, complete=False)
         outcomes = [stream.outcome() for stream in self.streams]
         error = next((outcome.error for outcome in outcomes if outcome.error is not None), None)
-        progress = outcomes[-1].progress if outcomes else self._unknown_since
+        progress = least_built((self._unknown_since, *(outcome.progress for outcome in outcomes)))
         complete = self._unknown_since is None and all(outcome.complete for outcome in outcomes)
         return ShardOutcome(self.shard.broker_name, error, progress, complete)
 

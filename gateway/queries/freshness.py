@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic
+from typing import Generic, TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
@@ -31,6 +31,8 @@ from gateway.queries.arrival import EndAtArrival, Part, at_arrival
 from gateway.queries.completeness import Completeness, ShardOutcome
 from gateway.queries.freshness_tokens import is_coming, wanted_offsets
 from store.errors import DeadlineExceededError, InvalidFreshnessTokenError, ResourceBusyError, StoreError
+
+Answer = TypeVar("Answer")
 
 WAITING_COUNT_MAX = 32
 # The share of the caller's time for the wait; the rest is for the query.
@@ -168,6 +170,34 @@ class FreshnessWaits:
         """End the threads; later waits fail."""
         self._fan_out.close()
 
+    def ask(
+        self,
+        shards: Shards[Message],
+        tokens: Sequence[str],
+        part: Part,
+        deadline: Deadline,
+        query: Callable[[Shards[Message]], tuple[Answer, Sequence[ShardOutcome], Completeness]],
+        broker_name: str = "",
+        *,
+        before: bool | None = None,
+    ) -> tuple[Answer, Sequence[ShardOutcome], Completeness]:
+        """The answer of a query that finds what its caller may expect.
+
+        Args:
+            shards, tokens, part, deadline, broker_name, before: as `wait`.
+            query: asks shards; its answer, outcomes and verdict. Called twice when the first answer was behind.
+
+        Raises:
+            StoreError: as `wait` and the query.
+        """
+        freshness = self.wait(shards, tokens, part, deadline, broker_name, before=before)
+        answer, outcomes, completeness = query(freshness.shards)
+        again = self.again(freshness, outcomes)
+        if again is not None:
+            freshness = again
+            answer, outcomes, completeness = query(freshness.shards)
+        return answer, *freshness.judge(outcomes, completeness)
+
     def wait(
         self,
         shards: Shards[Message],
@@ -207,7 +237,7 @@ class FreshnessWaits:
             seen = self._seen.get((name, part.value))
             is_written = None
             if seen is not None and not seen.catching_up:
-                is_written = log_end.is_written_at(seen.next_offset, deadline)
+                is_written = log_end.is_written_at(seen.next_offset)
             if seen is not None and is_written is False:
                 known_ends[name] = seen.next_offset
                 continue
@@ -249,8 +279,9 @@ class FreshnessWaits:
             if offset is None or progress is None or progress.is_final:
                 continue
             self._note(name, freshness.part, progress)
-            is_at_end = progress.log_end_offset <= progress.next_offset >= offset
-            if not is_at_end and not progress.catching_up:
+            # Where the builder heard of newer records, only an answer that it calls incomplete for them is made once more.
+            has_moved = progress.next_offset < offset or (progress.is_behind and not outcome.complete)
+            if has_moved and not progress.catching_up:
                 return True
         return False
 
@@ -274,9 +305,12 @@ class FreshnessWaits:
         freshness.waited.update(shard.broker_name for shard in behind)
 
         def wait_for(shard: Shard[Message]) -> None:
-            offset = freshness.ends[shard.broker_name].offset()
+            offset = freshness.ends[shard.broker_name].offset_until(until.at_seconds - until.clock())
             seen = self._seen.get((shard.broker_name, freshness.part.value))
-            if offset and (seen is None or seen.next_offset < offset):
+            if seen is not None and seen.catching_up:  # as it was in the last answer
+                seen = _builder(shard, freshness.part).progress(0, 0.0, until)
+                self._note(shard.broker_name, freshness.part, seen)
+            if offset and (seen is None or not (seen.catching_up or seen.next_offset >= offset)):
                 self._wait_for(shard, offset - 1, freshness.part, until, checks_log=False)
 
         # Without a place the query asks at once, and says what it lacks.
@@ -325,7 +359,7 @@ class FreshnessWaits:
 
         `checks_log`: the log may have no such offset.
         """
-        builder: KeyLocator | QueueLocator = shard.keys if part is Part.INDEX else shard.queues
+        builder = _builder(shard, part)
         seconds_max = FIRST_WAIT_SECONDS
         while True:
             began = until.clock()
@@ -340,3 +374,7 @@ class FreshnessWaits:
                     return progress
             if until.clock() - began < seconds / 2:
                 self._pause(min(PAUSE_SECONDS, remaining))
+
+
+def _builder(shard: Shard[object], part: Part) -> KeyLocator | QueueLocator:
+    return shard.keys if part is Part.INDEX else shard.queues

@@ -14,7 +14,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import BuildProgress, FoundRecord, Message, Shard
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
+from gateway.queries.completeness import Completeness, ShardOutcome, judge, least_built, raise_first_error
 from gateway.queries.dropped import was_dropped
 from gateway.queries.limits import CANDIDATE_ROUND_COUNT, CANDIDATE_ROUNDS_MAX, PAGE_SIZE_MAX
 from gateway.queries.page import Page, PageEntry
@@ -164,7 +164,8 @@ class MatchStream(Generic[Message]):
             count_max=min(count, PAGE_SIZE_MAX),
             deadline=self.deadline,
         )
-        self._progress = found.progress
+        # Later rounds ask for older candidates: what they reach says nothing about the newest ones.
+        self._progress = least_built((self._progress, found.progress))
         self._lossy = self._lossy or found.damaged_chain_count > 0
         if found.problem is not None:
             self._lossy = True

@@ -1,5 +1,6 @@
 """Search offset: the position of a queue for a store time."""
 
+from dataclasses import replace
 from functools import partial
 
 from gateway.ports.deadline import Deadline
@@ -48,6 +49,8 @@ def outcome_of(broker_name: str, found: FoundOffset, boundary: Boundary) -> Shar
     problem.
     """
     last = found.max_offset if boundary is Boundary.LOWER else found.max_offset - 1
-    is_behind = found.progress is not None and found.progress.is_behind
-    may_move = is_behind and found.queue_offset >= last
-    return ShardOutcome(broker_name, found.problem, found.progress, complete=not may_move and found.problem is None)
+    progress = found.progress
+    if progress is not None and found.queue_offset < last:
+        progress = replace(progress, is_final=True)
+    may_move = progress is not None and progress.is_behind and not progress.is_final
+    return ShardOutcome(broker_name, found.problem, progress, complete=not may_move and found.problem is None)

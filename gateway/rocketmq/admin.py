@@ -10,20 +10,20 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import FoundRecord, QueueRange, Shard
 from gateway.ports.shards import Shards, require_topic
 from gateway.ports.time_window import TimeWindow, millis_at_or_after, millis_at_or_before
+from gateway.queries.arrival import Part
 from gateway.queries.by_key import MatchAnswer, answer_matches
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.limits import check_topic
 from gateway.queries.matches import KeyQuestion
 from gateway.queries.page import PageEntry
 from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.messages import full_name, resource_of, to_message
 from gateway.rocketmq.status import RefusedError, ok, status_of
-from gateway.wire import MessageShards, MessageShardsSource
+from gateway.wire import MessageShards, MessageShardsSource, deadline_of
 from reput.message.v1.message_pb2 import StoredMessage
-from services.methods import QUERY_SECONDS
-from services.serving.deadline import remaining_seconds
 from store.errors import InvalidMessageIdError, PermissionDeniedError, RecordNotFoundError, StoreError
 
 # Each queue needs two reads: of its first and last message.
@@ -37,11 +37,13 @@ class AdminServicer(v2_grpc.AdminServicer):
     Args:
         shards: the shards.
         tokens: seals and opens scroll ids.
+        waits: makes queries wait for what was acknowledged; its own one when absent.
     """
 
-    def __init__(self, shards: MessageShardsSource, tokens: PageTokens) -> None:
+    def __init__(self, shards: MessageShardsSource, tokens: PageTokens, waits: FreshnessWaits | None = None) -> None:
         self._source = shards
         self._tokens = tokens
+        self._waits = waits or FreshnessWaits()
 
     @property
     def _shards(self) -> MessageShards:
@@ -51,9 +53,8 @@ class AdminServicer(v2_grpc.AdminServicer):
         self, request: v2.ListMessageRequest, context: grpc.ServicerContext
     ) -> v2.ListMessageResponse:
         """The messages of a topic with an id or a key, in pages."""
-        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS))
         try:
-            return self._query_message(request, deadline)
+            return self._query_message(request, deadline_of(context))
         except (RefusedError, StoreError) as error:
             return v2.ListMessageResponse(status=status_of(error))
 
@@ -61,9 +62,8 @@ class AdminServicer(v2_grpc.AdminServicer):
         self, request: v2.QueryTimeSpanRequest, context: grpc.ServicerContext
     ) -> v2.QueryTimeSpanResponse:
         """The store times of the first and last message of each queue of some topics."""
-        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS))
         try:
-            return self._query_time_span(request, deadline)
+            return self._query_time_span(request, deadline_of(context))
         except (RefusedError, StoreError) as error:
             return v2.QueryTimeSpanResponse(status=status_of(error))
 
@@ -73,17 +73,27 @@ class AdminServicer(v2_grpc.AdminServicer):
         shards = self._shards
         if request.broker_name:
             shards = Shards([shards.named(request.broker_name)], shards.fan_out)
-        answer = self._ask(shards, request, topic, _page_size(request), deadline)
-        if len(answer.entries) > 1 and any(entry.body_omitted for entry in answer.entries):
-            # The contract has no way to leave out a body: such pages have one message each.
-            answer = self._ask(shards, request, topic, 1, deadline)
+
+        def query(asked: MessageShards) -> tuple[MatchAnswer[StoredMessage], Sequence[ShardOutcome], Completeness]:
+            found = self._ask(asked, request, topic, _page_size(request), deadline)
+            if len(found.entries) > 1 and any(entry.body_omitted for entry in found.entries):
+                # The contract has no way to leave out a body: such pages have one message each.
+                found = self._ask(asked, request, topic, 1, deadline)
+            return found, found.outcomes, found.completeness
+
+        answer, outcomes, completeness = self._waits.ask(shards, (), Part.INDEX, deadline, query)
         entries = answer.entries
-        if not entries and request.WhichOneof("search_key") == "message_id" and not request.scroll_id:
+        may_be_id = not entries and request.WhichOneof("search_key") == "message_id" and not request.scroll_id
+        if may_be_id:  # its record is read without the index
             entries = _by_offset_msg_id(shards, request.message_id, topic, request, deadline)
-            if not entries and answer.completeness is not Completeness.PARTIAL:
-                raise RefusedError(v2.MESSAGE_NOT_FOUND, f"topic {topic!r} has no message {request.message_id!r}")
+        if not may_be_id or not entries:
+            for outcome in outcomes:
+                if outcome.error is not None:  # the contract has no PARTIAL, so an incomplete list must be an error
+                    raise outcome.error
+        if may_be_id and not entries and completeness is not Completeness.PARTIAL:
+            raise RefusedError(v2.MESSAGE_NOT_FOUND, f"topic {topic!r} has no message {request.message_id!r}")
         return v2.ListMessageResponse(
-            status=ok(_lag(answer.outcomes)),
+            status=ok(_lag(outcomes)),
             messages=[_message(shards, entry, deadline) for entry in entries],
             scroll_id=answer.next_page_token,
         )
@@ -112,7 +122,7 @@ class AdminServicer(v2_grpc.AdminServicer):
             "begin": window.begin_millis,
             "end": window.end_millis,
         }
-        answer = answer_matches(
+        return answer_matches(
             shards,
             self._tokens,
             METHOD,
@@ -122,10 +132,6 @@ class AdminServicer(v2_grpc.AdminServicer):
             page_token=request.scroll_id,
             deadline=deadline,
         )
-        for outcome in answer.outcomes:
-            if outcome.error is not None:  # the contract has no PARTIAL, so an incomplete list must be an error
-                raise outcome.error
-        return answer
 
     def _query_time_span(self, request: v2.QueryTimeSpanRequest, deadline: Deadline) -> v2.QueryTimeSpanResponse:
         if not request.topics:

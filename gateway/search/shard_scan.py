@@ -14,7 +14,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Boundary, BuildProgress, FoundRecord, Message, QueueRange, Shard, Unit
 from gateway.ports.time_window import TimeWindow
-from gateway.queries.completeness import ShardOutcome
+from gateway.queries.completeness import ShardOutcome, least_built
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.search.asking import ask_until_gone
 from gateway.search.question import OffsetWindow, SearchQuestion
@@ -136,7 +136,8 @@ class ShardScan(Generic[Message]):
             self.note(problem)
 
     def _note_progress(self, progress: BuildProgress, *, behind: bool) -> None:
-        self.outcome = replace(self.outcome, progress=progress, complete=self.outcome.complete and not behind)
+        known = least_built((self.outcome.progress, progress))
+        self.outcome = replace(self.outcome, progress=known, complete=self.outcome.complete and not behind)
 
     def _ask(self, call: Callable[[Deadline], Answer]) -> Answer:
         def ask(deadline: Deadline) -> Answer:

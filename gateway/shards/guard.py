@@ -4,15 +4,17 @@ A call to a shard may take most of its caller's deadline. While one of several s
 for that long; after as many queries as there are threads, no thread is left for the other shards (docs/scale.md has
 figures). So a call is refused at once when:
 
-    calls are running, the oldest for over PATIENCE_SECONDS
     half of all threads wait for the shard, the oldest call for over HURRY_SECONDS
-    the last call exceeded its deadline, and another one is running: a single call tests the shard
+    no call was answered within PATIENCE_SECONDS, and
+        several calls are running, the oldest for over PATIENCE_SECONDS; one alone may only be slow: the next one tests
+        or the last call exceeded its deadline, and another one is running: a single call tests the shard
 
 A refused call makes the answer PARTIAL with the shard's name, as a call that times out does. When no shard is left, the
 query fails with UNAVAILABLE, which names the service and the shard; so a service that hangs is told from a caller that has
 too little time.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -69,6 +71,7 @@ class ShardGuard:
         self._begun: dict[int, float] = {}  # begin of each running call, oldest first
         self._number = 0
         self._was_late = False
+        self._answered_at = -math.inf
 
     def call(
         self, call: Callable[Parameters, Answer], *arguments: Parameters.args, **options: Parameters.kwargs
@@ -85,12 +88,12 @@ class ShardGuard:
                 raise
             raise self._unavailable(f"did not answer for {waited:.1f} s") from error
         except StoreError:
-            self._end(number, was_late=False)
+            self._end(number, was_late=False, is_answered=True)
             raise
         except BaseException:
             self._end(number, was_late=self._was_late)
             raise
-        self._end(number, was_late=False)
+        self._end(number, was_late=False, is_answered=True)
         return answer
 
     def _begin(self) -> tuple[int, float]:
@@ -98,11 +101,10 @@ class ShardGuard:
         with self._lock:
             if self._begun:
                 waited = now - next(iter(self._begun.values()))
-                if (
-                    self._was_late
-                    or waited > PATIENCE_SECONDS
-                    or (waited > HURRY_SECONDS and len(self._begun) >= self._share_count)
-                ):
+                is_silent = now - self._answered_at > PATIENCE_SECONDS
+                is_slow = waited > PATIENCE_SECONDS and len(self._begun) > 1
+                is_full = waited > HURRY_SECONDS and len(self._begun) >= self._share_count
+                if is_full or (is_silent and (is_slow or self._was_late)):
                     raise self._unavailable(
                         f"does not answer: {len(self._begun)} calls wait for it, one for {waited:.1f} s"
                     )
@@ -118,10 +120,13 @@ class ShardGuard:
             brokerName=self._broker_name,
         )
 
-    def _end(self, number: int, *, was_late: bool) -> None:
+    def _end(self, number: int, *, was_late: bool, is_answered: bool = False) -> None:
+        now = self._clock()
         with self._lock:
             del self._begun[number]
             self._was_late = was_late
+            if is_answered:
+                self._answered_at = now
 
 
 class GuardedRecords(Generic[Message]):
@@ -248,12 +253,13 @@ def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float]
         return ShardGuard(service, shard.broker_name, thread_count, clock)
 
     commitlog = guard("commitlog")
+    # One service answers for all, unless slow reads of an archive are among the records.
+    short = commitlog if shard.archive is None else guard("commitlog")
     return replace(
         shard,
         records=GuardedRecords(shard.records, commitlog),
-        # One service answers for both, unless slow reads of an archive are among the records.
-        topics=GuardedTopics(shard.topics, commitlog if shard.archive is None else guard("commitlog")),
+        topics=GuardedTopics(shard.topics, short),
         queues=GuardedQueues(shard.queues, guard("consumequeue")),
         keys=GuardedKeys(shard.keys, guard("index")),
-        log_end=None if shard.log_end is None else GuardedLogEnd(shard.log_end, commitlog),
+        log_end=None if shard.log_end is None else GuardedLogEnd(shard.log_end, short),
     )

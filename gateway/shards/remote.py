@@ -113,9 +113,9 @@ class RemoteLogEnd:
     def __init__(self, client: CommitLogClient) -> None:
         self._client = client
 
-    def is_written_at(self, commit_log_offset: int, deadline: Deadline) -> bool | None:
+    def is_written_at(self, commit_log_offset: int) -> bool | None:
         """See the port."""
-        return self._client.is_written_at(commit_log_offset, timeout_seconds=deadline.remaining_seconds())
+        return self._client.is_written_at(commit_log_offset)
 
     @port_call("commitlog.end")
     def offset(self, deadline: Deadline) -> int | None:

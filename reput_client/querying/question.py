@@ -106,7 +106,8 @@ class SearchCursor(TokenCursor[Message]):
 
 
 class QueueCursor(TokenCursor[Message]):
-    """Pages of a queue, up to its end as it is when it is reached. A gateway without tokens is asked by position.
+    """Pages of a queue, up to its end as it is when it is reached. Each request has its position,
+    too, for gateways without tokens.
 
     Args:
         request: of the first page.
@@ -129,8 +130,8 @@ class QueueCursor(TokenCursor[Message]):
         asked, self._position = self._position, response.next_queue_offset
         at_end = self._position <= asked or self._position >= response.max_offset
         self._has_more = not at_end and self._left != 0
-        if not page.next_page_token:
-            self._request.queue_offset = self._position
+        # Beside the token: the next page may come from another gateway, of an earlier release, which knows none.
+        self._request.queue_offset = self._position
         completeness = page.completeness
         if completeness is Completeness.COMPLETE and not at_end:
             completeness = Completeness.TRUNCATED

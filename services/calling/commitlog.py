@@ -263,12 +263,16 @@ class CommitLogClient:
         )
         return response
 
-    def is_written_at(self, commit_log_offset: int, *, timeout_seconds: float = SECONDS_DEFAULT) -> bool | None:
+    def is_written_at(self, commit_log_offset: int) -> bool | None:
         """Whether anything was written from the end of a record on (bytes), by the log's files; None: only a call can tell."""
-        return self._files.is_written_at(commit_log_offset, timeout_seconds)
+        return self._files.is_written_at(commit_log_offset)
 
     def readable_offset(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> int | None:
-        """Everything that was acknowledged lies before it (bytes); None while the log is being recovered."""
+        """Everything that was acknowledged lies before it (bytes); None while the log is being recovered.
+
+        Also opens the file that holds it, from which `is_written_at` answers afterwards.
+        """
+        began = time.monotonic()
         answer = call_lookup(
             self._local,
             LocalMethod.COMMITLOG_STATUS,
@@ -279,7 +283,9 @@ class CommitLogClient:
         )
         if answer.state == "recovering":
             return None
-        return answer.readable_offset if answer.HasField("readable_offset") else answer.log_end_offset
+        offset = answer.readable_offset if answer.HasField("readable_offset") else answer.log_end_offset
+        self._files.open_end(offset, timeout_seconds - (time.monotonic() - began))
+        return offset
 
     def close(self) -> None:
         """Close the channel; running calls end with ServiceUnavailableError."""

@@ -126,26 +126,20 @@ class LogFiles:
             return None
         return record
 
-    def is_written_at(self, commit_log_offset: int, timeout_seconds: float) -> bool | None:
-        """Whether anything was written from an offset on; None when the service has to be asked.
+    def is_written_at(self, commit_log_offset: int) -> bool | None:
+        """Whether anything was written from an offset on; None when the service has to be asked. Makes no call.
 
         Behind the end of a log its files hold zeros, and a record begins with its size. So zeros at a place where a record
         ends or the log does prove that the log ends there, whoever appends to it.
 
         Args:
             commit_log_offset: in bytes; the end of a record.
-            timeout_seconds: for a file that has to be handed over first, which takes at most OPEN_SECONDS_MAX.
         """
-        before = commit_log_offset - 1  # the log may end at the offset itself, and then no file is handed over for it
         link = self._link
         if link is None or not link.is_alive():
-            link = self._connected(link, before, timeout_seconds) if before >= 0 else None
-            if link is None:
-                return None
+            return None
         first_offset = link.file_offset(commit_log_offset)
         file = link.files.get(first_offset)
-        if file is None and link.first_offset <= before and link.file_offset(before) == first_offset:
-            file = self._opened(link, before, timeout_seconds)
         if file is None:
             return None
         try:
@@ -153,6 +147,17 @@ class LogFiles:
         except OSError:
             return None
         return head != NOTHING_WRITTEN if len(head) == RECORD_SIZE_BYTES else None
+
+    def open_end(self, end_offset: int, timeout_seconds: float) -> None:
+        """Have the file that holds the end of the log (bytes) handed over, for `is_written_at`; at most OPEN_SECONDS_MAX."""
+        before = end_offset - 1  # no file is handed over for the end itself
+        link = self._link
+        if before < 0:
+            return
+        if link is None or not link.is_alive():
+            self._connected(link, before, timeout_seconds)
+        elif link.first_offset <= before and link.file_offset(before) not in link.files:
+            self._opened(link, before, timeout_seconds)
 
     def mark(self) -> object:
         """The process of the service at this moment, for `learn`."""

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 
 from services import retry, status
 from services.local.client import LocalClient
-from services.local.wire import LocalMethod
+from services.local.wire import NOT_KNOWN, LocalMethod
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -26,8 +26,8 @@ def call_lookup(
 ) -> Answer:
     """The answer of an idempotent method, over the local socket or gRPC.
 
-    gRPC is used, under the one retry policy (services/retry.py), when the local call was not possible or its status
-    says that another attempt may help.
+    gRPC is used, under the one retry policy (services/retry.py), when the local call was not possible, when its status
+    says that another attempt may help, or when the service is older than the method.
 
     Args:
         local: to the service.
@@ -47,7 +47,8 @@ def call_lookup(
             return answer_class.FromString(answer)
     except status.StatusError as answered:
         error = status.from_status(answered.status)
-        if not retry.is_worth_retrying(error):
+        is_unknown = error.message == NOT_KNOWN.format(method.number)
+        if not (is_unknown or retry.is_worth_retrying(error)):
             raise error from None
     except DecodeError:
         pass  # gRPC checks its answers, too, and has an error for it

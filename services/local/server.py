@@ -24,6 +24,7 @@ from google.protobuf.message import DecodeError, Message
 from services.local.wire import (
     ANSWER,
     GREETING,
+    NOT_KNOWN,
     STATUS,
     TIMEVAL,
     Frame,
@@ -169,7 +170,8 @@ class LocalServer:
         while (request := reader.read(incoming.receive)) is not None:
             method, handler = self._handlers.get(request[0], (None, None))
             if method is None or handler is None:
-                _send_status(connection, StoreError(f"method {request[0]} is not known here"))
+                # UNAVAILABLE: the caller uses gRPC, which knows what is not implemented.
+                _send_status(connection, ServiceUnavailableError(NOT_KNOWN.format(request[0])))
                 return
             is_counted = method.retry is Retry.NEVER
             if is_counted:

@@ -33,6 +33,8 @@ from services.methods import COMMITLOG_SERVICE, CONSUMEQUEUE_SERVICE, INDEX_SERV
 GREETING = b"reput-local-1\n"
 HEAD = struct.Struct(">IBB")
 ANSWER, STATUS = 0, 1
+# The status of a method that the service does not have; one of an earlier release sends it as INTERNAL, with this text.
+NOT_KNOWN = "method {} is not known here"
 TRACED = 0x01
 TRACEPARENT_BYTES = 55
 # As services/calling/channel.py: a page of bodies with the properties of 1,000 messages.

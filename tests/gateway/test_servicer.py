@@ -131,7 +131,7 @@ def test_a_queue_said_complete_with_a_part_of_its_messages_and_had_no_pages(gate
     assert [m.queue_offset for m in gateway.QueryMessageByOffset(old, timeout=10).messages] == list(range(30, 37))
     old.page_size = 3
     assert len(gateway.QueryMessageByOffset(old, timeout=10).messages) == 3
-    old.page_token = before[0].next_page_token
+    old.page_token, old.queue_id = before[0].next_page_token, 0
     assert isinstance(refusal(lambda: gateway.QueryMessageByOffset(old, timeout=10)), InvalidPageTokenError)
     for field in ("page_size", "max_messages"):
         wrong = pb.QueryMessageByOffsetRequest(topic="b_order", queue_id=1, **{field: -1})

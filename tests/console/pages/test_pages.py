@@ -167,6 +167,48 @@ def test_a_siblings_dead_letter_and_copies_were_shown_as_those_of_a_message_of_a
         assert "Same batch: only the unique key is the same" in text
 
 
+def page_text(records, shown, fan_out) -> str:
+    """The text of the page of one of these records, the only ones of the store."""
+    return Tags(Browser(console_over([ProtoShard(records)], fan_out)).get(message_path(shown)).text).text
+
+
+@pytest.mark.parametrize("names", ["none", "the unique key", "a message that is gone"])
+def test_a_retry_that_names_no_other_message_was_shown_as_the_same_batch(records, fan_out, names: str) -> None:
+    """POP consumers write no ORIGIN_MESSAGE_ID, and classic clients may write the unique key into it."""
+    origin = next(r for r in records if r.unique_key and r.topic == "b_log")
+    source = {"none": "", "the unique key": origin.unique_key, "a message that is gone": "0A" * 16}[names]
+    added = f"ORIGIN_MESSAGE_ID\x01{source}\x02".encode() if source else b""
+    retry = replace(
+        origin,
+        topic="%RETRY%group_b_log",
+        commit_log_offset=origin.commit_log_offset + 100_000,
+        properties_bytes=added + origin.properties_bytes,
+    )
+
+    text = page_text([origin, retry], origin, fan_out)
+    assert "Retries 1" in text
+    assert "Same batch" not in text
+    text = page_text([origin, retry], retry, fan_out)
+    assert "In other topics 1" in text
+    assert "Same batch" not in text
+
+
+@pytest.mark.parametrize("other", ["later", "other queue", "not a neighbour"])
+def test_a_message_that_its_producer_sent_again_was_shown_as_the_same_batch(records, fan_out, other: str) -> None:
+    first = next(r for r in records if r.unique_key and r.topic == "b_log")
+    again = replace(
+        first,
+        commit_log_offset=first.commit_log_offset + 100_000,
+        queue_id=first.queue_id + (other == "other queue"),
+        queue_offset=first.queue_offset + 1 + (other == "not a neighbour"),
+        store_time_millis=first.store_time_millis + (other == "later"),
+    )
+
+    text = page_text([first, again], first, fan_out)
+    assert "Copies in this topic 1" in text
+    assert "Same batch" not in text
+
+
 def test_a_delayed_message_is_shown_with_the_record_that_waited_for_it(browser: Browser, records) -> None:
     waited = next(
         record

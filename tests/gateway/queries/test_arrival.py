@@ -1,5 +1,6 @@
 """A query without a token finds what was acknowledged when it arrived, or says that it may lack it."""
 
+import threading
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -50,7 +51,7 @@ class LogEnd:
     error: StoreError | None = None
     calls: list[str] = field(default_factory=list)
 
-    def is_written_at(self, commit_log_offset: int, deadline: Deadline) -> bool | None:
+    def is_written_at(self, commit_log_offset: int) -> bool | None:
         return commit_log_offset < self.end if self.has_files else None
 
     def offset(self, deadline: Deadline) -> int | None:
@@ -279,3 +280,131 @@ def test_a_builder_that_moves_while_it_is_asked_is_judged_by_the_end_at_arrival(
 
     assert answer.completeness == (PARTIAL if is_rebuilt else COMPLETE)
     assert answer.shards[0].HasField("error") == is_rebuilt
+
+
+def find(shards, tokens, waits, clock, text):
+    call = Call(shards, tokens, waits, Deadline.after(10.0, clock))
+    return query_answers.find(call, pb.FindMessageRequest(text=text))
+
+
+def test_a_topic_that_was_looked_in_too_early_made_a_find_partial_without_a_reason(
+    memory, log, newest, fan_out, tokens, waits, clock
+):
+    """The index came while the topics were looked in one after the other: the last one alone said that nothing is missing."""
+    record, behind = newest
+    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    log.end = memory.built_offset = record.commit_log_offset
+    find(shards, tokens, waits, clock, record.keys[0])
+    log.has_files, log.end, answering = False, behind, memory.search
+    looked_in = []
+
+    def coming(topic, *arguments, **named):
+        looked_in.append(topic)
+        memory.built_offset = behind if len(looked_in) > 1 else record.commit_log_offset
+        return answering(topic, *arguments, **named)
+
+    memory.search = coming
+    answer = find(shards, tokens, waits, clock, record.keys[0])
+
+    assert len(looked_in) > 1
+    assert answer.completeness == COMPLETE, answer.shards
+    assert looked_in.count(looked_in[0]) == 2, "it was waited for, and asked once more"
+
+
+def test_records_that_were_appended_after_a_find_arrived_made_it_partial(
+    memory, log, newest, fan_out, tokens, waits, clock
+):
+    """The index hears of newer records while its first topic is looked in, and has them when the next one is."""
+    record, behind = newest
+    log.end, log.has_files = behind, True
+    memory.built_offset = behind
+    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    find(shards, tokens, waits, clock, record.keys[0])
+    answering, asked = memory.search, []
+
+    def hearing(*arguments, **named):
+        asked.append(arguments)
+        next_offset = behind if len(asked) == 1 else behind + 1_000
+        progress = BuildProgress(next_offset, behind + 1_000, catching_up=False)
+        return replace(answering(*arguments, **named), progress=progress)
+
+    memory.search = hearing
+    answer = find(shards, tokens, waits, clock, record.keys[0])
+
+    assert answer.completeness == COMPLETE, answer.shards
+
+
+def test_a_page_that_ended_before_the_end_of_its_queue_was_partial_because_of_the_logs_end(
+    memory, log, records, fan_out, tokens, waits, clock
+):
+    """Where the log ends cannot change such a page."""
+    log.has_files, log.error = False, ServiceUnavailableError("the commitlog is slow", service="commitlog")
+    record = next(record for record in records if record.topic == "b_order")
+    call = Call(Shards([replace(memory.shard(), log_end=log)], fan_out), tokens, waits, Deadline.after(10.0, clock))
+    request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
+
+    answer = query_answers.by_offset(call, request)
+    assert (len(answer.messages), answer.completeness) == (1, message_pb2.COMPLETENESS_TRUNCATED)
+    request.page_size = 1_000
+    assert query_answers.by_offset(call, request).completeness == PARTIAL, "this one reaches the end"
+    at = pb.SearchOffsetRequest(topic=record.topic, queue_id=record.queue_id)
+    for millis, expected in ((0, COMPLETE), (4_000_000_000_000, PARTIAL)):
+        at.time.FromMilliseconds(millis)
+        assert query_answers.offset_at_time(call, at).completeness == expected
+
+
+def test_a_commitlog_that_hangs_held_a_waiting_query_for_a_second(memory, log, newest, fan_out, clock):
+    """The wait is for the index, 50 ms at most: while the end is not known, there is nothing to wait for."""
+    release, asked = threading.Event(), threading.Event()
+
+    def hang(deadline):
+        asked.set()
+        assert release.wait(30)
+        return newest[1]
+
+    log.offset, log.has_files = hang, False
+    waits = FreshnessWaits(pause=clock.pause, builder_wait_seconds=0.01)
+    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    try:
+        freshness = waits.wait(shards, (), Part.QUEUES, Deadline.after(10.0, clock), before=True)
+        assert asked.wait(30)
+        end = freshness.ends[BROKER]
+        assert end.error is None, "it may come yet"
+        assert "progress" not in memory.calls
+    finally:
+        release.set()
+        waits.close()
+    assert end.offset() == newest[1]
+
+
+def test_a_search_waited_for_builders_that_catch_up(memory, log, newest, fan_out, waits, clock):
+    """They take longer than the wait: every page paid it, and was PARTIAL all the same."""
+    record, behind = newest
+    memory.built_offset, memory.catching_up, log.end = record.commit_log_offset, True, behind
+    waited = []
+    memory.on_wait = lambda past_offset, wait_seconds: waited.append(wait_seconds)
+    shards = Shards([replace(memory.shard(), log_end=log)], fan_out)
+    deadline = Deadline.after(10.0, clock)
+
+    def page():
+        return waits.wait(shards, (), Part.QUEUES, deadline, before=True).shards
+
+    next(iter(page())).queues.progress(0, 0.0, deadline)
+    waited.clear()
+    page()
+    assert waited == [0.0], "only how far they are is asked"
+    memory.catching_up = False
+    page()
+    assert waited[-1] > 0, "they only follow now"
+
+
+def test_a_token_of_a_queue_goes_on_at_its_own_position(memory, records, fan_out, tokens, waits, clock):
+    """A client sends the position of the page beside it, for gateways that know no tokens."""
+    record = next(record for record in records if record.topic == "b_order")
+    call = Call(Shards([memory.shard()], fan_out), tokens, waits, Deadline.after(10.0, clock))
+    request = pb.QueryMessageByOffsetRequest(topic=record.topic, queue_id=record.queue_id, page_size=1)
+    first = query_answers.by_offset(call, request)
+    request.page_token = first.next_page_token
+    for queue_offset in (0, first.next_queue_offset):
+        request.queue_offset = queue_offset
+        assert query_answers.by_offset(call, request).messages[0].queue_offset == first.next_queue_offset

@@ -196,7 +196,7 @@ def test_a_position_is_final_when_no_message_that_is_still_to_be_built_can_take_
     """Ten messages; the eleventh may have any later time."""
     for behind in (BuildProgress(5, 6, catching_up=False), BuildProgress(6, 6, catching_up=True)):
         found = FoundOffset(queue_offset, 0, 10, behind)
-        assert outcome_of("a", found, boundary) == ShardOutcome("a", None, behind, complete)
+        assert outcome_of("a", found, boundary) == ShardOutcome("a", None, replace(behind, is_final=complete), complete)
     at_end = BuildProgress(6, 6, catching_up=False)
     assert outcome_of("a", FoundOffset(queue_offset, 0, 10, at_end), boundary).complete
     assert outcome_of("a", FoundOffset(0, 0, 0), boundary).complete

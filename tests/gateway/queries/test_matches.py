@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Candidates
+from gateway.ports.shard import BuildProgress, Candidates
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.matches import EXHAUSTED_CURSOR, KeyQuestion, MatchStream, merge_matches
@@ -80,3 +80,25 @@ def test_a_problem_of_the_index_makes_the_shard_incomplete_and_is_its_error(reco
 
     assert stream.head is not None
     assert (stream.outcome().complete, stream.outcome().error) == (False, problem)
+
+
+def test_a_later_round_for_older_candidates_made_an_answer_complete_that_lacked_the_newest(records, deadline) -> None:
+    """Only the first round looks at the newest records. The index had reached them when the second one asked for older ones."""
+    behind, reached = BuildProgress(10, 20, catching_up=False), BuildProgress(20, 20, catching_up=False)
+
+    class Reaching(MemoryShard):
+        def search(self, *arguments, below_offset, **named):
+            found = super().search(*arguments, below_offset=below_offset, **named)
+            offsets = found.commit_log_offsets[:1]
+            progress = behind if below_offset is None else reached
+            return Candidates(offsets, bool(offsets), progress)
+
+    record = next(record for record in records if record.keys)
+    shard = Reaching(records)
+    question = KeyQuestion(record.topic, record.keys[0], TimeWindow(), lambda record: False)
+    stream = MatchStream(shard.shard(), question, Page(5), None, deadline)
+
+    stream.advance()
+
+    assert shard.calls.count("search") > 1
+    assert (stream.outcome().complete, stream.outcome().progress) == (False, behind)

@@ -13,6 +13,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder
 from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import BuildProgress, Candidates, Shard
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.admin import AdminServicer
@@ -403,3 +404,74 @@ def test_bytes_that_are_no_request_are_the_callers_fault(records: list[Record]) 
         with pytest.raises(grpc.RpcError) as refused:
             raw(b"\xff\xff", timeout=20)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+class Ending(ProtoShard):
+    """Its index believes that the log ends where it is; the commitlog knows the end."""
+
+    end = 0
+
+    @property
+    def progress_now(self) -> BuildProgress:
+        return replace(super().progress_now, log_end_offset=super().progress_now.next_offset)
+
+    def search(self, *arguments, **named) -> Candidates:
+        found = super().search(*arguments, **named)
+        built = tuple(offset for offset in found.commit_log_offsets if offset < found.progress.next_offset)
+        return replace(found, commit_log_offsets=built)
+
+    def is_written_at(self, *arguments) -> bool | None:
+        return None
+
+    def offset(self, deadline) -> int | None:
+        return self.end
+
+    def shard(self, broker_name: str = "broker-a") -> Shard:
+        return replace(super().shard(broker_name), log_end=self)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_message_that_was_just_acknowledged_was_missing_and_the_status_was_ok(
+    records: list[Record], comes: bool
+) -> None:
+    memory, record = Ending(records), keyed(records[::-1])
+    memory.end = record.commit_log_offset + record.store_size_bytes
+    memory.built_offset = record.commit_log_offset
+    waited = []
+
+    def wait(past_offset: int, seconds: float) -> None:
+        waited.append(past_offset)
+        memory.built_offset = memory.end if comes else record.commit_log_offset
+
+    memory.on_wait = wait
+    with serving(memory) as stubs:
+        answer = stubs.admin.QueryMessage(by_key(record))
+        by_id = v2.ListMessageRequest(topic=v2.Resource(name=record.topic))
+        by_id.message_id = ProtoShard(records).get(record.commit_log_offset, _Forever()).message.offset_msg_id
+        read = stubs.admin.QueryMessage(by_id)
+
+    assert waited[0] == memory.end - 1
+    if comes:
+        assert places(answer)[0] == (record.queue_id, record.queue_offset)
+    else:
+        assert answer.status.code not in (v2.OK, v2.INTERNAL_SERVER_ERROR)
+        assert "index of shard broker-a is built up to byte" in answer.status.message
+    assert places(read) == [(record.queue_id, record.queue_offset)], "a record is read by its id without an index"
+
+
+@pytest.mark.parametrize("method", ["QueryMessage", "QueryTimeSpan"])
+def test_a_query_that_hangs_had_all_of_its_callers_time(records: list[Record], method: str) -> None:
+    seconds = []
+
+    class Timed(ProtoShard):
+        def _called(self, name, deadline) -> None:
+            seconds.append(deadline.remaining_seconds())
+            super()._called(name, deadline)
+
+    request = by_key(keyed(records))
+    if method == "QueryTimeSpan":
+        request = v2.QueryTimeSpanRequest(topics=[request.topic])
+    with serving(Timed(records)) as stubs:
+        getattr(stubs.admin, method)(request, timeout=1_000)
+
+    assert 0 < seconds[0] < 900, "four fifths; gRPC rounds a long timeout up"

@@ -244,6 +244,21 @@ def test_an_answer_while_the_queues_are_built_is_partial(records, fan_out, sandb
     assert list(searcher.pages(ALL, page_size=1000))[-1].completeness is Completeness.PARTIAL
 
 
+def test_an_answer_was_partial_without_the_progress_that_tells_why(records, fan_out, sandbox):
+    """The queues were behind when they were listed, and built when they were read: the first word gives the reason."""
+    searcher, shard = one_shard(records, fan_out, sandbox)
+    shard.built_offset = behind = records[-1].commit_log_offset
+
+    def list_queues(topic, deadline):
+        shard.built_offset = None
+        return TaggedShard.list_queues(shard, topic, deadline)
+
+    shard.list_queues = list_queues
+    (outcome,) = searcher.search(ALL).outcomes
+
+    assert (outcome.complete, outcome.progress.next_offset) == (False, behind)
+
+
 def test_a_dead_shard_makes_every_later_page_partial(logs, fan_out, sandbox):
     error = ServiceUnavailableError("dead", service="consumequeue")
     shards = {name: TaggedShard(log) for name, log in logs.items()}

@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -126,19 +127,20 @@ def test_every_port_but_the_status_goes_through_and_each_service_has_its_own(rec
     memory = MemoryShard(records, topics={"configured": 1})
     shard = guarded(memory.shard("b"), THREAD_COUNT, lambda: now[0])
     deadline = Deadline.after(60)
-    release, begun = threading.Event(), threading.Event()
+    release, begun = threading.Event(), threading.Semaphore(0)
 
     def hang(*arguments, **options):
-        begun.set()
+        begun.release()
         assert release.wait(WAIT_SECONDS_MAX)
         return []
 
     assert shard.broker_name == "b"
     assert shard.queues.list_queues(None, deadline) == memory.list_queues(None, deadline)
     memory.get_many = hang
-    thread = threading.Thread(target=lambda: shard.records.get_many([0], 1, deadline))
-    thread.start()
-    assert begun.wait(WAIT_SECONDS_MAX)
+    threads = [threading.Thread(target=lambda: shard.records.get_many([0], 1, deadline)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        assert begun.acquire(timeout=WAIT_SECONDS_MAX)
     now[0] += PATIENCE_SECONDS + 1
     with pytest.raises(ServiceUnavailableError, match="commitlog of shard b"):
         shard.records.get(0, deadline)
@@ -147,7 +149,8 @@ def test_every_port_but_the_status_goes_through_and_each_service_has_its_own(rec
     assert shard.queues.list_queues("none", deadline) == [], "another service of the shard"
     assert len(shard.services.statuses(deadline)) == 3
     release.set()
-    thread.join()
+    for thread in threads:
+        thread.join()
 
 
 def test_a_service_that_hangs_is_named_with_its_shard_and_a_caller_in_a_hurry_is_not_told_so(shard, pool):
@@ -160,3 +163,60 @@ def test_a_service_that_hangs_is_named_with_its_shard_and_a_caller_in_a_hurry_is
             call.result()
         assert ran_out_of_time(raised.value)
         shard.release.clear()
+
+
+def test_one_slow_good_call_refused_every_new_call(shard, pool):
+    """With a single shard, a read of a cold disk was an outage for all other queries."""
+    slow = shard.begin(pool)
+    for seconds in (PATIENCE_SECONDS + 0.1, PATIENCE_SECONDS / 2, 1.5 * PATIENCE_SECONDS):
+        shard.now += seconds
+        assert shard.guard.call(lambda: "quick") == "quick"
+    shard.release.set()
+    assert slow.result() == "answer"
+
+
+def test_a_service_that_answers_other_calls_does_not_hang(shard, pool):
+    calls = [shard.begin(pool), shard.begin(pool)]
+    shard.now += PATIENCE_SECONDS
+    assert shard.guard.call(lambda: "quick") == "quick"
+    shard.now += PATIENCE_SECONDS
+    assert shard.guard.call(lambda: "quick") == "quick"
+    shard.now += PATIENCE_SECONDS + 0.1
+    with pytest.raises(ServiceUnavailableError):
+        shard.guard.call(lambda: "not asked")
+    shard.release.set()
+    assert [call.result() for call in calls] == ["answer"] * 2
+
+
+def test_slow_reads_of_an_archive_hid_where_the_log_ends(records):
+    """The end is a matter of microseconds; unrelated queries were PARTIAL for as long as the reads took."""
+    now = [0.0]
+    memory = MemoryShard(records)
+
+    class LogEnd:
+        def is_written_at(self, *arguments):
+            return None
+
+        def offset(self, deadline):
+            return 17
+
+    shard = replace(memory.shard("b"), archive=object(), log_end=LogEnd())
+    shard = guarded(shard, THREAD_COUNT, lambda: now[0])
+    deadline = Deadline.after(60)
+    release, begun = threading.Event(), threading.Semaphore(0)
+
+    def read(*arguments, **options):
+        begun.release()
+        assert release.wait(WAIT_SECONDS_MAX)
+        return []
+
+    memory.get_many = read
+    threads = [threading.Thread(target=lambda: shard.records.get_many([0], 1, deadline)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+        assert begun.acquire(timeout=WAIT_SECONDS_MAX)
+    now[0] += PATIENCE_SECONDS + 1
+    assert shard.log_end.offset(deadline) == 17
+    release.set()
+    for thread in threads:
+        thread.join()

@@ -345,15 +345,33 @@ def test_the_files_tell_where_the_log_ends_without_a_call(tmp_path: Path, addres
             known, asked = 0, []
             for number in range(120):
                 receipt = append(running.log, new_message(b"%d" % number * 60), sync=False)[0]
-                assert files.is_written_at(end, 10) in (True, None), "written since"
+                assert files.is_written_at(end) in (True, None), "written since"
                 end = receipt.commit_log_offset + receipt.store_size_bytes
-                written = files.is_written_at(end, 10)
+                files.open_end(end, 10)
+                written = files.is_written_at(end)
                 assert written in (False, None), f"nothing is written behind {end}"
                 known += written is False
                 asked.append(len(running.asked))
             assert known > 110, "all but some ends of files"
             assert asked[-1] <= 3 * (end // FILE_BYTES + 1), "a call for each file, not for each question"
-            assert files.is_written_at(first, 10) is True
+            assert files.is_written_at(first) is True
         finally:
             client.close()
-        assert client._files.is_written_at(end, 10) is None, "closed"
+        assert client._files.is_written_at(end) is None, "closed"
+
+
+def test_a_query_opened_files_before_it_knew_whether_anything_was_written(tmp_path: Path, address: str) -> None:
+    """It may take a second for each shard. The call that asks for the end, beside the query, has the file opened."""
+    with served(tmp_path, address) as running:
+        client = CommitLogClient(address)
+        try:
+            receipt = append(running.log, new_message(b"first"))[0]
+            end = receipt.commit_log_offset + receipt.store_size_bytes
+            assert (client.is_written_at(end), running.asked) == (None, [])
+
+            assert client.readable_offset() == end
+
+            asked = list(running.asked)
+            assert (client.is_written_at(end), running.asked) == (False, asked)
+        finally:
+            client.close()

@@ -23,6 +23,7 @@ from services.local.server import LocalServer, over_bytes, serve_local
 from services.local.wire import GREETING, LOOKUPS, LocalMethod, pieces_of
 from services.retry import ATTEMPT_COUNT_MAX
 from services.serving.server import ServiceServer
+from services.status import StatusError, to_status
 from store import errors
 from tests.services.local.support import WAIT_SECONDS_MAX, listening
 from tests.services.loopback import ScriptedCommitLog, commit_log_server, stub
@@ -216,3 +217,22 @@ def test_the_socket_of_a_service_goes_with_it(address, path):
         assert Path(path).is_socket()
 
     assert not Path(path).exists()
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNAVAILABLE])
+def test_a_service_that_is_older_than_a_local_method_was_an_internal_error_instead_of_a_call_over_grpc(address, code):
+    """Before it was UNAVAILABLE, an unknown method was INTERNAL."""
+    status = Answers(lambda request: pb.GetStatusResponse(readable_offset=17, state="serving"))
+    with commit_log_server(address, get_status=status) as server:
+        assert serve_lookups(address, message_at, server) is not None
+        client = CommitLogClient(address)
+        if code is grpc.StatusCode.INTERNAL:
+            text = f"method {LocalMethod.COMMITLOG_STATUS.number} is not known here"
+
+            def older(*arguments):
+                raise StatusError(to_status(errors.StoreError(text)))
+
+            client._local.call = older
+        assert [client.readable_offset() for _ in range(2)] == [17, 17]
+
+    assert status.wires == ["grpc"] * 2

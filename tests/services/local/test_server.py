@@ -14,7 +14,7 @@ from services.local import server as local_server
 from services.local.server import FileAnswer, LocalServer, over_bytes, serve_local
 from services.local.wire import APPENDS, HEAD, LOOKUPS, STATUS, LocalMethod, pieces_of
 from services.status import from_status
-from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreError
+from store.errors import RecordNotFoundError, ServiceUnavailableError
 from tests.services.local.support import WAIT_SECONDS_MAX, Log, caller, rest_of, serving
 from tests.services.loopback import commit_log_server
 from tests.support.waiting import wait_until
@@ -197,7 +197,7 @@ class TestHostileCallers:
 
         assert HEAD.unpack_from(answer)[1] == STATUS
         error = from_status(status_pb2.Status.FromString(answer[HEAD.size :]))
-        assert (type(error), error.message) == (StoreError, f"method {number} is not known here")
+        assert (type(error), error.message) == (ServiceUnavailableError, f"method {number} is not known here")
         assert log.requests == []
 
     @pytest.mark.parametrize(
