@@ -57,12 +57,14 @@ class CheckedFile(ABC):
 
     Attributes:
         is_doubtful: answers that need the file are not complete.
+        was_right: its bytes were found right since this object was made.
     """
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self.path = path
         self.is_doubtful = False
+        self.was_right = False
         self.stamp: FileStamp | None = None  # when it was last known to be right
         self.version = -1  # of the builder's writes, then
         self.read_at = float("-inf")

@@ -23,7 +23,7 @@ from pathlib import Path
 import structlog
 
 from services.following.checked_file import CheckedFile, Repair
-from store.errors import StoreError
+from store.errors import StoreCorruptedError, StoreError
 from store.files.checksums import Checksum, ChecksumTable, Extent
 from store.files.file_system import FileStamp, FileSystem
 from store.files.open_files import OpenFile
@@ -123,7 +123,7 @@ class FileChecker:
                     self._queue(file, urgent=False)
                     continue
                 file.stamp, file.version = row.stamp, 0
-            if stamp == file.stamp:
+            if stamp is not None and stamp == file.stamp:
                 continue
             if file.write_count != version or (file.version != version and stamp is not None):
                 # The builder wrote, too: only its bytes tell.
@@ -151,6 +151,7 @@ class FileChecker:
         if self._stamp_of(file.path) != stamp and file.write_count == version:
             self._queue(file, urgent=True)  # somebody else writes
             return
+        file.was_right = True
         if not is_known:
             extents = [Extent(each.position, each.size_bytes, crc) for each, crc in zip(extents, found, strict=True)]
             repair = file.learn(extents)
@@ -215,7 +216,7 @@ class FileChecker:
             (self._urgent if urgent else self._later).append(file)
 
     def _read(self, path: Path, extents: Sequence[Extent]) -> list[int] | None:
-        """The CRC-32 of each extent, at a limited rate; None when the file ends before them."""
+        """The CRC-32 of each extent, at a limited rate; None when the file ends before them or the disk cannot read it."""
         try:
             opened = OpenFile(self._fs, path, is_writable=False)  # by its name: what is open may have lost it
             crcs = []
@@ -231,7 +232,7 @@ class FileChecker:
                     self._look_if_due()
                 crcs.append(crc)
             return crcs
-        except (FileNotFoundError, IsADirectoryError):
+        except (FileNotFoundError, IsADirectoryError, StoreCorruptedError):
             return None
 
     def _make_again(self, file: CheckedFile) -> None:
