@@ -124,6 +124,11 @@ class QueueFile(CheckedFile):
         """See CheckedFile."""
         return self._queue.write_count if self._is_open else 0
 
+    @property
+    def is_being_written(self) -> bool:
+        """See CheckedFile."""
+        return self._is_open and self._queue.write_count % 2 == 0
+
     def extents(self) -> Sequence[Extent]:
         """See CheckedFile."""
         if not self._is_open:

@@ -81,6 +81,11 @@ class CheckedFile(ABC):
         """Changes before and after each write of the builder, from 1 on; 0 for a file that is not written any more."""
         return 0
 
+    @property
+    def is_being_written(self) -> bool:
+        """Whether a write of the builder is open, between two changes of `write_count`."""
+        return False
+
     @abstractmethod
     def extents(self) -> Sequence[Extent]:
         """What is checked; a CRC of None is not known yet."""

@@ -125,7 +125,7 @@ class FileChecker:
                 file.stamp, file.version = row.stamp, 0
             if stamp is not None and stamp == file.stamp:
                 continue
-            if file.write_count != version or (file.version != version and stamp is not None):
+            if file.is_being_written or file.write_count != version or (file.version != version and stamp is not None):
                 # The builder wrote, too: only its bytes tell.
                 if self._clock() - file.read_at >= WRITTEN_SECONDS:
                     self._queue(file, urgent=False)
@@ -148,7 +148,7 @@ class FileChecker:
         if found is None or any(extent.crc not in (None, crc) for extent, crc in zip(extents, found, strict=True)):
             self._make_again(file)
             return
-        if self._stamp_of(file.path) != stamp and file.write_count == version:
+        if self._stamp_of(file.path) != stamp and file.write_count == version and not file.is_being_written:
             self._queue(file, urgent=True)  # somebody else writes
             return
         file.was_right = True
@@ -157,7 +157,7 @@ class FileChecker:
             repair = file.learn(extents)
             if repair is not None:
                 self._hand_over(repair)
-        if file.write_count == version:
+        if file.write_count == version and not file.is_being_written:
             assert stamp is not None
             file.stamp, file.version = stamp, version
             if version == 0:

@@ -123,7 +123,7 @@ class IndexFileView:
     Attributes:
         summary: of a sealed file; None if there is none (yet).
         is_doubtful: the file is known to be damaged, or may be: what is found in it may not be all.
-        known_header: taken for the header of a doubtful file, if known.
+        known_header: of a sealed file, from its checksum; None: the header is read from the file.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class IndexFileView:
         """
         if self._header_of is not None:
             return self._header_of()
-        if self.is_doubtful and self.known_header is not None:
+        if self.known_header is not None:
             return self.known_header
         data = self._files.get(self.path).read(0, HEADER_SIZE)
         if len(data) < HEADER_SIZE:
@@ -201,7 +201,7 @@ class IndexFileView:
 
     @property
     def _header_read_bytes(self) -> int:
-        return HEADER_SIZE if self._header_of is None else 0
+        return HEADER_SIZE if self._header_of is None and self.known_header is None else 0
 
     def chain(self, hash_: int, walk: Walk) -> Iterator[tuple[int, IndexEntry, int]]:
         """Entries with this hash, newest first: number, entry, and the time (ms) from which its seconds count."""
