@@ -322,7 +322,7 @@ class ConsumeQueue:
     def rewrite(self, first_byte: int, data: bytes) -> None:
         """Makes a full file again, which was damaged or is missing."""
         path, old = self.units.path_of(first_byte), None
-        if self._files.fs.exists(path) and not self._files.fs.is_dir(path):
+        if self._files.fs.is_file(path):
             # The disk may not read it any more. It stays open until there is a new one, so that no block of it is used again.
             old = self._files.get(path)
             self._files.fs.unlink(path)

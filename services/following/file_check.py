@@ -217,6 +217,8 @@ class FileChecker:
 
     def _read(self, path: Path, extents: Sequence[Extent]) -> list[int] | None:
         """The CRC-32 of each extent, at a limited rate; None when the file ends before them or the disk cannot read it."""
+        if not self._fs.is_file(path):
+            return None
         try:
             opened = OpenFile(self._fs, path, is_writable=False)  # by its name: what is open may have lost it
             crcs = []
@@ -232,7 +234,7 @@ class FileChecker:
                     self._look_if_due()
                 crcs.append(crc)
             return crcs
-        except (FileNotFoundError, IsADirectoryError, StoreCorruptedError):
+        except (FileNotFoundError, StoreCorruptedError):
             return None
 
     def _make_again(self, file: CheckedFile) -> None:

@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
-from store.files.file_system import FileSystem
+from store.files.file_system import FileSystem, kind_of
 from store.files.open_files import OpenFiles
 from store.format.index_layout import (
     ENTRY_SIZE,
@@ -165,7 +165,7 @@ class IndexFileView:
 
     def exists(self) -> bool:
         """Whether the file has its name still."""
-        return self._files.fs.exists(self.path) and not self._files.fs.is_dir(self.path)
+        return self._files.fs.is_file(self.path)
 
     @property
     def key_count(self) -> int:
@@ -302,14 +302,12 @@ def _visit(view: IndexFileView, passed: Passed, before: Walk, walk: Walk, candid
 
 
 def list_index_files(fs: FileSystem, root: Path) -> list[Path]:
-    """The index files of a root, oldest first; other names, and directories, are left out."""
+    """The index files of a root, oldest first; other names, and what is no regular file, are left out."""
     directory = Path(index_dir(str(root)))
     if not fs.is_dir(directory):
         return []
     return [
-        directory / name
-        for name in fs.listdir(directory)
-        if is_index_file_name(name) and not fs.is_dir(directory / name)
+        directory / name for name in fs.listdir(directory) if is_index_file_name(name) and fs.is_file(directory / name)
     ]
 
 
@@ -319,5 +317,5 @@ def index_strangers(fs: FileSystem, root: Path) -> Iterator[tuple[Path, str]]:
     for name in fs.listdir(directory) if fs.is_dir(directory) else ():
         if not is_index_file_name(name):
             yield directory / name, "this is not the name of an index file"
-        elif fs.is_dir(directory / name):
-            yield directory / name, "it has the name of an index file and is a directory"
+        elif not fs.is_file(directory / name):
+            yield directory / name, f"it has the name of an index file and is {kind_of(fs, directory / name)}"

@@ -117,6 +117,8 @@ DAMAGES = {
     "an empty file": lambda path: os.truncate(path, 0),
     "no file": lambda path: path.unlink(),
     "a directory": lambda path: (path.unlink(), path.mkdir()),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a link to nothing": lambda path: (path.unlink(), path.symlink_to("/nowhere/at/all")),
 }
 
 

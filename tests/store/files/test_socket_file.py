@@ -61,3 +61,22 @@ def test_a_socket_that_has_taken_the_path_since_is_not_removed(tmp_path: Path) -
 def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=str(PATH_BYTES_MAX)):
         SocketFile(f"/tmp/{'x' * PATH_BYTES_MAX}")  # never made
+
+
+def test_processes_with_equal_numbers_bind_to_different_names(tmp_path: Path) -> None:
+    # A process number is unique in its PID namespace only; a child has the numbers of its parent's counters, too.
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.getpid = lambda parent=os.getppid(): parent
+        os.write(write, SocketFile(str(tmp_path / "s")).bind_path.encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 1000).decode() != SocketFile(str(tmp_path / "s")).bind_path
+    os.close(read)
+    os.close(write)
+
+
+def test_a_path_beside_which_nothing_can_be_bound_is_refused() -> None:
+    with pytest.raises(OSError, match="at most 107 bytes"):
+        SocketFile(f"/{'x' * (PATH_BYTES_MAX - 4)}/s")  # never made
