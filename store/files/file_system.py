@@ -484,9 +484,8 @@ class OverlayFileSystem(RealFileSystem):
         """See FileSystem."""
         from_key, to_key = os.path.abspath(source), os.path.abspath(target)
         with self._lock:
-            if from_key not in self._files and not os.path.isfile(
-                from_key
-            ):  # moved out of the way: what is in it is not needed
+            is_other = os.path.lexists(from_key) and not os.path.isfile(from_key)
+            if from_key not in self._files and is_other:  # moved out of the way: what is in it is not needed
                 self._removed.add(from_key)
                 return
             if from_key not in self._files:

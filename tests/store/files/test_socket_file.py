@@ -3,6 +3,8 @@
 import os
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,17 +66,13 @@ def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path) -> None:
 
 
 def test_processes_with_equal_numbers_bind_to_different_names(tmp_path: Path) -> None:
-    # A process number is unique in its PID namespace only; a child has the numbers of its parent's counters, too.
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.getpid = lambda parent=os.getppid(): parent
-        os.write(write, SocketFile(str(tmp_path / "s")).bind_path.encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 1000).decode() != SocketFile(str(tmp_path / "s")).bind_path
-    os.close(read)
-    os.close(write)
+    # A process number is unique in its PID namespace only.
+    code = (
+        "import os, sys; os.getpid = lambda: 7; from store.files.socket_file import SocketFile;"
+        "print(SocketFile(sys.argv[1]).bind_path)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "s")]
+    assert len({subprocess.check_output(command) for _ in range(2)}) == 2
 
 
 def test_a_path_beside_which_nothing_can_be_bound_is_refused() -> None:
