@@ -64,8 +64,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._is_marked = found.is_marked
         self._is_replay = found.is_replay
         if self._is_replay:
-            # What it keeps it must find on the disk, and what only memory holds must get there.
-            self._table.mark_all_dirty()
+            self._table.begin_replay()
             self._table.drop_cache()
             return
         self._table.cut(log_end_offset)
@@ -80,7 +79,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._checkpointer.settle()
         save_replay_mark(self._table.fs, self._checkpoint, self._table)
         raise StoreCorruptedError(
-            "many queue files are damaged: all of them are compared with the log and built again",
+            "queue files are damaged: all of them are compared with the log and built again",
             file="consumequeue",
             offset=0,
         )
@@ -115,8 +114,8 @@ class ConsumeQueueBuilder(FollowingBuilder):
     def _start_over(self) -> None:
         self._table.forget_replay()
         save_replay_mark(self._table.fs, self._checkpoint, self._table)
-        self._table.mark_all_dirty()
-        self._is_replay = True
+        self._is_replay = True  # before the files change their generation: no checked file is made of them meanwhile
+        self._table.begin_replay()
 
     def _prepare_checkpoint(self, *, is_clean: bool) -> Callable[[], None]:
         next_offset, store_time_millis = self.progress.next_offset, self.progress.store_time_millis

@@ -40,6 +40,8 @@ class ConsumeQueue:
         doubtful_files: first bytes of files that are known to be damaged, or may be.
         sealed_crcs: CRC-32 of files that became full since the start, by first byte, until they are taken from here.
         write_count: changes before and after each write.
+        generation: changes when files may get other bytes at the same places: a replay begins, the queue begins anew.
+        was_replayed: the files were compared with the log since the start, or are now.
         replayed: position behind the last unit that the replay confirmed; None if no replay runs, or if it has not come
             to this queue yet.
     """
@@ -55,6 +57,8 @@ class ConsumeQueue:
         self.doubtful_files: set[int] = set()
         self.sealed_crcs: dict[int, int] = {}
         self.write_count = 1
+        self.generation = 0
+        self.was_replayed = False
         self._written = -1, 0, 0  # (first byte, bytes written, their CRC) of the file that is being filled
         self._tail_crc: tuple[int, int] | None = None  # (end, CRC up to there)
         self._written_path = -1, directory  # (first byte, path) of the file written last
@@ -174,8 +178,19 @@ class ConsumeQueue:
         if offsets:
             self._file_offsets.difference_update(offsets)
             self.dirty.difference_update(map(self.units.path_of, offsets))
+            self.doubtful_files.difference_update(offsets)
             self.units.begin = min(self._file_offsets) // UNIT_SIZE_BYTES
             self.units.forget_front()
+
+    def begin_replay(self) -> None:
+        """A replay begins or goes on: what is known of the files is forgotten, and the next flush takes all of them."""
+        self.generation += 1
+        self.was_replayed = True
+        self.doubtful_files.clear()
+        self.sealed_crcs.clear()
+        self._written = -1, 0, 0
+        # What it keeps it must find on the disk, and what only memory holds must get there.
+        self.mark_all_dirty()
 
     def forget_replay(self) -> None:
         """Forgets what a replay confirmed: it begins, or begins anew."""
@@ -207,6 +222,7 @@ class ConsumeQueue:
             if offset >= end_byte:
                 self._remove(offset)
             elif offset + size > end_byte:
+                self.sealed_crcs.pop(offset, None)
                 # Also behind the known end: after a power cut units may stand there behind an empty one.
                 if self._has_bytes(path, end_byte - offset):
                     self._files.get(path, writing=True).zero_from(end_byte - offset, size)
@@ -304,17 +320,17 @@ class ConsumeQueue:
                 self._written = first_byte, end, zlib.crc32(rest, crc)
 
     def rewrite(self, first_byte: int, data: bytes) -> None:
-        """Writes the first units of a file again, which was damaged or is missing."""
-        path = self.units.path_of(first_byte)
-        self.write_count += 1
+        """Makes a full file again, which was damaged or is missing."""
+        path, old = self.units.path_of(first_byte), None
+        if self._files.fs.is_file(path):
+            # The disk may not read it any more. It stays open until there is a new one, so that no block of it is used again.
+            old = self._files.get(path)
+            self._files.fs.unlink(path)
         self._files.create(path, self.units.file_size_bytes).write(0, data)
-        self.write_count += 1
+        del old
         self.dirty.add(path)
         directory = self.units.directory
         self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
-        if self._written[0] == first_byte:
-            self._written = -1, 0, 0
-        self.learn(first_byte, len(data), zlib.crc32(data))
         self._tail_crc = None
         self.units.forget_front()
 
@@ -346,12 +362,15 @@ class ConsumeQueue:
     def _remove(self, first_byte: int) -> None:
         path = self.units.path_of(first_byte)
         self._file_offsets.discard(first_byte)
+        self.doubtful_files.discard(first_byte)
+        self.sealed_crcs.pop(first_byte, None)
         self._files.forget(path)
         self._files.fs.unlink(path)
         self.dirty.discard(path)
         self.dirty_directories.add(path.parent)
 
     def _clear(self) -> None:
+        self.generation += 1
         self._tail_crc = None
         self._written = -1, 0, 0
         self.units.begin = self.units.end = 0

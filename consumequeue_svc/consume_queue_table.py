@@ -154,10 +154,10 @@ class ConsumeQueueTable:
         for queue in self._all():
             queue.forget_replay()
 
-    def mark_all_dirty(self) -> None:
-        """The next flush takes every file and folder."""
+    def begin_replay(self) -> None:
+        """See `ConsumeQueue.begin_replay`."""
         for queue in self._all():
-            queue.mark_all_dirty()
+            queue.begin_replay()
 
     def flush(self) -> None:
         """Brings everything written to the disk.

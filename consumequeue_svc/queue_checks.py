@@ -1,22 +1,34 @@
-"""The queue files as checked files (`services/following/checked_file.py`), and a single file made again from the log.
+"""The queue files as checked files (`services/following/checked_file.py`), and a full file made again from the log.
 
-The units of one file are collected from the log, from the record of the unit before them on, and written over the file. Where
-retention has removed a record meanwhile, a filler stands for its unit: both are before the queue's first message.
+The units of a full file are collected from the log, from the record of the unit before them on, and replace the file. Where
+retention has removed a record meanwhile, a filler stands for its unit: both are before the queue's first message. A file that
+the log does not give back as it was, and one that is being filled, is left to a replay of the log over all queues.
 """
 
 import zlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from services.following.checked_file import CheckedFile, GoesOn, ReadLog, Repair
 from services.following.follower_progress import FollowerProgress
 from store.derive.queue_placement import FILLER_BYTES, QueuePlacement, Verdict
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
 from store.format.queue_unit import UNIT_SIZE_BYTES
 
 # Each damaged file is made again from its own part of the log. With more of them, one replay of the log is cheaper.
 DAMAGED_FILE_COUNT_MAX = 16
+
+
+class FileKey(NamedTuple):
+    """A file while it holds the same units, or gets more of them."""
+
+    queue: ConsumeQueue
+    first_byte: int
+    is_open: bool
+    generation: int
 
 
 class QueueChecks:
@@ -40,50 +52,62 @@ class QueueChecks:
         is_replay: Callable[[], bool],
         replay_all: Repair,
     ) -> None:
-        self.replay_all = replay_all
         self.checksums = checksums
         self.read_log = read_log
         self.progress = progress
         self._table = table
         self._is_replay = is_replay
-        self._files: dict[tuple[ConsumeQueue, int, bool], QueueFile] = {}
+        self._replay_all = replay_all
+        self._files: dict[FileKey, QueueFile] = {}
+        self._wrong: set[str] = set()
 
-    def doubtful_count(self) -> int:
-        """Files that are known to be damaged, or may be."""
-        return sum(len(queue.doubtful_files) for _, queue in self._table.items())
+    def are_many_wrong(self, name: str) -> bool:
+        """Whether, with this file, too many were found wrong since no file was in doubt."""
+        if sum(len(queue.doubtful_files) for _, queue in self._table.items()) <= 1:
+            self._wrong.clear()
+        self._wrong.add(name)
+        return len(self._wrong) > DAMAGED_FILE_COUNT_MAX
+
+    def replay(self) -> bool:
+        """Have the builder compare all files with the log; what is known of them is forgotten, for it may be wrong itself."""
+        self.checksums.keep_only(())
+        self.checksums.save()
+        return self._replay_all()
 
     def files(self) -> list[CheckedFile]:
         """All files; none during a replay."""
-        if self._is_replay():
-            return []
-        found: dict[tuple[ConsumeQueue, int, bool], QueueFile] = {}
-        for (topic, queue_id), queue in self._table.items():
+        found: dict[FileKey, QueueFile] = {}
+        for (topic, queue_id), queue in self._table.items() if not self._is_replay() else ():
+            generation = queue.generation
             for offset in queue.file_offsets():
                 is_open = queue.is_open(offset)
                 if is_open is None:
                     continue
-                key = queue, offset, is_open
+                key = FileKey(queue, offset, is_open, generation)
                 known = self._files.get(key)
                 found[key] = known or QueueFile(self, f"{topic}/{queue_id}/{offset}", topic, queue_id, key)
-        if found.keys() != self._files.keys():
+        if self._is_replay():  # it may have begun meanwhile
+            found = {}
+        if not found or found.keys() != self._files.keys():
             self._files = found
-            self.checksums.keep_only({file.name for file in found.values()})
+            self.checksums.keep_only({file.name for key, file in found.items() if not key.is_open})
         return list(found.values())
 
 
 class QueueFile(CheckedFile):
     """One file of a queue; the last one is open, until it is full."""
 
-    def __init__(
-        self, checks: QueueChecks, name: str, topic: str, queue_id: int, key: tuple[ConsumeQueue, int, bool]
-    ) -> None:
-        self._queue, self._first_byte, self._is_open = key
+    def __init__(self, checks: QueueChecks, name: str, topic: str, queue_id: int, key: FileKey) -> None:
+        self._queue, self._first_byte, self._is_open, self._generation = key
         super().__init__(name, self._queue.units.path_of(self._first_byte))
         self._checks = checks
         self._topic = topic
         self._queue_id = queue_id
         self._crc: int | None = None
+        self.is_doubtful = self._first_byte in self._queue.doubtful_files
         if not self._is_open:
+            if self._generation:
+                checks.checksums.remove(name)  # of the units that the file had before
             row = checks.checksums.get(name)
             self._crc = self._queue.sealed_crcs.pop(self._first_byte, None)
             if self._crc is None and row is not None and len(row.extents) == 1:
@@ -92,12 +116,18 @@ class QueueFile(CheckedFile):
     @property
     def is_wanted(self) -> bool:
         """See CheckedFile."""
-        return self._queue.is_open(self._first_byte) is self._is_open
+        is_same = self._queue.generation == self._generation
+        return is_same and self._queue.is_open(self._first_byte) is self._is_open
 
     @property
     def write_count(self) -> int:
         """See CheckedFile."""
         return self._queue.write_count if self._is_open else 0
+
+    @property
+    def is_being_written(self) -> bool:
+        """See CheckedFile."""
+        return self._is_open and self._queue.write_count % 2 == 0
 
     def extents(self) -> Sequence[Extent]:
         """See CheckedFile."""
@@ -122,57 +152,89 @@ class QueueFile(CheckedFile):
 
     def doubt(self, is_doubtful: bool) -> None:
         """See CheckedFile."""
-        (self._queue.doubtful_files.add if is_doubtful else self._queue.doubtful_files.discard)(self._first_byte)
+        if self.is_wanted:
+            (self._queue.doubtful_files.add if is_doubtful else self._queue.doubtful_files.discard)(self._first_byte)
 
     def make_again(self, goes_on: GoesOn) -> Repair | None:
         """See CheckedFile."""
-        if self._checks.doubtful_count() > DAMAGED_FILE_COUNT_MAX:
-            return self._checks.replay_all
-        size_bytes, _ = self._queue.written(self._first_byte)
-        data = self._from_log(size_bytes // UNIT_SIZE_BYTES, goes_on)
-        if data is None:
+        # The builder writes to an open file meanwhile, so that nothing made beside it would be right.
+        if self._is_open or self._checks.are_many_wrong(self.name):
+            return self._replay()
+        begin = self._record_behind_the_file_before()
+        data = self._from_log(begin, goes_on)
+        if data is None and begin >= 0 and goes_on():
+            data = self._from_log(-1, goes_on)
+        if not goes_on():
             return None
+        if data is None:
+            return self._replay()
 
         def put_in_place() -> bool:
-            if self._first_byte in self._queue.file_offsets():
+            if self.is_wanted:
                 self._queue.rewrite(self._first_byte, data)
-                if not self._is_open:
-                    self._crc = zlib.crc32(data)
+                self._crc = zlib.crc32(data)
             return True
 
         return put_in_place
 
-    def _from_log(self, unit_count: int, goes_on: GoesOn) -> bytes | None:
-        """The first units of the file; None when stopped."""
+    def _replay(self) -> Repair:
+        if self._queue.was_replayed and not self.was_right:
+            raise StoreCorruptedError(
+                f"{self.path} is damaged again just after it was compared with the log: check the disk, then restart",
+                file=self.path,
+                offset=0,
+            )
+        return lambda: self._checks.replay() if self.is_wanted else True
+
+    def _record_behind_the_file_before(self) -> int:
+        """The log position behind the last record of the file before; -1 when that cannot be relied on."""
+        units = self._queue.units
+        before_file = self._first_byte - units.file_size_bytes
+        if before_file not in self._queue.file_offsets() or before_file in self._queue.doubtful_files:
+            return -1
+        begin = units.next_log_offset_before(self._first_byte // UNIT_SIZE_BYTES)
+        return begin if begin and begin >= self._checks.progress.log_first_offset else -1
+
+    def _from_log(self, begin: int, goes_on: GoesOn) -> bytes | None:
+        """The file from the records of the log from a position on; None when stopped, or when they do not give it.
+
+        Args:
+            begin: of the record behind the unit before the file (bytes); -1: the log's first record.
+            goes_on: see GoesOn.
+        """
         from store.derive.queue_runs import place_runs  # not before there is a record: numpy takes memory
 
-        units = self._queue.units
+        unit_count = self._queue.units.file_size_bytes // UNIT_SIZE_BYTES
         first = self._first_byte // UNIT_SIZE_BYTES
-        before_file = self._first_byte - units.file_size_bytes
-        begin = -1
-        if before_file in self._queue.file_offsets() and before_file not in self._queue.doubtful_files:
-            begin = units.next_log_offset_before(first) or -1
-        if begin < self._checks.progress.log_first_offset:
-            begin = -1
-        placement = QueuePlacement(units.file_size_bytes // UNIT_SIZE_BYTES, first if begin >= 0 else None)
+        placement = QueuePlacement(unit_count, first if begin >= 0 else None, log_end_offset=lambda: max(begin, 0))
         data = bytearray(FILLER_BYTES * unit_count)
-        end_offset = self._checks.progress.next_offset
-        with self._checks.read_log(begin) as batches:
-            for batch in batches:
-                if not goes_on():
-                    return None
-                for topic, queue_id, runs in place_runs(batch.columns) if batch.columns is not None else ():
-                    if (topic, queue_id) != (self._topic, self._queue_id):
-                        continue
-                    for placed in placement.place(runs):
-                        if placed.verdict is Verdict.ANEW:
-                            data[:] = FILLER_BYTES * unit_count
-                        _copy(placed.queue_offset - first, placed.units, data)
-                # Without the unit before it, a later record may be number 0 again: the queue began anew.
-                is_full = begin >= 0 and (placement.end or 0) >= first + unit_count
-                if is_full or batch.next_offset >= end_offset:
-                    return bytes(data)
-        return None
+        first_placed = first
+        end_offset, log_first_offset = self._checks.progress.next_offset, self._checks.progress.log_first_offset
+        try:
+            with self._checks.read_log(begin) as batches:
+                for batch in batches:
+                    if not goes_on():
+                        return None
+                    for topic, queue_id, runs in place_runs(batch.columns) if batch.columns is not None else ():
+                        if (topic, queue_id) != (self._topic, self._queue_id):
+                            continue
+                        for placed in placement.place(runs):
+                            if placed.verdict in (Verdict.ANEW, Verdict.FIRST):
+                                data[:] = FILLER_BYTES * unit_count
+                                first_placed = placed.queue_offset
+                            _copy(placed.queue_offset - first, placed.units, data)
+                    # Without the unit before it, a later record may be number 0 again: the queue began anew.
+                    is_full = begin >= 0 and (placement.end or 0) >= first + unit_count
+                    if is_full or batch.next_offset >= end_offset:
+                        break
+        except (OffsetOutOfRangeError, RecordNotFoundError):
+            if begin < 0:
+                raise
+            return None  # the unit before the file is damaged, too
+        if (placement.end or 0) < first + unit_count:
+            return None
+        has_expired = first_placed > first and log_first_offset > 0
+        return bytes(data) if has_expired or self._crc in (None, zlib.crc32(data)) else None
 
 
 def _copy(position: int, units: bytes | memoryview, data: bytearray) -> None:

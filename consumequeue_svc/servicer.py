@@ -96,6 +96,8 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         queue = self._queues().queue(request.topic, request.queue_id)
         count = _page_size(request.max_units, "max_units")
         first = self._progress.log_first_offset
+        # A file may be built again, or found damaged, while the units are read.
+        is_damaged = bool(queue.doubtful_files)
         # Read the range before the units, so that no answer shows a unit behind its own max offset.
         next_offset, log_end_offset = self._progress.next_offset, self._progress.log_end_offset
         built_up_to_millis = self._progress.store_time_millis
@@ -103,7 +105,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         try:
             units = queue.units.units(request.queue_offset, count, first) if request.queue_offset >= min_offset else []
         except StoreCorruptedError:
-            if not queue.doubtful_files:
+            if not (is_damaged or queue.doubtful_files):
                 raise
             units = []  # the answer says `damaged`, and the units come back
         response = pb.GetQueueUnitsResponse(
@@ -122,7 +124,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             next_offset=max(next_offset, 0),
             log_end_offset=log_end_offset,
             catching_up=self._progress.catching_up,
-            damaged=bool(queue.doubtful_files),
+            damaged=is_damaged or bool(queue.doubtful_files),
         )
         if built_up_to_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(built_up_to_millis))
@@ -162,6 +164,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
                 first = new_first
         else:
             raise StoreRecoveringError("the log's front moves faster than it can be searched: try again soon")
+        response.damaged |= bool(queue.doubtful_files)
         response.min_offset, response.max_offset = queue.units.min_offset(first), queue.units.end
         if span is not None:
             response.first_store_time.CopyFrom(millis_to_timestamp(span[0]))

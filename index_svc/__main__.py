@@ -86,7 +86,14 @@ class IndexPart(FollowedFiles[IndexFileSet]):
                 first_indexed=lambda offset: self._first_indexed(offset, log),
             )
             if files.checksums is not None:
-                checks = IndexChecks(files, files.checksums, log_of(self._client), self._progress, builder.rebuild_live)
+                checks = IndexChecks(
+                    files,
+                    files.checksums,
+                    log_of(self._client),
+                    self._progress,
+                    builder.rebuild_live,
+                    builder.rebuild_all,
+                )
                 self.check_files(builder, checks.files, files.checksums, self._settings.verify_bytes_per_second_max)
         except BaseException:
             files.close()

@@ -47,6 +47,7 @@ class IndexBuilder(FollowingBuilder):
         self, *, is_clean_store: bool, log_first_offset: int, log_end_offset: int, first_indexed: FirstIndexed
     ) -> None:
         """Finds out where to go on and cuts the newest file back to there; the log's range is in bytes."""
+        self._files.empty_rebuild_folder()
         found = resume(
             self._files.fs, self._checkpoint, self._files, is_clean_store=is_clean_store, first_indexed=first_indexed
         )
@@ -65,14 +66,20 @@ class IndexBuilder(FollowingBuilder):
     def rebuild_live(self) -> bool:
         """Remove the newest file, which is damaged, and follow the log from the end of the file before it; False."""
         self._checkpointer.settle()
+        full = self._files.reopen_last()
+        if full is None:
+            return self.rebuild_all()
         save_rebuild_mark(self._files.fs, self._checkpoint, self._files.layout)
-        header = self._files.drop_live()
-        if header is None:
-            self.rebuild()
-            return False
         self._last_record = None
         self._saved_offset = -1
-        self.progress.retreat(header.end_commit_log_offset, header.end_time_millis)
+        # Before the file goes: no answer says that the index holds what it loses.
+        self.progress.retreat(full.state.header.end_commit_log_offset, full.state.header.end_time_millis)
+        self._files.drop_live(full)
+        return False
+
+    def rebuild_all(self) -> bool:
+        """Remove all files, and follow the log from its first record; False."""
+        self.rebuild()
         return False
 
     def _put(self, columns: DispatchColumns) -> None:

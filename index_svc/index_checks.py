@@ -5,6 +5,7 @@ retention has removed the first records meanwhile: then it has only the entries 
 and the log is followed again from the end of the file before it.
 """
 
+import errno
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -30,6 +31,7 @@ class IndexChecks:
         read_log: see ReadLog.
         progress: of the builder.
         rebuild_live: has the builder remove the newest file and follow the log from the file before it.
+        rebuild_all: has the builder remove all files and follow the log from its first record.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class IndexChecks:
         read_log: ReadLog,
         progress: FollowerProgress,
         rebuild_live: Repair,
+        rebuild_all: Repair,
     ) -> None:
         self.set = files
         self.table = table
         self.read_log = read_log
         self.progress = progress
         self.rebuild_live = rebuild_live
+        self.rebuild_all = rebuild_all
         self._sealed: dict[IndexFileView, SealedIndexFile] = {}
         self._live: LiveIndexFile | None = None
 
@@ -132,7 +136,14 @@ class SealedIndexFile(CheckedFile):
                 with suppress(FileNotFoundError):
                     files.fs.unlink(made.path)
                 return True
-            files.replace_sealed(self._view, made)
+            try:
+                files.replace_sealed(self._view, made)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                # index/ lies on another disk than our folder.
+                files.fs.unlink(made.path)
+                return self._checks.rebuild_all()
             self._take(Seal(made.extents(sealed=True), made.state.header, self._skipped_count))
             return True
 
@@ -148,7 +159,8 @@ class SealedIndexFile(CheckedFile):
         before = files.header_before(view)
         made = IndexFile.create(files.files, path, view.layout, before)
         begin, end = header.begin_commit_log_offset, header.end_commit_log_offset
-        is_whole = begin >= self._checks.progress.log_first_offset
+        log_first_offset = self._checks.progress.log_first_offset
+        is_whole = begin >= log_first_offset
         with self._checks.read_log(begin if is_whole else -1) as batches:
             for batch in batches:
                 if not goes_on():
@@ -158,9 +170,16 @@ class SealedIndexFile(CheckedFile):
                 if batch.next_offset > end or made.state.header.entry_count >= header.entry_count:
                     break
         found = made.state.header
-        if header.entry_count > 1 and (
-            found.end_commit_log_offset != end or (is_whole and found.begin_commit_log_offset != begin)
-        ):
+        is_same = header.entry_count <= 1 or found.end_commit_log_offset == end
+        if is_whole:
+            is_same = found[2:] == header[2:]
+        if is_whole and (before is not None or not log_first_offset):
+            # Its first entry depends on the file before, which may have expired.
+            is_same = all(
+                known.crc in (None, crc)
+                for known, (_, _, crc) in zip(self._extents, made.extents(sealed=True), strict=True)
+            )
+        if not is_same:
             raise StoreCorruptedError(
                 f"{self.path} cannot be built again: the log gives other keys than it had; run `reput fsck`",
                 file=self.path,
@@ -187,6 +206,11 @@ class LiveIndexFile(CheckedFile):
     def write_count(self) -> int:
         """See CheckedFile."""
         return self.file.write_count
+
+    @property
+    def is_being_written(self) -> bool:
+        """See CheckedFile."""
+        return self.file.is_being_written
 
     def extents(self) -> Sequence[Extent]:
         """The entries: slots and header of the file on the disk are not used while it is filled."""

@@ -203,6 +203,11 @@ class IndexFile:
         """See `CheckedFile`: changes before and after each write to the file."""
         return self._put_count + self._flush_count
 
+    @property
+    def is_being_written(self) -> bool:
+        """Whether keys are being put, or a flush is prepared or under way."""
+        return self._put_count % 2 == 0 or self._flush_count % 2 == 1
+
     def learn(self, count: int, crc: int) -> None:
         """Takes the CRC-32 of the first `count` entries, read from the file; later ones are read now."""
         if self.entries[1] is not None:

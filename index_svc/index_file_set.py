@@ -52,7 +52,7 @@ class IndexFileSet:
     A sealed file is one that is not written any more: all but the newest.
 
     Attributes:
-        generation: how often all files were removed, to be built again.
+        generation: how often files that end an index were removed, to be built again.
         live: the newest file; None before the first record.
         applied_offset: the record whose keys were written last (bytes); -1 for none.
         applied_key_count: how many of its keys are written.
@@ -81,6 +81,7 @@ class IndexFileSet:
         self.seals: dict[Path, Seal] = {}
         self._root = root
         self.directory = Path(index_dir(str(root)))
+        self._rebuild_folder = Path(own_state_dir(str(root), "index")) / "rebuild"
         self._clock_millis = clock_millis
         self._sealed: list[IndexFileView] = []
         self._sealed_key_count = 0
@@ -156,7 +157,12 @@ class IndexFileSet:
 
     def rebuild_path(self, name: str) -> Path:
         """Where a file is made again, before it takes its place."""
-        return Path(own_state_dir(str(self._root), "index")) / "rebuild" / name
+        return self._rebuild_folder / name
+
+    def empty_rebuild_folder(self) -> None:
+        """Removes what a stopped rebuild left: up to a file's size for each."""
+        for name in self.fs.listdir(self._rebuild_folder):
+            self.fs.unlink(self._rebuild_folder / name)
 
     def replace_sealed(self, view: IndexFileView, made: IndexFile) -> None:
         """Puts a file that was made again, and is on the disk, into the place of a sealed one."""
@@ -174,25 +180,29 @@ class IndexFileSet:
             view.summary = None
             self.summaries.want([view], made.time_span)
 
-    def drop_live(self) -> IndexHeader | None:
-        """Removes the newest file, which is to be filled again behind the sealed ones; the header of the last of these.
-
-        None when there is none that can be relied on: then all must be built again.
-        """
-        live, last = self.live, self._sealed[-1] if self._sealed else None
-        if live is None or last is None or last.is_doubtful:
+    def reopen_last(self) -> IndexFile | None:
+        """The last sealed file, to be followed on; None when its header and slots are not certainly those of its checksum."""
+        last = self._sealed[-1] if self._sealed else None
+        row = self.checksums.get(last.path.name) if last is not None and self.checksums is not None else None
+        if last is None or row is None or len(row.extents) != 2 or last.is_doubtful or not last.exists():
             return None
-        header = last.header()
-        full = IndexFile.reopen(self.files, last.path, self.layout, header)
-        row = self.checksums.get(last.path.name) if self.checksums is not None else None
-        if row is not None:
-            full.entries = (full.entries[0], row.extents[-1].crc)
-        count = self.keys_before(live.path, header.end_commit_log_offset)
-        self._sealed.pop()
+        head, entries = row.extents
+        if zlib.crc32(self.files.get(last.path).read(head.position, head.size_bytes)) != head.crc:
+            return None
+        full = IndexFile.reopen(self.files, last.path, self.layout, last.header())
+        full.entries = (full.entries[0], entries.crc)
+        return full
+
+    def drop_live(self, full: IndexFile) -> None:
+        """Removes the newest file, which is to be filled again behind the last sealed one, as `reopen_last` gave it."""
+        assert self.live is not None
+        path, end_offset = self.live.path, full.state.header.end_commit_log_offset
+        count = self.keys_before(path, end_offset)
+        self.generation += 1
+        self.adopt_live(full, end_offset, count)
+        self._sealed = self._sealed[:-1]
         self._sealed_key_count -= full.state.key_count
-        self.adopt_live(full, header.end_commit_log_offset, count)
-        self.remove([live.path])
-        return header
+        self.remove([path])
 
     def adopt_live(self, live: IndexFile | None, applied_offset: int, applied_key_count: int) -> None:
         """Takes over the newest file, and which keys were written last; see the attributes."""
@@ -218,8 +228,12 @@ class IndexFileSet:
     def marks(self) -> list[tuple[str, int]]:
         """Name and CRC-32 of the header of each file, oldest first; 0 for the newest, because its header changes."""
         live = self.live
-        sealed = [(view.path.name, self.header_crc(view.path)) for view in self._sealed]
+        sealed = [(view.path.name, self._mark_of(view)) for view in self._sealed]
         return sealed if live is None else [*sealed, (live.path.name, 0)]
+
+    def _mark_of(self, view: IndexFileView) -> int:
+        known = view.known_header
+        return zlib.crc32(encode_index_header(known)) if known is not None else self.header_crc(view.path)
 
     def header_crc(self, path: Path) -> int:
         """CRC-32 of the header of a sealed file; read once."""
@@ -235,7 +249,8 @@ class IndexFileSet:
         expired = []
         for view in self._sealed[:file_count_max]:
             header = view.header()
-            if header.end_commit_log_offset >= log_first_offset:
+            # A sealed file without entries has a damaged header, which says nothing.
+            if header.entry_count <= 1 or header.end_commit_log_offset >= log_first_offset:
                 break
             expired.append(view.path)
             self._sealed_key_count -= max(header.entry_count - 1, 0)

@@ -220,6 +220,8 @@ def _resume_foreign(
             break
         kept.append(path)
         before = header
+        if files.checksums is not None and files.sealed_header(path) not in (None, header):
+            files.checksums.remove(path.name)  # of a file that had this name before
     # The first record creates an empty first file again.
     if before is not None and before.entry_count <= 1 and len(kept) == 1:
         kept = []

@@ -70,7 +70,7 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         if files is None:
             raise StoreRecoveringError("the index is being opened: try again soon")
         # Read the progress before the search, so that the answer never claims more than was searched.
-        progress = self._progress
+        progress, generation = self._progress, files.generation
         response = pb.SearchKeyResponse(
             next_offset=max(progress.next_offset, 0),
             log_end_offset=progress.log_end_offset,
@@ -93,6 +93,8 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         except FileNotFoundError as error:
             # The file expired, or was removed to be built again, after the search had begun.
             raise StoreRecoveringError("an index file was removed during the search: try again") from error
+        if files.generation != generation:
+            response.catching_up = True  # files were removed meanwhile, to be built again
         response.commit_log_offsets.extend(page.commit_log_offsets)
         response.next_page_token = page.next_page_token
         response.damaged_chain_count = page.damaged_chain_count

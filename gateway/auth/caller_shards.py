@@ -138,7 +138,7 @@ class SeenRecords(Generic[Message]):
         return record
 
     def _absent(self, commit_log_offset: int, deadline: Deadline) -> StoreError:
-        """The error of an offset at which no record starts: that of the next byte, asked for, so that it takes as long, too."""
+        """The error of an offset at which no record starts: that of the next byte, asked for. It takes a read more."""
         inside = commit_log_offset + 1
         try:
             self._records.get(inside, deadline)

@@ -15,8 +15,8 @@ from store.errors import PermissionDeniedError, StoreError
 
 METHOD = "ListTopics"
 _AFTER = "after"
-# Where the page before ended inside the topic behind `after`: a shard's name and a queue.
-_IN_SHARD, _IN_QUEUE = "shard", "queue"
+# Where the page before ended inside a topic: its name, a shard's name and a queue.
+_IN_TOPIC, _IN_SHARD, _IN_QUEUE = "topic", "shard", "queue"
 # Queues of a topic in a shard that are listed though they have no file: the first ones. A configured count may be any
 # number of 32 bits, so it is given as a number. RocketMQ's default is 8 queues.
 EMPTY_QUEUE_COUNT_MAX = 1_024
@@ -127,16 +127,23 @@ def list_topics(
             by_topic.setdefault(found.topic, []).append((shard.broker_name, found))
     if all(isinstance(answer, StoreError) for answer in answers):
         raise_first_error(outcomes)
-    rows = [_row(topic, found) for topic, found in sorted(by_topic.items())]
-    if rows and _IN_SHARD in place:
-        order = [shard.broker_name for shard in shards]
-        rows[0] = _behind(rows[0], order, str(place[_IN_SHARD]), int(place.get(_IN_QUEUE, 0)))
-    page, cut = _first_rows(rows, count_max)
-    more = cut is not None or len(page) < len(rows)
+    rows: list[TopicRow] = []
+    size_bytes = 0
+    for topic in sorted(by_topic)[:count_max]:
+        row = _row(topic, by_topic[topic])
+        if not rows and topic == place.get(_IN_TOPIC):
+            order = [shard.broker_name for shard in shards]
+            row = _behind(row, order, str(place.get(_IN_SHARD)), int(place.get(_IN_QUEUE, 0)))
+        rows.append(row)
+        size_bytes += row.size_bytes
+        if size_bytes > PAGE_BYTES_MAX:
+            break  # the empty queues of further topics are not even made
+    page, cut = _first_rows(rows)
+    more = cut is not None or len(page) < len(by_topic)
     token = ""
     if cut is not None:
         # The next page goes on in the same topic.
-        token = tokens.seal(METHOD, sealed, {_AFTER: choice.after, _IN_SHARD: cut[0], _IN_QUEUE: cut[1].queue_id})
+        token = tokens.seal(METHOD, sealed, _place_in(choice.after, page[0].topic, *cut))
     elif more:
         token = tokens.seal(METHOD, sealed, {_AFTER: page[-1].topic})
     return TopicAnswer(tuple(page), token, judge(outcomes, more=more), tuple(outcomes))
@@ -144,11 +151,22 @@ def list_topics(
 
 @dataclass(frozen=True, slots=True)
 class ShardTopic:
-    """A topic in one shard: the queues that are listed, by number, and how many there are."""
+    """A topic in one shard: its queues with files, by number, and how many are configured."""
 
     topic: str
-    queues: tuple[QueueRange, ...]
-    queue_count: int
+    ranges: dict[int, QueueRange]
+    configured_count: int
+
+    @property
+    def queue_count(self) -> int:
+        """How many there are."""
+        return self.configured_count + sum(queue_id >= self.configured_count for queue_id in self.ranges)
+
+    def queues(self) -> list[QueueRange]:
+        """Those that are listed, by number."""
+        count = min(self.configured_count, EMPTY_QUEUE_COUNT_MAX)
+        queues = {n: QueueRange(self.topic, n, 0, 0) for n in range(count)} | self.ranges
+        return [queues[queue_id] for queue_id in sorted(queues)]
 
 
 def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[ShardTopic]:
@@ -163,18 +181,15 @@ def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, 
     for queue in listed:
         if queue.topic in ranges:
             ranges[queue.topic][queue.queue_id] = queue
-    return [_shard_topic(topic, found, counts.get(topic, 0)) for topic, found in ranges.items()]
+    return [ShardTopic(topic, found, counts.get(topic, 0)) for topic, found in ranges.items()]
 
 
-def _shard_topic(topic: str, ranges: dict[int, QueueRange], configured_count: int) -> ShardTopic:
-    queue_count = configured_count + sum(queue_id >= configured_count for queue_id in ranges)
-    empty = {n: QueueRange(topic, n, 0, 0) for n in range(min(configured_count, EMPTY_QUEUE_COUNT_MAX))}
-    queues = empty | ranges
-    return ShardTopic(topic, tuple(queues[queue_id] for queue_id in sorted(queues)), queue_count)
+def _place_in(after: str, topic: str, shard_name: str, last: QueueRange) -> dict[str, str | int]:
+    return {_AFTER: after, _IN_TOPIC: topic, _IN_SHARD: shard_name, _IN_QUEUE: last.queue_id}
 
 
 def _row(topic: str, found: Sequence[tuple[str, ShardTopic]]) -> TopicRow:
-    queues = ((name, queue) for name, of_shard in found for queue in of_shard.queues)
+    queues = ((name, queue) for name, of_shard in found for queue in of_shard.queues())
     return TopicRow(topic, tuple(queues), sum(of_shard.queue_count for _, of_shard in found))
 
 
@@ -187,10 +202,10 @@ def _behind(row: TopicRow, order: Sequence[str], shard_name: str, queue_id: int)
     return replace(row, queues=tuple(queues))
 
 
-def _first_rows(rows: Sequence[TopicRow], count_max: int) -> tuple[Sequence[TopicRow], tuple[str, QueueRange] | None]:
+def _first_rows(rows: Sequence[TopicRow]) -> tuple[Sequence[TopicRow], tuple[str, QueueRange] | None]:
     """As many rows as fit a page, at least a part of one; the last queue of a row that was cut."""
     size_bytes = 0
-    for index, row in enumerate(rows[:count_max]):
+    for index, row in enumerate(rows):
         size_bytes += row.size_bytes
         if size_bytes <= PAGE_BYTES_MAX:
             continue
@@ -200,4 +215,4 @@ def _first_rows(rows: Sequence[TopicRow], count_max: int) -> tuple[Sequence[Topi
         head_size_bytes = replace(row, queues=()).size_bytes
         kept = row.queues[: (PAGE_BYTES_MAX - head_size_bytes) // each_size_bytes]
         return [replace(row, queues=kept)], kept[-1]
-    return rows[:count_max], None
+    return rows, None

@@ -57,12 +57,14 @@ class CheckedFile(ABC):
 
     Attributes:
         is_doubtful: answers that need the file are not complete.
+        was_right: its bytes were found right since this object was made.
     """
 
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
         self.path = path
         self.is_doubtful = False
+        self.was_right = False
         self.stamp: FileStamp | None = None  # when it was last known to be right
         self.version = -1  # of the builder's writes, then
         self.read_at = float("-inf")
@@ -78,6 +80,11 @@ class CheckedFile(ABC):
     def write_count(self) -> int:
         """Changes before and after each write of the builder, from 1 on; 0 for a file that is not written any more."""
         return 0
+
+    @property
+    def is_being_written(self) -> bool:
+        """Whether a write of the builder is open, between two changes of `write_count`."""
+        return False
 
     @abstractmethod
     def extents(self) -> Sequence[Extent]:

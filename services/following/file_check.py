@@ -23,7 +23,7 @@ from pathlib import Path
 import structlog
 
 from services.following.checked_file import CheckedFile, Repair
-from store.errors import StoreError
+from store.errors import StoreCorruptedError, StoreError
 from store.files.checksums import Checksum, ChecksumTable, Extent
 from store.files.file_system import FileStamp, FileSystem
 from store.files.open_files import OpenFile
@@ -123,9 +123,9 @@ class FileChecker:
                     self._queue(file, urgent=False)
                     continue
                 file.stamp, file.version = row.stamp, 0
-            if stamp == file.stamp:
+            if stamp is not None and stamp == file.stamp:
                 continue
-            if file.write_count != version or (file.version != version and stamp is not None):
+            if file.is_being_written or file.write_count != version or (file.version != version and stamp is not None):
                 # The builder wrote, too: only its bytes tell.
                 if self._clock() - file.read_at >= WRITTEN_SECONDS:
                     self._queue(file, urgent=False)
@@ -148,15 +148,16 @@ class FileChecker:
         if found is None or any(extent.crc not in (None, crc) for extent, crc in zip(extents, found, strict=True)):
             self._make_again(file)
             return
-        if self._stamp_of(file.path) != stamp and file.write_count == version:
+        if self._stamp_of(file.path) != stamp and file.write_count == version and not file.is_being_written:
             self._queue(file, urgent=True)  # somebody else writes
             return
+        file.was_right = True
         if not is_known:
             extents = [Extent(each.position, each.size_bytes, crc) for each, crc in zip(extents, found, strict=True)]
             repair = file.learn(extents)
             if repair is not None:
                 self._hand_over(repair)
-        if file.write_count == version:
+        if file.write_count == version and not file.is_being_written:
             assert stamp is not None
             file.stamp, file.version = stamp, version
             if version == 0:
@@ -215,7 +216,9 @@ class FileChecker:
             (self._urgent if urgent else self._later).append(file)
 
     def _read(self, path: Path, extents: Sequence[Extent]) -> list[int] | None:
-        """The CRC-32 of each extent, at a limited rate; None when the file ends before them."""
+        """The CRC-32 of each extent, at a limited rate; None when the file ends before them or the disk cannot read it."""
+        if not self._fs.is_file(path):
+            return None
         try:
             opened = OpenFile(self._fs, path, is_writable=False)  # by its name: what is open may have lost it
             crcs = []
@@ -231,7 +234,7 @@ class FileChecker:
                     self._look_if_due()
                 crcs.append(crc)
             return crcs
-        except (FileNotFoundError, IsADirectoryError):
+        except (FileNotFoundError, StoreCorruptedError):
             return None
 
     def _make_again(self, file: CheckedFile) -> None:

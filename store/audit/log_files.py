@@ -60,8 +60,10 @@ class LogFiles:
             offset = parse_log_file_name(name)
             if offset is None:
                 findings.add("LOG_FOREIGN_FILE", self.directory / name, 0, "this is not the name of a log file")
-            elif fs.is_dir(self.directory / name) or offset > OFFSET_MAX:
-                findings.add("LOG_FILE_NAME", self.directory / name, 0, "it is a directory, or its offset is too large")
+            elif not fs.is_file(self.directory / name) or offset > OFFSET_MAX:
+                findings.add(
+                    "LOG_FILE_NAME", self.directory / name, 0, "it is no regular file, or its offset is too large"
+                )
                 self.misplaced.append(self.directory / name)
             else:
                 found[offset] = fs.stat_size(self.directory / name)

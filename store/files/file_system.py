@@ -111,6 +111,9 @@ class FileSystem(Protocol):
     def is_dir(self, path: PathLike) -> bool:
         """Whether there is a directory."""
 
+    def is_file(self, path: PathLike) -> bool:
+        """Whether there is a regular file: no directory, no pipe, socket or device, no link to nothing."""
+
     def rename(self, source: PathLike, target: PathLike) -> None:
         """Moves a file over another, atomically."""
 
@@ -122,6 +125,13 @@ class FileSystem(Protocol):
 
     def disk_usage(self, path: PathLike) -> tuple[int, int]:
         """Total bytes of the disk of `path` without the blocks reserved for root, and bytes that may still be written."""
+
+
+def kind_of(fs: FileSystem, path: PathLike) -> str:
+    """What stands where a regular file is expected, for texts."""
+    if fs.is_dir(path):
+        return "a directory"
+    return "no regular file" if fs.exists(path) else "a link to nothing"
 
 
 @contextmanager
@@ -329,6 +339,10 @@ class RealFileSystem:
         """See FileSystem."""
         return os.path.isdir(path)
 
+    def is_file(self, path: PathLike) -> bool:
+        """See FileSystem."""
+        return os.path.isfile(path)
+
     def rename(self, source: PathLike, target: PathLike) -> None:
         """See FileSystem."""
         with shortage_named(str(target)):
@@ -418,7 +432,9 @@ class OverlayFileSystem(RealFileSystem):
         """See FileSystem."""
         directory = os.path.abspath(path)
         with self._lock:
-            names = {n for n in super().listdir(directory) if os.path.join(directory, n) not in self._removed}
+            names: set[str] = set()
+            with suppress(NotADirectoryError):  # a file was moved out of the way of a directory
+                names = {n for n in super().listdir(directory) if os.path.join(directory, n) not in self._removed}
             for key in (*self._files, *self._directories):
                 if os.path.dirname(key) == directory:
                     names.add(os.path.basename(key))
@@ -458,11 +474,18 @@ class OverlayFileSystem(RealFileSystem):
         with self._lock:
             return key in self._directories or (key not in self._removed and os.path.isdir(key))
 
+    def is_file(self, path: PathLike) -> bool:
+        """See FileSystem."""
+        key = os.path.abspath(path)
+        with self._lock:
+            return key in self._files or (key not in self._removed and os.path.isfile(key))
+
     def rename(self, source: PathLike, target: PathLike) -> None:
         """See FileSystem."""
         from_key, to_key = os.path.abspath(source), os.path.abspath(target)
         with self._lock:
-            if os.path.isdir(from_key):  # moved out of the way: what is in it is not needed
+            is_other = os.path.lexists(from_key) and not os.path.isfile(from_key)
+            if from_key not in self._files and is_other:  # moved out of the way: what is in it is not needed
                 self._removed.add(from_key)
                 return
             if from_key not in self._files:

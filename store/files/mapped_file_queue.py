@@ -82,7 +82,7 @@ class MappedFileQueue:
         offsets = sorted(
             offset
             for name in self._fs.listdir(self.directory)
-            if (offset := parse_log_file_name(name)) is not None and not self._fs.is_dir(self.directory / name)
+            if (offset := parse_log_file_name(name)) is not None and self._is_log_file(self.directory / name)
         )
         sizes = {offset: self._fs.stat_size(self.path_of(offset)) for offset in offsets}
         self.file_size_bytes = file_size_of(sizes) or self.file_size_bytes
@@ -109,6 +109,17 @@ class MappedFileQueue:
             with suppress(DiskFullError):  # the owner's writes to it will be refused, reads go on
                 self._give_blocks(files[-1].fd)
         self._files = tuple(files)
+
+    def _is_log_file(self, path: Path) -> bool:
+        if self._fs.is_file(path):
+            return True
+        if not self._fs.exists(path):
+            raise StoreCorruptedError(
+                f"{path} is a link to nothing: bring back the file that it names, or remove the link",
+                file=path,
+                offset=0,
+            )
+        return False
 
     def path_of(self, offset: int) -> Path:
         """The path of the file whose first address is `offset`."""

@@ -57,7 +57,7 @@ class OpenFile:
         self._fs = fs
         self._path = path
         self.is_writable = is_writable
-        self.fd = fs.open(path, os.O_RDWR if is_writable else os.O_RDONLY)
+        self.fd = fs.open(path, os.O_RDWR if is_writable else os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Up to `size_bytes` bytes; fewer only at the file's end.
@@ -141,7 +141,7 @@ class OpenFiles:
     def create(self, path: Path, size_bytes: int) -> OpenFile:
         """Makes a file of `size_bytes`, filled with zeros; an existing file keeps its bytes up to that size.
 
-        A directory of its name, or a file where one of its folders belongs, is renamed, not removed.
+        What has its name and is no regular file, or a file where one of its folders belongs, is renamed, not removed.
         """
         self.make_way(path)
         self.fs.mkdirs(path.parent)
@@ -154,8 +154,10 @@ class OpenFiles:
         return self.get(path, writing=True)
 
     def make_way(self, path: Path) -> None:
-        """Renames a directory that has the name of a file, or a file that has the name of one of its folders."""
-        in_the_way = path if self.fs.is_dir(path) else None
+        """Renames what has the name of a file and is none, and a file that has the name of one of its folders."""
+        in_the_way = None
+        if self.fs.is_dir(path.parent) and not self.fs.is_file(path) and path.name in self.fs.listdir(path.parent):
+            in_the_way = path
         for folder in path.parents if in_the_way is None else ():
             if self.fs.is_dir(folder):
                 break

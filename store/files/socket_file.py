@@ -7,8 +7,8 @@
 
 import contextlib
 import errno
-import itertools
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -18,8 +18,6 @@ UNIX = "unix:"
 # Access to the socket grants full control, so it is restricted to the user that runs the service.
 SOCKET_MODE = 0o600
 PATH_BYTES_MAX = 107  # of sun_path, which ends with a zero byte
-
-_numbers = itertools.count()
 
 
 class SocketFile:
@@ -36,11 +34,13 @@ class SocketFile:
     """
 
     def __init__(self, path: str) -> None:
-        if len(os.fsencode(path)) > PATH_BYTES_MAX:
-            raise OSError(errno.ENAMETOOLONG, f"a socket's path has at most {PATH_BYTES_MAX} bytes", path)
         self._path = Path(path)
-        # Short, because the limit is on this name, too.
-        self.bind_path = str(self._path.parent / f".{os.getpid():x}.{next(_numbers):x}")
+        # Random, because processes of several PID namespaces may share the directory.
+        self.bind_path = str(self._path.parent / f".{secrets.token_hex(4)}")
+        if max(len(os.fsencode(name)) for name in (path, self.bind_path)) > PATH_BYTES_MAX:
+            raise OSError(
+                errno.ENAMETOOLONG, f"a socket's path, and {self.bind_path}, have at most {PATH_BYTES_MAX} bytes", path
+            )
         self._own: os.stat_result | None = None
 
     def publish(self) -> None:

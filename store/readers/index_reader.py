@@ -16,7 +16,7 @@ from enum import Enum
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
-from store.files.file_system import FileSystem
+from store.files.file_system import FileSystem, kind_of
 from store.files.open_files import OpenFiles
 from store.format.index_layout import (
     ENTRY_SIZE,
@@ -123,7 +123,7 @@ class IndexFileView:
     Attributes:
         summary: of a sealed file; None if there is none (yet).
         is_doubtful: the file is known to be damaged, or may be: what is found in it may not be all.
-        known_header: taken for the header of a doubtful file, if known.
+        known_header: of a sealed file, from its checksum; None: the header is read from the file.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class IndexFileView:
         """
         if self._header_of is not None:
             return self._header_of()
-        if self.is_doubtful and self.known_header is not None:
+        if self.known_header is not None:
             return self.known_header
         data = self._files.get(self.path).read(0, HEADER_SIZE)
         if len(data) < HEADER_SIZE:
@@ -165,7 +165,7 @@ class IndexFileView:
 
     def exists(self) -> bool:
         """Whether the file has its name still."""
-        return self._files.fs.exists(self.path) and not self._files.fs.is_dir(self.path)
+        return self._files.fs.is_file(self.path)
 
     @property
     def key_count(self) -> int:
@@ -201,7 +201,7 @@ class IndexFileView:
 
     @property
     def _header_read_bytes(self) -> int:
-        return HEADER_SIZE if self._header_of is None else 0
+        return HEADER_SIZE if self._header_of is None and self.known_header is None else 0
 
     def chain(self, hash_: int, walk: Walk) -> Iterator[tuple[int, IndexEntry, int]]:
         """Entries with this hash, newest first: number, entry, and the time (ms) from which its seconds count."""
@@ -302,14 +302,12 @@ def _visit(view: IndexFileView, passed: Passed, before: Walk, walk: Walk, candid
 
 
 def list_index_files(fs: FileSystem, root: Path) -> list[Path]:
-    """The index files of a root, oldest first; other names, and directories, are left out."""
+    """The index files of a root, oldest first; other names, and what is no regular file, are left out."""
     directory = Path(index_dir(str(root)))
     if not fs.is_dir(directory):
         return []
     return [
-        directory / name
-        for name in fs.listdir(directory)
-        if is_index_file_name(name) and not fs.is_dir(directory / name)
+        directory / name for name in fs.listdir(directory) if is_index_file_name(name) and fs.is_file(directory / name)
     ]
 
 
@@ -319,5 +317,5 @@ def index_strangers(fs: FileSystem, root: Path) -> Iterator[tuple[Path, str]]:
     for name in fs.listdir(directory) if fs.is_dir(directory) else ():
         if not is_index_file_name(name):
             yield directory / name, "this is not the name of an index file"
-        elif fs.is_dir(directory / name):
-            yield directory / name, "it has the name of an index file and is a directory"
+        elif not fs.is_file(directory / name):
+            yield directory / name, f"it has the name of an index file and is {kind_of(fs, directory / name)}"

@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
-from store.files.file_system import FileSystem
+from store.files.file_system import FileSystem, kind_of
 from store.files.open_files import OpenFiles
 from store.format.paths import (
     consume_queue_dir,
@@ -76,11 +76,11 @@ def _listdir(fs: FileSystem, directory: Path) -> list[str]:
 
 
 def file_offsets(fs: FileSystem, directory: Path) -> list[int]:
-    """First bytes of the queue files in a folder, rising; other names, and directories, are left out."""
+    """First bytes of the queue files in a folder, rising; other names, and what is no regular file, are left out."""
     return sorted(
         offset
         for name in _listdir(fs, directory)
-        if (offset := parse_log_file_name(name)) is not None and not fs.is_dir(directory / name)
+        if (offset := parse_log_file_name(name)) is not None and fs.is_file(directory / name)
     )
 
 
@@ -111,8 +111,8 @@ def queue_strangers(fs: FileSystem, root: Path) -> Iterator[tuple[Path, str]]:
             for file in fs.listdir(directory):
                 if parse_log_file_name(file) is None:
                     yield directory / file, "this is not the name of a queue file"
-                elif fs.is_dir(directory / file):
-                    yield directory / file, "it has the name of a queue file and is a directory"
+                elif not fs.is_file(directory / file):
+                    yield directory / file, f"it has the name of a queue file and is {kind_of(fs, directory / file)}"
 
 
 class QueueUnits:

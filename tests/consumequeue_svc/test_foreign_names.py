@@ -1,6 +1,7 @@
 """What a foreign log or hand puts where queues are: it is left out, and the queues go on."""
 
 import json
+import os
 
 import pytest
 import structlog
@@ -127,3 +128,35 @@ def test_what_is_in_the_way_of_a_queue_is_renamed_and_the_queue_built(tmp_path, 
     else:
         assert (path.parent / f"{path.name}.foreign1").exists()
         assert sum(len(data) for name, data in queue_bytes(tmp_path).items() if name.startswith("orders/0/0")) >= 800
+
+
+def plant(kind, path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/nowhere/at/all")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to nothing"])
+def test_a_queue_file_that_is_no_regular_file_is_told_and_moved_out_of_the_way(tmp_path, kind):
+    builder = open_queues(tmp_path, REQUESTS)
+    follow(builder, REQUESTS)
+    builder.stop()
+    expected = queue_bytes(tmp_path)
+    folder = tmp_path / "consumequeue/orders/0"
+    plant(kind, folder / f"{800:020d}")  # the next file
+    plant(kind, folder / f"{8000:020d}")
+    plant(kind, tmp_path / "consumequeue/orders/1" / f"{0:020d}")
+    more = [*REQUESTS, *(make_request(n) for n in range(30, 50))]
+
+    assert detect_queue_file_size(FS, tmp_path) == QUEUE_FILE_SIZE
+    assert len(list(queue_strangers(FS, tmp_path))) == 3
+    builder = open_queues(tmp_path, more)
+    follow(builder, more)
+    builder.stop()
+
+    assert list_queue_ids(FS, tmp_path) == [("orders", 0)]
+    assert (folder / f"{800:020d}").stat().st_size == QUEUE_FILE_SIZE
+    assert os.path.lexists(folder / f"{800:020d}.foreign")
+    assert (folder / f"{0:020d}").read_bytes() == expected[f"orders/0/{0:020d}"]

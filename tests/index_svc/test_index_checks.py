@@ -1,5 +1,6 @@
 """Index files damaged while they are served, or between two starts: answers say so, and each file is built again alone."""
 
+import errno
 import os
 import shutil
 from contextlib import contextmanager
@@ -9,9 +10,12 @@ import pytest
 
 from index_svc.index_checks import IndexChecks
 from index_svc.key_search import search_key
+from index_svc.servicer import IndexServicer
+from reput.index.v1 import index_service_pb2 as pb
 from services.following import file_check
 from services.following.file_check import FileChecker
 from store.derive.dispatch_columns import DispatchColumns
+from store.errors import StoreCorruptedError
 from store.files.checksums import ChecksumTable
 from store.files.file_system import RealFileSystem
 from store.format.index_layout import HEADER_SIZE, SLOT_SIZE, entry_position
@@ -49,7 +53,14 @@ class Service:
         table = ChecksumTable(fs, root / "reput/index/checksums.json")
         self.builder = open_index(root, requests, fs=fs, checksums=table, log_first_offset=log_first_offset)
         self.set = self.builder._files
-        self.checks = IndexChecks(self.set, table, self.read_log, self.builder.progress, self.builder.rebuild_live)
+        self.checks = IndexChecks(
+            self.set,
+            table,
+            self.read_log,
+            self.builder.progress,
+            self.builder.rebuild_live,
+            self.builder.rebuild_all,
+        )
         self.checker = FileChecker(
             "index",
             fs,
@@ -120,6 +131,8 @@ DAMAGES = {
     "no file": lambda path: path.unlink(),
     "another file": replace_by_another,
     "a directory": lambda path: (path.unlink(), path.mkdir()),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+    "a link to nothing": lambda path: (path.unlink(), path.symlink_to("/nowhere/at/all")),
 }
 
 
@@ -157,7 +170,7 @@ def test_a_sealed_file_damaged_under_the_service_makes_answers_partial_at_once_a
     assert service.search() == (MATCH_COUNT, False)
     assert {other: other.stat().st_ino for other in service.paths() if other != path} == others
     service.builder.stop()
-    if damage != "a directory":
+    if damage not in ("a directory", "a pipe", "a link to nothing"):
         assert index_bytes(service.set._root) == expected
 
 
@@ -173,7 +186,7 @@ def test_a_sealed_file_damaged_while_stopped_is_partial_from_the_first_answer_on
     again.settle()
     assert again.search() == (MATCH_COUNT, False)
     again.builder.stop()
-    if damage != "a directory":
+    if damage not in ("a directory", "a pipe", "a link to nothing"):
         assert index_bytes(tmp_path) == expected
 
 
@@ -307,3 +320,165 @@ def test_an_index_that_grows_while_it_is_checked_is_never_in_doubt(tmp_path):
             pass
         assert not service.search()[1]
     assert service.read_from == []
+
+
+def damage_unseen(path, damage):
+    before = path.stat()
+    DAMAGES[damage](path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_a_zeroed_header_does_not_make_retention_remove_the_file(service):
+    damage_unseen(service.paths()[0], "zeroed header")
+
+    assert service.set.hide_expired(REQUESTS[10].commit_log_offset, 10) == []
+
+
+def test_a_zeroed_header_of_a_file_without_a_checksum_does_not_make_retention_remove_it(tmp_path):
+    before = open_index(tmp_path, REQUESTS)
+    follow(before, REQUESTS)
+    assert len(before._files.sealed_views()) > 1
+    view = before._files.sealed_views()[0]
+    view.known_header = None
+    DAMAGES["zeroed header"](view.path)
+
+    assert before._files.hide_expired(REQUESTS[10].commit_log_offset, 10) == []
+
+
+@pytest.mark.parametrize("damage", ["zeroed header", "zeroed slots"])
+def test_the_newest_file_is_not_followed_on_from_a_damaged_file_before_it(tmp_path, service, expected, damage):
+    damage_unseen(service.paths()[-2], damage)
+    live = next(file for file in service.checks.files() if file.path == service.paths()[-1])
+    DAMAGES["zeroed entries"](live.path)
+
+    service.checker.check(live)
+    end = REQUESTS[-1].next_offset
+    assert not service.builder.apply([], end, 0, end)
+    service.follow()
+    service.settle()
+
+    assert service.search() == (MATCH_COUNT, False)
+    service.builder.stop()
+    assert index_bytes(tmp_path) == expected
+
+
+def test_the_newest_file_goes_only_when_the_index_says_that_it_is_catching_up(service, monkeypatch):
+    said = []
+    remove = service.set.remove
+
+    def removed(paths):
+        said.append((service.builder.progress.catching_up, service.set.live.path not in paths))
+        remove(paths)
+
+    monkeypatch.setattr(service.set, "remove", removed)
+    drop_live = service.set.drop_live
+
+    def dropped(full):
+        said.append((service.builder.progress.catching_up, True))
+        drop_live(full)
+
+    monkeypatch.setattr(service.set, "drop_live", dropped)
+
+    service.builder.rebuild_live()
+
+    assert said == [(True, True), (True, True)]
+
+
+def test_a_search_during_which_the_newest_file_goes_says_that_the_index_is_catching_up(service, monkeypatch):
+    servicer = IndexServicer(service.builder.progress, 1, times_rise=True)
+    servicer.open(service.set)
+    views = service.set.views
+
+    def views_without_the_newest():
+        monkeypatch.setattr(service.set, "views", views)
+        service.builder.rebuild_live()
+        return views()
+
+    monkeypatch.setattr(service.set, "views", views_without_the_newest)
+
+    answer = servicer.SearchKey(pb.SearchKeyRequest(topic="orders", key="all", page_size=1000), None)
+
+    assert len(answer.commit_log_offsets) < MATCH_COUNT
+    assert answer.catching_up
+
+
+def test_a_file_that_the_disk_cannot_read_is_built_again(tmp_path, service, expected, monkeypatch):
+    path, read = service.paths()[3], RealFileSystem.pread
+    inode = path.stat().st_ino
+
+    def pread(self, fd, size_bytes, position):
+        if os.fstat(fd).st_ino == inode:
+            raise StoreCorruptedError("the disk cannot read it", file=path, offset=position)
+        return read(self, fd, size_bytes, position)
+
+    monkeypatch.setattr(RealFileSystem, "pread", pread)
+    service.check(file_check.PASS_SECONDS)
+    service.settle()
+
+    assert service.search() == (MATCH_COUNT, False)
+    service.builder.stop()
+    assert index_bytes(tmp_path) == expected
+
+
+def test_a_log_that_gives_another_key_than_the_file_had_does_not_replace_it(service):
+    service.requests = [
+        make_request(n, keys=["all", "other"], unique_key=f"u{n}") if n == 130 else request
+        for n, request in enumerate(REQUESTS)
+    ]
+    path = next(
+        view.path
+        for view in service.set.sealed_views()
+        if view.header().begin_commit_log_offset < REQUESTS[130].commit_log_offset < view.header().end_commit_log_offset
+    )
+    DAMAGES["a zeroed file"](path)
+    service.clock.seconds += 1
+
+    with pytest.raises(StoreCorruptedError, match="cannot be built again"):
+        while service.checker.step():
+            pass
+
+    assert service.search()[1]
+
+
+def test_a_flush_under_way_is_no_reason_for_doubt(service):
+    extra = [make_request(n, keys=["all"]) for n in range(300, 303)]
+    service.builder.apply(extra, extra[-1].next_offset, 0, extra[-1].next_offset)
+    live = next(file for file in service.checks.files() if file.path == service.paths()[-1])
+    flush = service.set.live.prepare_flush()
+    service.checker.check(live)
+    os.utime(live.path)  # as the flush does when it writes
+
+    service.checker.look([live])
+
+    assert not live.is_doubtful
+    flush()
+
+
+def test_what_a_stopped_rebuild_left_goes_at_the_next_start(tmp_path, service):
+    service.builder.stop()
+    left = tmp_path / "reput/index/rebuild" / service.paths()[2].name
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_bytes(bytes(100))
+
+    Service(tmp_path)
+
+    assert not left.exists()
+
+
+def test_an_index_on_another_disk_than_our_folder_is_built_again_as_a_whole(tmp_path, service, expected, monkeypatch):
+    rename = RealFileSystem.rename
+
+    def renamed(self, source, target):
+        if "rebuild" in str(source):
+            raise OSError(errno.EXDEV, "Invalid cross-device link", str(target))
+        rename(self, source, target)
+
+    monkeypatch.setattr(RealFileSystem, "rename", renamed)
+    DAMAGES["zeroed slots"](service.paths()[3])
+
+    service.settle()
+
+    assert service.search() == (MATCH_COUNT, False)
+    assert not list((tmp_path / "reput/index/rebuild").iterdir())
+    service.builder.stop()
+    assert index_bytes(tmp_path) == expected

@@ -207,6 +207,10 @@ class MemoryFileSystem:
         with self._lock:
             return os.path.abspath(path) in self._directories
 
+    def is_file(self, path: PathLike) -> bool:
+        with self._lock:
+            return os.path.abspath(path) in self._names
+
     def rename(self, source: PathLike, target: PathLike) -> None:
         with self._lock:
             self._names[os.path.abspath(target)] = self._names.pop(os.path.abspath(source))

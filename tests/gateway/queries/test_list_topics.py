@@ -142,3 +142,29 @@ def test_a_topic_with_more_queues_than_fit_a_page_goes_on_with_the_next(fan_out,
     names = ("broker-a", "broker-b")
     expected = [("many", name, queue_id) for name in names for queue_id in range(70_000)]
     assert seen == [*expected, *(("zz", name, 0) for name in names)]
+
+
+def test_many_topics_with_huge_counts_cost_a_page_of_queues(fan_out, deadline) -> None:
+    topics = {f"t{number:04d}": (1 << 31) - 1 for number in range(1_000)}
+    shards = Shards([MemoryShard([], topics=topics).shard()], fan_out)
+    tracemalloc.start()
+    try:
+        answer = list_topics(shards, PageTokens("s"), 1000, "", deadline)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert 0 < len(answer.topics) < 100
+    assert answer.next_page_token
+    assert peak_bytes < 32 << 20
+
+
+def test_a_token_inside_a_topic_that_is_gone_cuts_no_other_topic(fan_out, deadline) -> None:
+    many = ManyQueues([], topics={"many": 5, "zz": 70_000})
+    shards = Shards([many.shard("broker-a")], fan_out)
+    token = list_topics(shards, PageTokens("s"), 1, "", deadline).next_page_token
+    later = Shards([MemoryShard([], topics={"zz": 3}).shard("broker-a")], fan_out)
+
+    (row,) = list_topics(later, PageTokens("s"), 1, token, deadline).topics
+
+    assert (row.topic, [queue.queue_id for _, queue in row.queues]) == ("zz", [0, 1, 2])

@@ -347,3 +347,20 @@ def test_retiring_while_another_thread_adds_loses_neither(tmp_path: Path) -> Non
     assert [f.path.name for f in files.files] == REAL.listdir(tmp_path)
     assert len(files.files) * 100 == files.last_offset - files.first_offset
     assert REAL.listdir(tmp_path) == open_descriptors(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link to nothing"])
+def test_what_has_the_name_of_a_log_file_and_is_none_stops_no_load_without_a_reason(tmp_path: Path, kind: str) -> None:
+    queue = MappedFileQueue(REAL, tmp_path, 4096)
+    queue.add_next()
+    queue.close()
+    path = tmp_path / f"{8192:020d}"
+    if kind == "pipe":
+        os.mkfifo(path)
+        queue.load()
+        assert [file.first_offset for file in queue.files] == [0]
+        queue.close()
+    else:
+        path.symlink_to("/nowhere/at/all")
+        with pytest.raises(StoreCorruptedError, match="is a link to nothing"):
+            queue.load()

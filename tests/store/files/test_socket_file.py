@@ -3,6 +3,8 @@
 import os
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,18 @@ def test_a_socket_that_has_taken_the_path_since_is_not_removed(tmp_path: Path) -
 def test_a_path_that_no_socket_can_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=str(PATH_BYTES_MAX)):
         SocketFile(f"/tmp/{'x' * PATH_BYTES_MAX}")  # never made
+
+
+def test_processes_with_equal_numbers_bind_to_different_names(tmp_path: Path) -> None:
+    # A process number is unique in its PID namespace only.
+    code = (
+        "import os, sys; os.getpid = lambda: 7; from store.files.socket_file import SocketFile;"
+        "print(SocketFile(sys.argv[1]).bind_path)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "s")]
+    assert len({subprocess.check_output(command) for _ in range(2)}) == 2
+
+
+def test_a_path_beside_which_nothing_can_be_bound_is_refused() -> None:
+    with pytest.raises(OSError, match="at most 107 bytes"):
+        SocketFile(f"/{'x' * (PATH_BYTES_MAX - 4)}/s")  # never made
