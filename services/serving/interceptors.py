@@ -219,11 +219,12 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 if pump is not None:
                     stream_pump = StreamPump(context, unanswered, wait)
                     wait.end_with = stream_pump.end
-                    if pump(stream_pump, context):
-                        if stream_pump.refusal is not None:
-                            raise stream_pump.refusal
-                        return
+                    is_done = pump(stream_pump, context)
                     wait.end_with = None
+                    if stream_pump.refusal is not None:
+                        raise stream_pump.refusal
+                    if is_done:
+                        return
                 for answer in map(serialize, handler.stream_stream(taken, context)):
                     wait.begin()
                     yield answer

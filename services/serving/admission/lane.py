@@ -36,9 +36,10 @@ from services.serving import grpc_private
 from services.serving.admission.callers import Callers, working_for
 from services.serving.admission.shares import Client, FairQueue, Shares
 from services.serving.admission.untaken import UntakenAnswers
+from services.serving.call_end import as_store_error
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, StallWatch
 from services.serving.unary_call import UnaryCall
-from store.errors import ResourceBusyError, StoreError
+from store.errors import ResourceBusyError
 
 # Requests that arrive at the same time, as a part of the places: each may have 4 MiB.
 ASKED_DIVISOR = 2
@@ -141,22 +142,36 @@ class Lane(futures.ThreadPoolExecutor):
         """See Executor. A call of one request gets a thread when its request is whole, a stream gets it now."""
         call = UnaryCall.of(fn, args)
         if call is None:
-            with self._lock:
-                self._early_count += 1
-            future = super().submit(fn, *args, **kwargs)
-            future.add_done_callback(self._leave_early)
-            return future
+            return self._submit_early(partial(fn, *args, **kwargs))
         try:
-            call.client = self.callers.of(call.context, getattr(call.behaviour, "method", ""))
+            call.client = self.callers.of(call.context, _method_of(call))
             if getattr(call.behaviour, "has_one_request", False):
                 self._enter(call)
             else:
                 self._begin_stream(call)
-        except StoreError as error:
-            call.fail(status.to_status(error))
+        except Exception as error:  # it would end the thread that polls for all calls
+            self._fail(call, error)
         return UNDER_WAY
 
-    def _leave_early(self, _future: futures.Future[Any]) -> None:
+    def _fail(self, call: UnaryCall, error: Exception) -> None:
+        call.fail(status.to_status(as_store_error(error, _method_of(call))))
+
+    def _submit_early(self, work: Callable[[], Result]) -> futures.Future[Result]:
+        with self._lock:
+            self._early_count += 1
+        try:
+            return super().submit(self._run_early, work)
+        except RuntimeError:  # no further thread can be started: the work is queued and waits for one
+            _log.exception("rpc.failed")
+            return UNDER_WAY
+
+    def _run_early(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        finally:
+            self._leave_early()
+
+    def _leave_early(self) -> None:
         with self._lock:
             self._early_count -= 1
             self._ending_count = max(0, self._ending_count - 1)
@@ -271,21 +286,39 @@ class Lane(futures.ThreadPoolExecutor):
         expected_bytes = 0 if self._untaken is None else self._untaken.expect(call.client)
         if call.behaviour.take is not None:
             call.ended = partial(self._answered, call, expected_bytes)
-            call.behaviour.take(request, call)
+            try:
+                call.behaviour.take(request, call)
+            except Exception as error:
+                self._fail(call, error)
         else:
             self._in_thread(call, expected_bytes, call.in_thread(request))
 
     def _in_thread(self, call: UnaryCall, expected_bytes: int, work: tuple[Any, ...]) -> None:
-        super().submit(self._run, call.client, expected_bytes, *work)
+        turns = [call]  # taken by the thread, or here when there is none: the executor keeps work that got no thread
+        try:
+            super().submit(self._run, turns, expected_bytes, *work)
+        except RuntimeError:
+            _log.exception("rpc.failed")
+            with contextlib.suppress(IndexError):
+                turns.pop()
+                self._give_back(call.client, expected_bytes)
+                self._fail(call, _no_thread(self.name))
 
-    def _run(self, client: Client, expected_bytes: int, fn: Callable[..., None], *args: Any) -> None:
+    def _run(self, turns: list[UnaryCall], expected_bytes: int, fn: Callable[..., None], *args: Any) -> None:
+        try:
+            client = turns.pop().client
+        except IndexError:
+            return
         try:
             with working_for(client):
                 fn(*args)
         finally:
-            if self._untaken is not None and expected_bytes:
-                self._untaken.release(client, expected_bytes)
-            self._leave(client)
+            self._give_back(client, expected_bytes)
+
+    def _give_back(self, client: Client, expected_bytes: int) -> None:
+        if self._untaken is not None and expected_bytes:
+            self._untaken.release(client, expected_bytes)
+        self._leave(client)
 
     def _answered(self, call: UnaryCall, expected_bytes: int) -> None:
         if self._untaken is not None:
@@ -416,6 +449,16 @@ class Lane(futures.ThreadPoolExecutor):
         with self._lock:
             self._ending_count += 1
         return True
+
+
+def _method_of(call: UnaryCall) -> str:
+    return getattr(call.behaviour, "method", "")
+
+
+def _no_thread(lane: str) -> ResourceBusyError:
+    return ResourceBusyError(
+        f"no thread could be started for {lane}: raise the limit of threads, or try later", lane=lane
+    )
 
 
 def _half_request(lane: str, seconds: float) -> ResourceBusyError:

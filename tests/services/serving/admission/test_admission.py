@@ -247,3 +247,30 @@ def test_a_stream_that_ended_gave_no_place_back():
         for _ in range(3):
             assert len(list(good.AppendMessageStream(iter([pb.AppendMessageStreamRequest()]), timeout=10))) == 1
         wait_until(lambda: server.lanes.streams.call_count == 0, "the places are free")
+
+
+def test_a_bug_at_the_admission_of_a_call_ended_the_whole_server(monkeypatch):
+    with commit_log_server(**answer_calls()) as server:
+        good = good_client(server)
+        with monkeypatch.context() as patch, pytest.raises(grpc.RpcError) as caught:
+            patch.setattr(type(server.lanes.callers), "of", lambda *_: 1 // 0)
+            good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
+
+
+def test_a_thread_that_could_not_be_started_ended_the_whole_server(monkeypatch, way):  # noqa: F811
+    def no_thread(_lane):
+        raise RuntimeError("can't start new thread")
+
+    with commit_log_server(**answer_calls()) as server:
+        good = good_client(server)
+        with monkeypatch.context() as patch, pytest.raises(grpc.RpcError) as caught:
+            patch.setattr(lane_module.Lane, "_adjust_thread_count", no_thread)
+            good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
+        if way == "late thread":  # else the call waits for a thread
+            assert isinstance(status.from_rpc_error(caught.value), ResourceBusyError)
+            assert server.lanes.calls.call_count == 0
+            assert server.lanes.untaken.size_bytes == 0
+        for _ in range(3):
+            good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
