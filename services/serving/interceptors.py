@@ -144,13 +144,13 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 end_with(error, context, method.path)
             call = ThreadedCall(context)
             take(request, call)
-            return self._given(call.wait(), context)
+            return self._given(call.wait(), context, method)
 
         return handle
 
-    def _given(self, answer: bytes, context: grpc.ServicerContext) -> bytes:
+    def _given(self, answer: bytes, context: grpc.ServicerContext, method: Method) -> bytes:
         """An answer that gRPC is about to get: it counts until its caller has taken it."""
-        self._lanes.untaken.add(client_here(context), context, len(answer))
+        self._lanes.untaken.add(client_here(context), context, len(answer), method.path)
         return answer
 
     def _single_answer(self, method: Method, handler: Any, lane: Lane) -> Callable[..., Any]:
@@ -165,7 +165,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 self._work.add(open_work)
                 with tracing.call(method.path, context):
                     answer = serialize(handler.unary_unary(request, context))
-                return self._given(answer, context)
+                return self._given(answer, context, method)
             except Exception as error:
                 end_with(error, context, method.path)
             finally:

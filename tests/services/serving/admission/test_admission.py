@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -12,7 +13,11 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from services import status
 from services.serving.admission import lane as lane_module
+from services.serving.admission.lane import Lane
+from services.serving.admission.shares import client_of_peer
+from services.serving.admission.untaken import UntakenAnswers
 from services.serving.server import ServiceServer
+from services.serving.stall_watch import StallWatch
 from services.settings.service_settings import ServiceSettings
 from store.errors import ResourceBusyError, UnauthenticatedError
 from tests.services.loopback import commit_log_server, get_request
@@ -274,3 +279,65 @@ def test_a_thread_that_could_not_be_started_ended_the_whole_server(monkeypatch, 
             assert server.lanes.untaken.size_bytes == 0
         for _ in range(3):
             good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
+
+
+def test_half_requests_ended_for_calls_that_needed_other_room(monkeypatch):
+    """A client whose own answers are its obstacle needs no half request of another to end."""
+    now = [1_000.0]
+    monkeypatch.setattr(lane_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Lane, "_receive", lambda self, call: None)
+    lane = Lane("calls", 16, 64, StallWatch(), untaken=UntakenAnswers())
+    slow = [QueuedCall("ipv4:10.0.0.1:1") for _ in range(3)]
+    for call in slow:
+        lane._enter(call)
+    monkeypatch.setattr(Lane, "_has_answer_room", lambda self, client, call: False)
+    lane._enter(QueuedCall("ipv4:10.0.0.2:1"))
+    now[0] += 30
+    lane.make_room()
+    assert [call.is_failed for call in slow] == [False] * 3
+
+
+def test_a_client_ended_its_own_half_requests_for_its_own_calls(monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(lane_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Lane, "_receive", lambda self, call: None)
+    lane = Lane("calls", 16, 64, StallWatch())
+    calls = [QueuedCall("ipv4:10.0.0.1:1") for _ in range(10)]
+    for call in calls:
+        lane._enter(call)
+    now[0] += 30
+    lane.make_room()
+    assert not any(call.is_failed for call in calls)
+    lane._enter(QueuedCall("ipv4:10.0.0.1:2"))
+    assert sum(call.is_failed for call in calls) == 1
+
+
+def test_calls_whose_callers_have_gone_kept_their_room(monkeypatch):
+    monkeypatch.setattr(Lane, "_receive", lambda self, call: None)
+    lane = Lane("calls", 16, 64, StallWatch())
+    calls = [QueuedCall("ipv4:10.0.0.1:1") for _ in range(12)]
+    for call in calls:
+        lane._enter(call)
+    for call in calls:
+        call.is_gone = True
+    lane.make_room()
+    assert lane._waiting_room.count == lane._waiting.count == 0
+
+
+class QueuedCall:
+    """A call of one request as a lane sees it."""
+
+    behaviour = SimpleNamespace(method=GET_MESSAGE, has_one_request=True)
+
+    def __init__(self, peer):
+        self.client = client_of_peer(peer)
+        self.is_failed = self.is_gone = False
+
+    def is_active(self):
+        return not self.is_gone
+
+    def peer(self):
+        return ""
+
+    def fail(self, _status):
+        self.is_failed = True
