@@ -81,6 +81,7 @@ class Lane(futures.ThreadPoolExecutor):
     Attributes:
         callers: see above.
         refused_count: calls refused so far.
+        note_failed: called with the method and the google.rpc.Code of a call that ended before its handler.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Lane(futures.ThreadPoolExecutor):
         super().__init__(place_count + (0 if waiting_count_max else SPARE_COUNT), thread_name_prefix=f"rpc-{name}")
         self.name = name
         self.refused_count = 0
+        self.note_failed: Callable[[str, int], None] = lambda _method, _code: None
         self._place_count = place_count
         self._waiting_count_max = waiting_count_max
         self._watch = watch
@@ -154,7 +156,11 @@ class Lane(futures.ThreadPoolExecutor):
         return UNDER_WAY
 
     def _fail(self, call: UnaryCall, error: Exception) -> None:
-        call.fail(status.to_status(as_store_error(error, _method_of(call))))
+        """End a call that has not reached its handler."""
+        method = _method_of(call)
+        ending = status.to_status(as_store_error(error, method))
+        call.fail(ending)
+        self.note_failed(method, ending.code)
 
     def _submit_early(self, work: Callable[[], Result]) -> futures.Future[Result]:
         with self._lock:
@@ -219,7 +225,7 @@ class Lane(futures.ThreadPoolExecutor):
             self._receive(call)
             return
         if refused is not None:
-            refused.fail(status.to_status(self.refusal()))
+            self._fail(refused, self.refusal())
         with self._lock:
             needy = [] if self._has_asked_room(client) else [client]
         self._end_half_requests(needy)
@@ -396,7 +402,7 @@ class Lane(futures.ThreadPoolExecutor):
             work()
             return
         self.refused_count += 1
-        call.fail(status.to_status(self.refusal()))
+        self._fail(call, self.refusal())
 
     # Room.
 
@@ -456,7 +462,7 @@ class Lane(futures.ThreadPoolExecutor):
             "rpc.half_request", lane=self.name, count=len(ended), peer=oldest.peer(), seconds=round(seconds, 1)
         )
         for call, seconds in ended:
-            call.fail(status.to_status(_half_request(self.name, seconds)))
+            self._fail(call, _half_request(self.name, seconds))
         self._go_on()
 
     def _end_idle(self, newcomer: Client | None) -> bool:

@@ -153,6 +153,9 @@ def test_a_call_without_credentials_took_a_place_before_anybody_looked_at_them(m
             streams = {connection.call(path, announced(100, b"x")) for _ in range(CONNECTION_CALL_COUNT)}
             wait_until(lambda: connection.ended >= streams, "calls without credentials have ended")
             assert server.lanes.calls.call_count == 0
+            (ended,) = [family for family in server.meters.counters if family.name == "rpc_ended"]
+            refused_count = ended.of("GatewayService/QueryMessageByKey", "UNAUTHENTICATED").read()
+            assert refused_count == CONNECTION_CALL_COUNT, "a refusal before the handler is in the metrics"
             with grpc.insecure_channel(server.address) as channel:
                 stub = gateway_grpc.GatewayServiceStub(channel)
                 stub.QueryMessageByKey(
