@@ -25,8 +25,8 @@ from services.serving.stall_watch import ANSWER_SECONDS_MAX
 UNTAKEN_BYTES_MAX = 96 * 1024 * 1024
 # What an open call takes in gRPC and here besides its answer; measured: 20 KiB.
 CALL_BYTES = 20 * 1024
-# What a call counts whose answer is not known: half of the largest, so a new client begins with 24 calls of a method.
-UNKNOWN_ANSWER_BYTES = 2 * 1024 * 1024
+# The largest answer: what a call counts whose answer is not known. So a new client begins with 12 calls of a method.
+UNKNOWN_ANSWER_BYTES = 4 * 1024 * 1024
 # Clients and methods whose answers are remembered; 150 bytes each.
 EXPECTED_COUNT_MAX = 16_384
 # A caller that reads takes its answer within milliseconds, or a few round trips.
@@ -80,12 +80,11 @@ class UntakenAnswers:
         """Whether one more call of the client may be worked on."""
         size_bytes = self._expected_bytes(client, method)
         soon = self._soon.get((client.address, method))
-        soon_bytes = 0 if soon is None else soon.held(client)
-        if not soon_bytes and not self._bytes.held(client):
+        if not self._bytes.held(client) and (soon is None or not soon.held(client)):
             return self._has_any_room(size_bytes)
-        return self._bytes.has_room(client, soon_bytes + size_bytes) and (
-            soon is None or soon.has_room(client, size_bytes)
-        )
+        if soon is None:
+            return self._bytes.has_room(client, size_bytes)
+        return soon.has_room(client, size_bytes) and self._bytes.has_room(client, soon.count + size_bytes)
 
     def _has_any_room(self, size_bytes: int) -> bool:
         return self._bytes.count + size_bytes <= self._bytes.count_max
