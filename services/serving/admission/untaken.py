@@ -81,13 +81,13 @@ class UntakenAnswers:
         size_bytes = self._expected_bytes(client, method)
         soon = self._soon.get((client.address, method))
         if not self._bytes.held(client) and (soon is None or not soon.held(client)):
-            return self._has_any_room(size_bytes)
+            return self._has_any_room()
         if soon is None:
             return self._bytes.has_room(client, size_bytes)
         return soon.has_room(client, size_bytes) and self._bytes.has_room(client, soon.count + size_bytes)
 
-    def _has_any_room(self, size_bytes: int) -> bool:
-        return self._bytes.count + size_bytes <= self._bytes.count_max
+    def _has_any_room(self) -> bool:
+        return self._bytes.count < self._bytes.count_max
 
     def _expected_bytes(self, client: Client, method: str) -> int:
         return self._expected.get((client.name, method), UNKNOWN_ANSWER_BYTES)
@@ -173,8 +173,7 @@ class UntakenAnswers:
         if not waiting:
             return []
         needs = min(self._bytes.weight(client) for client, _ in waiting)
-        is_full = not self._has_any_room(min(self._expected_bytes(*each) for each in waiting))
-        over_seconds = GRACE_SECONDS if is_full else STALE_SECONDS
+        over_seconds = STALE_SECONDS if self._has_any_room() else GRACE_SECONDS
         old = [answer for answer in self._answers if now - answer.since > over_seconds]
         old.sort(key=lambda answer: self._bytes.weight(answer.client), reverse=True)  # the oldest first among equals
         removed: list[_Answer] = []
