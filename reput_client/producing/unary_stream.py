@@ -99,9 +99,10 @@ class AsyncUnaryStream:
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
         self._call: Any = None
         self._is_over = False
+        self._is_read = False  # an answer was given to the reader, which is not back yet
 
     async def write(self, request: bytes) -> None:
-        """Send a request and wait for its answer."""
+        """Send a request and wait until its answer has been read and looked at: a refusal may want no request after it."""
         if self._is_over:
             raise asyncio.InvalidStateError("the calls have ended")
         self._call = self._append(request, timeout=self._seconds_max)
@@ -119,6 +120,7 @@ class AsyncUnaryStream:
                 raise
             return
         self._answers.put_nowait(answer)
+        await self._answers.join()
 
     async def done_writing(self) -> None:
         """No request follows."""
@@ -126,7 +128,11 @@ class AsyncUnaryStream:
 
     async def read(self) -> Any:
         """The next answer, or grpc's EOF; the RpcError that ended it."""
+        if self._is_read:
+            self._answers.task_done()
+            self._is_read = False
         answer = await self._answers.get()
+        self._is_read = True
         if isinstance(answer, grpc.RpcError):
             raise answer
         return answer

@@ -90,10 +90,13 @@ class StreamPump:
 
     def start(self, take: Callable[[bytes | None], None], unanswered_count_max: int) -> None:
         """Give each request to `take`, and None after the last one, in the polling thread."""
-        self._take = take
         self._free_count = unanswered_count_max
         with self._state.condition:
+            self._take = take
+            is_ended = self.refusal is not None
             self._receive()
+        if is_ended:
+            take(None)
 
     def end(self, refusal: StoreError) -> None:
         """Take no further request, as if the caller had sent its last one; then the call ends with the refusal."""
@@ -101,7 +104,8 @@ class StreamPump:
             if self.refusal is not None:
                 return
             self.refusal = refusal
-        self._take(None)
+            take = self._take
+        take(None)
 
     def send(self, answer: bytes) -> None:
         """Send an answer after those before; returns at once. Without effect when the call has ended."""

@@ -68,6 +68,8 @@ class StatusInterceptor(grpc.ServerInterceptor):
         )
         self._wrapped: dict[str, tuple[Lane, AnyHandler, AnyHandler]] = {}
         self.guard: CallGuard | None = None
+        for lane in lanes.all():
+            lane.note_failed = self._note_failed
 
     def intercept_service(
         self,
@@ -85,12 +87,13 @@ class StatusInterceptor(grpc.ServerInterceptor):
             if self.guard is not None:
                 handler = self.guard.guard(path, handler)
             lane = self._lanes.of(method.lane)
-            known = self._wrapped[path] = lane, self._wrap(method, handler, lane), self._refuse(lane)
+            known = self._wrapped[path] = lane, self._wrap(method, handler, lane), self._refuse(method, lane)
         lane, wrapped, refusal = known
         return wrapped if lane.admits() else refusal
 
-    def _refuse(self, lane: Lane) -> AnyHandler:
+    def _refuse(self, method: Method, lane: Lane) -> AnyHandler:
         def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> None:
+            self._note_failed(method.path, grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
             status.raise_status(context, lane.refusal())
 
         return _stream_unary(handle, self._lanes.refusals, "")
@@ -116,6 +119,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
             leave = call.ended
             if request is None:
                 call.fail(status.to_status(no_request(method.path)))
+                self._note_failed(method.path, call.status_code)
                 return
             end_span = tracing.begin_call(method.path, call)
 
@@ -141,16 +145,17 @@ class StatusInterceptor(grpc.ServerInterceptor):
             try:
                 request = self._await_request(requests, context, method, lane)
             except StoreError as error:
+                self._note_failed(method.path, status.to_status(error).code)
                 end_with(error, context, method.path)
             call = ThreadedCall(context)
             take(request, call)
-            return self._given(call.wait(), context)
+            return self._given(call.wait(), context, method)
 
         return handle
 
-    def _given(self, answer: bytes, context: grpc.ServicerContext) -> bytes:
+    def _given(self, answer: bytes, context: grpc.ServicerContext, method: Method) -> bytes:
         """An answer that gRPC is about to get: it counts until its caller has taken it."""
-        self._lanes.untaken.add(client_here(context), context, len(answer))
+        self._lanes.untaken.add(client_here(context), context, len(answer), method.path)
         return answer
 
     def _single_answer(self, method: Method, handler: Any, lane: Lane) -> Callable[..., Any]:
@@ -165,7 +170,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 self._work.add(open_work)
                 with tracing.call(method.path, context):
                     answer = serialize(handler.unary_unary(request, context))
-                return self._given(answer, context)
+                return self._given(answer, context, method)
             except Exception as error:
                 end_with(error, context, method.path)
             finally:
@@ -219,11 +224,12 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 if pump is not None:
                     stream_pump = StreamPump(context, unanswered, wait)
                     wait.end_with = stream_pump.end
-                    if pump(stream_pump, context):
-                        if stream_pump.refusal is not None:
-                            raise stream_pump.refusal
-                        return
+                    is_done = pump(stream_pump, context)
                     wait.end_with = None
+                    if stream_pump.refusal is not None:
+                        raise stream_pump.refusal
+                    if is_done:
+                        return
                 for answer in map(serialize, handler.stream_stream(taken, context)):
                     wait.begin()
                     yield answer
@@ -252,6 +258,12 @@ class StatusInterceptor(grpc.ServerInterceptor):
             logging.DEBUG
         ):  # the logger's own chain of processors costs more than a small answer
             _log.debug("rpc.done", method=method.path, millis=round((time.perf_counter() - started) * 1000, 3))
+
+    def _note_failed(self, path: str, code: int) -> None:
+        """A call that ended before its handler."""
+        method = METHODS.get(path)
+        if method is not None and method.is_ours:
+            self._ended.of(short_name(path), CODE_NAMES[code]).add()
 
     def _watch_of_health(self, method: Method, handler: Any, lane: Lane) -> AnyHandler:
         """Health's Watch holds no thread after its request has arrived."""

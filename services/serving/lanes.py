@@ -96,7 +96,7 @@ class Lanes:
 
     def start(self) -> None:
         """Start the stall watch."""
-        self.watch.start(self._make_room)
+        self.watch.start(self._descriptors.look, *(lane.make_room for lane in self.all()))
 
     def all(self) -> tuple[Lane, ...]:
         """Every lane, for metrics."""
@@ -116,11 +116,6 @@ class Lanes:
             is_total=True,
         )
         return (held, ended, *self._descriptors.gauges())
-
-    def _make_room(self) -> None:
-        self._descriptors.look()
-        for lane in self.all():
-            lane.make_room()
 
 
 def _sizes(worker_count: int) -> dict[LaneName, tuple[int, int]]:

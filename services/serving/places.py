@@ -14,7 +14,6 @@ from services.serving.cancellation import Cancellation
 class _Turn:
     """One waiting caller."""
 
-    is_over = False  # it has its place, or waits no longer
     has_place = False
 
 
@@ -54,12 +53,13 @@ class Places:
             self._waiting_room.take(client)
             self._begin_next()
             self._condition.wait_for(lambda: cancellation.is_set or turn.has_place, seconds_max)
-            turn.is_over = True
             self._waiting_room.give_back(client)
             if turn.has_place and not cancellation.is_set:
                 return True
             if turn.has_place:
                 self._places.give_back(client)
+            else:
+                self._waiting.drop(lambda each: each is turn)
             self._begin_next()
             return False
 
@@ -79,11 +79,10 @@ class Places:
 
     def _begin_next(self) -> None:
         """Give free places to those whose turn it is; with the condition held."""
-        while (found := self._waiting.pop(self._may_work)) is not None:
+        while (found := self._waiting.pop(lambda client, _turn: self._may_work(client))) is not None:
             client, turn = found
-            if not turn.is_over:
-                turn.has_place = True
-                self._places.take(client)
+            turn.has_place = True
+            self._places.take(client)
         self._condition.notify_all()
 
     def _wake(self) -> None:

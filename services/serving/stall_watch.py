@@ -221,18 +221,21 @@ class StallWatch:
         for wait in overdue:
             wait.cancel("its caller had its time", now)
 
-    def start(self, then: Callable[[], None] = lambda: None) -> None:
-        """Start a thread that looks four times a second and then calls `then`."""
-        threading.Thread(target=self._run, args=(then,), name="stall-watch", daemon=True).start()
+    def start(self, *then: Callable[[], None]) -> None:
+        """Start a thread that looks four times a second and then calls each of `then`."""
+        threading.Thread(target=self._run, args=then, name="stall-watch", daemon=True).start()
 
     def stop(self) -> None:
         """Stop that thread."""
         self._stopping.set()
 
-    def _run(self, then: Callable[[], None]) -> None:
+    def _run(self, *then: Callable[[], None]) -> None:
         while not self._stopping.wait(TICK_SECONDS):
-            self.end_overdue()
-            then()
+            for step in (self.end_overdue, *then):
+                try:
+                    step()
+                except Exception:  # it would end the only thread that ends stalled calls
+                    _log.exception("rpc.failed")
 
     def _forget(self, wait: Wait) -> None:
         self._waits.discard(wait)

@@ -30,8 +30,11 @@ def connection_count_max(descriptor_count: int) -> int:
 
 
 def open_descriptor_count() -> int:
-    """Descriptors of this process."""
-    return len(os.listdir("/proc/self/fd"))
+    """Descriptors of this process; their limit when they cannot be counted: that takes a descriptor."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return open_file_limit()
 
 
 class DescriptorWatch:

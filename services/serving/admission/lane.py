@@ -36,9 +36,10 @@ from services.serving import grpc_private
 from services.serving.admission.callers import Callers, working_for
 from services.serving.admission.shares import Client, FairQueue, Shares
 from services.serving.admission.untaken import UntakenAnswers
+from services.serving.call_end import as_store_error
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, StallWatch
 from services.serving.unary_call import UnaryCall
-from store.errors import ResourceBusyError, StoreError
+from store.errors import ResourceBusyError
 
 # Requests that arrive at the same time, as a part of the places: each may have 4 MiB.
 ASKED_DIVISOR = 2
@@ -80,6 +81,7 @@ class Lane(futures.ThreadPoolExecutor):
     Attributes:
         callers: see above.
         refused_count: calls refused so far.
+        note_failed: called with the method and the google.rpc.Code of a call that ended before its handler.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Lane(futures.ThreadPoolExecutor):
         super().__init__(place_count + (0 if waiting_count_max else SPARE_COUNT), thread_name_prefix=f"rpc-{name}")
         self.name = name
         self.refused_count = 0
+        self.note_failed: Callable[[str, int], None] = lambda _method, _code: None
         self._place_count = place_count
         self._waiting_count_max = waiting_count_max
         self._watch = watch
@@ -141,22 +144,40 @@ class Lane(futures.ThreadPoolExecutor):
         """See Executor. A call of one request gets a thread when its request is whole, a stream gets it now."""
         call = UnaryCall.of(fn, args)
         if call is None:
-            with self._lock:
-                self._early_count += 1
-            future = super().submit(fn, *args, **kwargs)
-            future.add_done_callback(self._leave_early)
-            return future
+            return self._submit_early(partial(fn, *args, **kwargs))
         try:
-            call.client = self.callers.of(call.context, getattr(call.behaviour, "method", ""))
+            call.client = self.callers.of(call.context, _method_of(call))
             if getattr(call.behaviour, "has_one_request", False):
                 self._enter(call)
             else:
                 self._begin_stream(call)
-        except StoreError as error:
-            call.fail(status.to_status(error))
+        except Exception as error:  # it would end the thread that polls for all calls
+            self._fail(call, error)
         return UNDER_WAY
 
-    def _leave_early(self, _future: futures.Future[Any]) -> None:
+    def _fail(self, call: UnaryCall, error: Exception) -> None:
+        """End a call that has not reached its handler."""
+        method = _method_of(call)
+        ending = status.to_status(as_store_error(error, method))
+        call.fail(ending)
+        self.note_failed(method, ending.code)
+
+    def _submit_early(self, work: Callable[[], Result]) -> futures.Future[Result]:
+        with self._lock:
+            self._early_count += 1
+        try:
+            return super().submit(self._run_early, work)
+        except RuntimeError:  # no further thread can be started: the work is queued and waits for one
+            _log.exception("rpc.failed")
+            return UNDER_WAY
+
+    def _run_early(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        finally:
+            self._leave_early()
+
+    def _leave_early(self) -> None:
         with self._lock:
             self._early_count -= 1
             self._ending_count = max(0, self._ending_count - 1)
@@ -189,7 +210,7 @@ class Lane(futures.ThreadPoolExecutor):
         client = call.client
         refused: UnaryCall | None = None
         with self._lock:
-            is_asked = self._may_ask(client)
+            is_asked = self._may_ask(client, call)
             if is_asked:
                 self._note_asked(call)
             else:
@@ -204,8 +225,11 @@ class Lane(futures.ThreadPoolExecutor):
             self._receive(call)
             return
         if refused is not None:
-            refused.fail(status.to_status(self.refusal()))
-        self._end_half_requests(self._asked_room.held(client))
+            self._fail(refused, self.refusal())
+        with self._lock:
+            needy = [] if self._has_asked_room(client) else [client]
+        self._end_half_requests(needy)
+        self._go_on()  # room that was given back since the look above
 
     def _take_waiting_of_another(self, client: Client) -> UnaryCall:
         """The newest waiting call of the client that has most, if that is still more without it; with the lock held.
@@ -222,14 +246,16 @@ class Lane(futures.ThreadPoolExecutor):
         room.give_back(most)
         return self._waiting.pop_newest(most)
 
-    def _may_ask(self, client: Client) -> bool:
-        """Whether there is room for a request of the client; with the lock held."""
+    def _may_ask(self, client: Client, call: UnaryCall) -> bool:
+        """Whether there is room for a request of the client, and for its answer; with the lock held."""
+        return self._has_asked_room(client) and self._has_answer_room(client, call)
+
+    def _has_asked_room(self, client: Client) -> bool:
         room = self._asked_room
-        return (
-            room.has_room(client)
-            and (self._untaken is None or self._untaken.has_room(client))
-            and (client.name in self._known or len(self._asked) * 2 < room.count_max)
-        )
+        return room.has_room(client) and (client.name in self._known or len(self._asked) * 2 < room.count_max)
+
+    def _has_answer_room(self, client: Client, call: UnaryCall) -> bool:
+        return self._untaken is None or self._untaken.has_room(client, _method_of(call))
 
     def _note_asked(self, call: UnaryCall) -> None:
         self._asked_room.take(call.client)
@@ -245,7 +271,7 @@ class Lane(futures.ThreadPoolExecutor):
                 return  # ended because it was a half request
             if request is not None and client.name not in self._known:
                 self._remember(client)
-            has_place = self._may_work(client)
+            has_place = self._may_work(client, (call, request))
             if has_place:
                 self._places.take(client)
             if has_place or not self._waiting_count_max:
@@ -256,11 +282,11 @@ class Lane(futures.ThreadPoolExecutor):
             self._work(call, request)
         elif not self._waiting_count_max:
             self._work_instead_of_another(call, lambda: self._work(call, request))
-        if self._waiting.count:
+        if self._whole.count or self._waiting.count:
             self._go_on()
 
-    def _may_work(self, client: Client) -> bool:
-        return self._places.has_room(client) and (self._untaken is None or self._untaken.has_room(client))
+    def _may_work(self, client: Client, whole: tuple[UnaryCall, bytes | None]) -> bool:
+        return self._places.has_room(client) and self._has_answer_room(client, whole[0])
 
     def _remember(self, client: Client) -> None:
         self._known[client.name] = None
@@ -268,28 +294,46 @@ class Lane(futures.ThreadPoolExecutor):
             del self._known[next(iter(self._known))]
 
     def _work(self, call: UnaryCall, request: bytes | None) -> None:
-        expected_bytes = 0 if self._untaken is None else self._untaken.expect(call.client)
+        expected_bytes = 0 if self._untaken is None else self._untaken.expect(call.client, _method_of(call))
         if call.behaviour.take is not None:
             call.ended = partial(self._answered, call, expected_bytes)
-            call.behaviour.take(request, call)
+            try:
+                call.behaviour.take(request, call)
+            except Exception as error:
+                self._fail(call, error)
         else:
             self._in_thread(call, expected_bytes, call.in_thread(request))
 
     def _in_thread(self, call: UnaryCall, expected_bytes: int, work: tuple[Any, ...]) -> None:
-        super().submit(self._run, call.client, expected_bytes, *work)
-
-    def _run(self, client: Client, expected_bytes: int, fn: Callable[..., None], *args: Any) -> None:
+        turns = [call]  # taken by the thread, or here when there is none: the executor keeps work that got no thread
         try:
-            with working_for(client):
+            super().submit(self._run, turns, expected_bytes, *work)
+        except RuntimeError:
+            _log.exception("rpc.failed")
+            with contextlib.suppress(IndexError):
+                turns.pop()
+                self._give_back(call, expected_bytes)
+                self._fail(call, _no_thread(self.name))
+
+    def _run(self, turns: list[UnaryCall], expected_bytes: int, fn: Callable[..., None], *args: Any) -> None:
+        try:
+            call = turns.pop()
+        except IndexError:
+            return
+        try:
+            with working_for(call.client):
                 fn(*args)
         finally:
-            if self._untaken is not None and expected_bytes:
-                self._untaken.release(client, expected_bytes)
-            self._leave(client)
+            self._give_back(call, expected_bytes)
+
+    def _give_back(self, call: UnaryCall, expected_bytes: int) -> None:
+        if self._untaken is not None and expected_bytes:
+            self._untaken.release(call.client, expected_bytes, _method_of(call))
+        self._leave(call.client)
 
     def _answered(self, call: UnaryCall, expected_bytes: int) -> None:
         if self._untaken is not None:
-            self._untaken.add(call.client, call.context, call.answer_bytes, expected_bytes)
+            self._untaken.add(call.client, call.context, call.answer_bytes, _method_of(call), expected_bytes)
         self._leave(call.client)
 
     def _leave(self, client: Client) -> None:
@@ -313,13 +357,21 @@ class Lane(futures.ThreadPoolExecutor):
 
     def _next_step(self) -> Callable[[], None] | None:
         with self._lock:
-            while self._whole.count and (whole := self._whole.pop(self._may_work)) is not None:
+            while (
+                self._whole.count
+                and self._places.count < self._places.count_max
+                and (whole := self._whole.pop(self._may_work)) is not None
+            ):
                 client, (call, request) = whole
                 self._asked_room.give_back(client)
                 if call.is_active():
                     self._places.take(client)
                     return partial(self._work, call, request)
-            while self._waiting.count and (waiting := self._waiting.pop(self._may_ask)) is not None:
+            while (
+                self._waiting.count
+                and self._asked_room.count < self._asked_room.count_max
+                and (waiting := self._waiting.pop(self._may_ask)) is not None
+            ):
                 client, call = waiting
                 self._waiting_room.give_back(client)
                 if call.is_active():
@@ -350,7 +402,7 @@ class Lane(futures.ThreadPoolExecutor):
             work()
             return
         self.refused_count += 1
-        call.fail(status.to_status(self.refusal()))
+        self._fail(call, self.refusal())
 
     # Room.
 
@@ -362,39 +414,45 @@ class Lane(futures.ThreadPoolExecutor):
     def make_room(self) -> None:
         """End what others need the room of; called regularly."""
         with self._lock:
-            waiting = self._whole.clients() + self._waiting.clients()
-            fewest = min((self._asked_room.held(client) for client in self._waiting.clients()), default=None)
+            for client, _ in self._whole.drop(lambda whole: not whole[0].is_active()):
+                self._asked_room.give_back(client)
+            for client, _ in self._waiting.drop(lambda call: not call.is_active()):
+                self._waiting_room.give_back(client)
+            waiting = self._waiting.heads()
+            needy = [client for client, _ in waiting if not self._has_asked_room(client)]
+            waiting += [(client, call) for client, (call, _) in self._whole.heads()]
         if self._untaken is not None:
-            self._untaken.end_some(waiting)
-        self._end_half_requests(fewest)
+            self._untaken.end_some((client, _method_of(call)) for client, call in waiting)
+        self._end_half_requests(needy)
         waiting_count = self._whole.count + max(0, self._early_count - self._place_count)
         for _ in range(waiting_count - self._ending_count):
             if not self._end_longest():
                 break
         self._go_on()
 
-    def _end_half_requests(self, fewest: int | None) -> None:
-        """End half requests that are too old, or whose room a waiting client needs.
+    def _end_half_requests(self, needy: list[Client]) -> None:
+        """End half requests that are too old, or whose room another client needs: one for each such client.
 
         Args:
-            fewest: what the waiting client holds that has least; None: none waits.
+            needy: clients that wait for room for a request.
         """
         now = time.monotonic()
         ended: list[tuple[UnaryCall, float]] = []
         with self._lock:
-            count_max = self._waiting.count
-            for call, since in self._asked.items():
+            room = self._asked_room
+            least = min(needy, key=room.weight, default=None)
+            for call, since in list(self._asked.items()):
                 seconds = now - since
                 if seconds <= HALF_REQUEST_SECONDS:
                     break
-                is_needed = fewest is not None and len(ended) < count_max
-                has_more = fewest is not None and self._asked_room.held(call.client) > fewest
+                client = call.client
+                is_needed = len(ended) < sum(each != client for each in needy)
+                has_more = least is not None and room.weight(client) > room.weight(least)
                 if seconds > REQUEST_SECONDS_MAX or (is_needed and (has_more or seconds > EVICT_SECONDS)):
                     ended.append((call, seconds))
-            for call, _ in ended:
-                del self._asked[call]
-                self._asked_room.give_back(call.client)
-                self._known.pop(call.client.name, None)
+                    del self._asked[call]
+                    room.give_back(client)
+                    self._known.pop(client.name, None)
             self.refused_count += len(ended)
         if not ended:
             return
@@ -404,7 +462,7 @@ class Lane(futures.ThreadPoolExecutor):
             "rpc.half_request", lane=self.name, count=len(ended), peer=oldest.peer(), seconds=round(seconds, 1)
         )
         for call, seconds in ended:
-            call.fail(status.to_status(_half_request(self.name, seconds)))
+            self._fail(call, _half_request(self.name, seconds))
         self._go_on()
 
     def _end_idle(self, newcomer: Client | None) -> bool:
@@ -416,6 +474,16 @@ class Lane(futures.ThreadPoolExecutor):
         with self._lock:
             self._ending_count += 1
         return True
+
+
+def _method_of(call: UnaryCall) -> str:
+    return getattr(call.behaviour, "method", "")
+
+
+def _no_thread(lane: str) -> ResourceBusyError:
+    return ResourceBusyError(
+        f"no thread could be started for {lane}: raise the limit of threads, or try later", lane=lane
+    )
 
 
 def _half_request(lane: str, seconds: float) -> ResourceBusyError:

@@ -69,17 +69,17 @@ class Shares:
         self._by_name: dict[str, int] = {}
         self._by_address: dict[str, int] = {}
 
-    def has_room(self, client: Client) -> bool:
-        """Whether the client may take a place."""
+    def has_room(self, client: Client, count: int = 1) -> bool:
+        """Whether the client may take so many places."""
         free = self.count_max - self.count
-        if self.count < free:  # the usual case: below one half the rule always holds
+        if self.count + count <= free:  # the usual case: below one half the rule always holds
             return True
         free_of_address = ADDRESS_FACTOR * free - self._by_address.get(client.address, 0)
         held = self._by_name.get(client.name, 0)
         # One that has something takes no place after which its address would have none for another client.
-        if held and free_of_address <= ADDRESS_FACTOR + 1:
+        if held and free_of_address <= (ADDRESS_FACTOR + 1) * count:
             return False
-        return held < (free if free < free_of_address else free_of_address)
+        return held + count <= (free if free < free_of_address else free_of_address)
 
     def take(self, client: Client, count: int = 1) -> None:
         """Count places as held; `has_room` is the caller's business."""
@@ -120,6 +120,10 @@ class FairQueue(Generic[Item]):
         self._addresses.setdefault(client.address, {}).setdefault(client, deque()).append(item)
         self.count += 1
 
+    def heads(self) -> list[tuple[Client, Item]]:
+        """The clients that wait, each with its next item."""
+        return [(client, items[0]) for clients in self._addresses.values() for client, items in clients.items()]
+
     def clients(self) -> list[Client]:
         """The clients that wait."""
         return [client for clients in self._addresses.values() for client in clients]
@@ -135,11 +139,31 @@ class FairQueue(Generic[Item]):
         self.count -= 1
         return item
 
-    def pop(self, may: Callable[[Client], bool]) -> tuple[Client, Item] | None:
-        """The item whose turn it is, among clients that may; None when there is none."""
+    def drop(self, is_over: Callable[[Item], bool]) -> list[tuple[Client, Item]]:
+        """Take out the items that need nothing more."""
+        dropped: list[tuple[Client, Item]] = []
+        for address, clients in list(self._addresses.items()):
+            for client, items in list(clients.items()):
+                left: deque[Item] = deque()
+                for item in items:
+                    if is_over(item):
+                        dropped.append((client, item))
+                    else:
+                        left.append(item)
+                if left:
+                    clients[client] = left
+                else:
+                    del clients[client]
+            if not clients:
+                del self._addresses[address]
+        self.count -= len(dropped)
+        return dropped
+
+    def pop(self, may: Callable[[Client, Item], bool]) -> tuple[Client, Item] | None:
+        """The item whose turn it is, among the first ones of their clients that may; None when there is none."""
         for address, clients in self._addresses.items():
             for client, items in clients.items():
-                if not may(client):
+                if not may(client, items[0]):
                     continue
                 item = items.popleft()
                 self.count -= 1

@@ -69,6 +69,14 @@ def test_a_caller_that_goes_waits_no_more_and_leaves_its_turn(threads) -> None:
     assert places.take(Cancellation(), 0)
 
 
+def test_who_waited_in_vain_left_its_turn_behind() -> None:
+    places = Places(1, 4)
+    assert places.take(Cancellation(), 0)
+    for _ in range(10):
+        assert not places.take(Cancellation(), 0)
+    assert places._waiting.count == 0
+
+
 def test_a_search_was_refused_while_a_step_of_another_was_about_to_end(records, monkeypatch) -> None:
     held = HeldShard(records)
     asking = threading.Semaphore(0)

@@ -135,3 +135,30 @@ def test_close_ends_a_unary_call_that_has_no_answer(send) -> None:
 
             asyncio.run(main())
         gateway.released.set()
+
+
+def test_a_request_was_sent_before_the_refusal_of_the_one_before_it_was_read() -> None:
+    sent = []
+
+    async def append(request: bytes, timeout: float) -> bytes:
+        sent.append(request)
+        return b"answer to " + request
+
+    async def main() -> None:
+        stream = unary_stream.AsyncUnaryStream(append, 1.0)
+
+        async def write() -> None:
+            for number in range(3):
+                await stream.write(b"%d" % number)
+
+        writer = asyncio.create_task(write())
+        assert await stream.read() == b"answer to 0"
+        for _ in range(10):
+            await asyncio.sleep(0)  # the writer runs as far as it can
+        assert sent == [b"0"]
+        assert await stream.read() == b"answer to 1"
+        assert sent == [b"0", b"1"]
+        writer.cancel()
+        await asyncio.wait([writer])
+
+    asyncio.run(main())

@@ -225,3 +225,19 @@ def test_a_stream_with_an_unanswered_request_is_not_idle():
         assert not server.lanes.watch.end_idle("streams", 0.0, None, Shares(1), refusal)
         go_on.set()
         assert list(answers) == [b"late"]
+
+
+@pytest.mark.parametrize("is_driven", [True, False])
+def test_a_stream_that_was_ended_before_its_pump_began_waited_for_ever(is_driven):
+    def late(pump: StreamPump, context: Any) -> bool:
+        pump.end(ResourceBusyError("its place was needed"))
+        return echo(pump, context) if is_driven else False
+
+    with serving(late) as (_, append):
+        requests: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        answers = append(iter(requests.get, None), timeout=WAIT_SECONDS_MAX)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(answers)
+        requests.put(None)
+
+    assert isinstance(from_rpc_error(caught.value), ResourceBusyError)

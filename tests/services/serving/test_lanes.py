@@ -409,6 +409,20 @@ def test_the_watch_ends_what_waits_longer_than_it_may_and_nothing_else():
     assert watch.ended_count == {"tails": 2}
 
 
+def test_the_first_failure_of_the_watch_was_its_end():
+    def fail():
+        raise ZeroDivisionError
+
+    seen = threading.Semaphore(0)
+    watch = StallWatch()
+    watch.start(fail, seen.release)
+    try:
+        for _ in range(2):
+            assert seen.acquire(timeout=WAIT_SECONDS_MAX)
+    finally:
+        watch.stop()
+
+
 def test_the_longest_wait_of_a_lane_ends_first_and_only_once():
     clock, ended = Clock(), []
     watch = StallWatch(clock)

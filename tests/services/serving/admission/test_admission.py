@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -12,7 +13,11 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from services import status
 from services.serving.admission import lane as lane_module
+from services.serving.admission.lane import Lane
+from services.serving.admission.shares import client_of_peer
+from services.serving.admission.untaken import UntakenAnswers
 from services.serving.server import ServiceServer
+from services.serving.stall_watch import StallWatch
 from services.settings.service_settings import ServiceSettings
 from store.errors import ResourceBusyError, UnauthenticatedError
 from tests.services.loopback import commit_log_server, get_request
@@ -148,6 +153,9 @@ def test_a_call_without_credentials_took_a_place_before_anybody_looked_at_them(m
             streams = {connection.call(path, announced(100, b"x")) for _ in range(CONNECTION_CALL_COUNT)}
             wait_until(lambda: connection.ended >= streams, "calls without credentials have ended")
             assert server.lanes.calls.call_count == 0
+            (ended,) = [family for family in server.meters.counters if family.name == "rpc_ended"]
+            refused_count = ended.of("GatewayService/QueryMessageByKey", "UNAUTHENTICATED").read()
+            assert refused_count == CONNECTION_CALL_COUNT, "a refusal before the handler is in the metrics"
             with grpc.insecure_channel(server.address) as channel:
                 stub = gateway_grpc.GatewayServiceStub(channel)
                 stub.QueryMessageByKey(
@@ -247,3 +255,92 @@ def test_a_stream_that_ended_gave_no_place_back():
         for _ in range(3):
             assert len(list(good.AppendMessageStream(iter([pb.AppendMessageStreamRequest()]), timeout=10))) == 1
         wait_until(lambda: server.lanes.streams.call_count == 0, "the places are free")
+
+
+def test_a_bug_at_the_admission_of_a_call_ended_the_whole_server(monkeypatch):
+    with commit_log_server(**answer_calls()) as server:
+        good = good_client(server)
+        with monkeypatch.context() as patch, pytest.raises(grpc.RpcError) as caught:
+            patch.setattr(type(server.lanes.callers), "of", lambda *_: 1 // 0)
+            good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
+
+
+def test_a_thread_that_could_not_be_started_ended_the_whole_server(monkeypatch, way):  # noqa: F811
+    def no_thread(_lane):
+        raise RuntimeError("can't start new thread")
+
+    with commit_log_server(**answer_calls()) as server:
+        good = good_client(server)
+        with monkeypatch.context() as patch, pytest.raises(grpc.RpcError) as caught:
+            patch.setattr(lane_module.Lane, "_adjust_thread_count", no_thread)
+            good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
+        if way == "late thread":  # else the call waits for a thread
+            assert isinstance(status.from_rpc_error(caught.value), ResourceBusyError)
+            assert server.lanes.calls.call_count == 0
+            assert server.lanes.untaken.size_bytes == 0
+        for _ in range(3):
+            good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
+
+
+def test_half_requests_ended_for_calls_that_needed_other_room(monkeypatch):
+    """A client whose own answers are its obstacle needs no half request of another to end."""
+    now = [1_000.0]
+    monkeypatch.setattr(lane_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Lane, "_receive", lambda self, call: None)
+    lane = Lane("calls", 16, 64, StallWatch(), untaken=UntakenAnswers())
+    slow = [QueuedCall("ipv4:10.0.0.1:1") for _ in range(3)]
+    for call in slow:
+        lane._enter(call)
+    monkeypatch.setattr(Lane, "_has_answer_room", lambda self, client, call: False)
+    lane._enter(QueuedCall("ipv4:10.0.0.2:1"))
+    now[0] += 30
+    lane.make_room()
+    assert [call.is_failed for call in slow] == [False] * 3
+
+
+def test_a_client_ended_its_own_half_requests_for_its_own_calls(monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr(lane_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(Lane, "_receive", lambda self, call: None)
+    lane = Lane("calls", 16, 64, StallWatch())
+    calls = [QueuedCall("ipv4:10.0.0.1:1") for _ in range(10)]
+    for call in calls:
+        lane._enter(call)
+    now[0] += 30
+    lane.make_room()
+    assert not any(call.is_failed for call in calls)
+    lane._enter(QueuedCall("ipv4:10.0.0.1:2"))
+    assert sum(call.is_failed for call in calls) == 1
+
+
+def test_calls_whose_callers_have_gone_kept_their_room(monkeypatch):
+    monkeypatch.setattr(Lane, "_receive", lambda self, call: None)
+    lane = Lane("calls", 16, 64, StallWatch())
+    calls = [QueuedCall("ipv4:10.0.0.1:1") for _ in range(12)]
+    for call in calls:
+        lane._enter(call)
+    for call in calls:
+        call.is_gone = True
+    lane.make_room()
+    assert lane._waiting_room.count == lane._waiting.count == 0
+
+
+class QueuedCall:
+    """A call of one request as a lane sees it."""
+
+    behaviour = SimpleNamespace(method=GET_MESSAGE, has_one_request=True)
+
+    def __init__(self, peer):
+        self.client = client_of_peer(peer)
+        self.is_failed = self.is_gone = False
+
+    def is_active(self):
+        return not self.is_gone
+
+    def peer(self):
+        return ""
+
+    def fail(self, _status):
+        self.is_failed = True

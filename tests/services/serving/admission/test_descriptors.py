@@ -1,5 +1,7 @@
 """Descriptors: connections leave a reserve, and the log warns once."""
 
+import errno
+
 import grpc
 import pytest
 import structlog
@@ -12,6 +14,7 @@ from services.serving.admission.descriptors import (
     DescriptorWatch,
     connection_count_max,
 )
+from store.files.open_files import open_file_limit
 from tests.services.loopback import commit_log_server, get_request, stub
 from tests.support.raw_http2 import RawClient
 from tests.support.waiting import wait_until
@@ -39,6 +42,14 @@ def test_the_log_says_once_that_descriptors_become_few_and_again_after_a_recover
     assert events == [0, 1, 1, 1, 2]
     assert lines[0]["event"] == "descriptors.short"
     assert lines[0]["connection_count_max"] == 500
+
+
+def test_descriptors_that_cannot_be_counted_are_all_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listdir(_path: str) -> list[str]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(descriptors.os, "listdir", listdir)
+    assert descriptors.open_descriptor_count() == open_file_limit()
 
 
 def test_connections_beyond_the_limit_are_closed_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_an_ipv6_peer_has_its_address_without_the_port():
     assert client_of_peer("ipv6:%5B::1%5D:4711") == Client("ipv6:%5B::1%5D:4711", "ipv6:%5B::1%5D")
 
 
-def always(_client):
+def always(_client, _item):
     return True
 
 
@@ -97,8 +97,8 @@ def test_a_client_that_may_not_is_passed_over_and_keeps_its_turn():
     queue = FairQueue()
     queue.append(host(1), "first")
     queue.append(host(2), "second")
-    assert queue.pop(lambda client: client != host(1)) == (host(2), "second")
-    assert queue.pop(lambda client: client != host(1)) is None
+    assert queue.pop(lambda client, _item: client != host(1)) == (host(2), "second")
+    assert queue.pop(lambda client, _item: client != host(1)) is None
     assert taken_from(queue) == ["first"]
 
 
@@ -108,3 +108,23 @@ def test_the_newest_item_of_a_client_can_be_taken_back():
         queue.append(host(1), item)
     assert [queue.pop_newest(host(1)), queue.pop_newest(host(1))] == ["b", "a"]
     assert (queue.count, queue.clients(), queue.pop(always)) == (0, [], None)
+
+
+def test_what_needs_nothing_more_leaves_the_queue_and_the_others_keep_their_order():
+    queue = FairQueue()
+    for item in range(6):
+        queue.append(host(item % 2), item)
+    queue.append(host(3), 6)
+    assert queue.drop(lambda item: item in {0, 3, 6}) == [(host(0), 0), (host(1), 3), (host(3), 6)]
+    assert (queue.count, queue.heads()) == (4, [(host(0), 2), (host(1), 1)])
+    assert [queue.pop(always)[1] for _ in range(4)] == [2, 1, 4, 5]
+    assert queue.clients() == []
+
+
+def test_a_client_takes_as_much_at_once_as_leaves_the_same_for_others():
+    shares = Shares(96)
+    sizes = 0
+    while shares.has_room(host(1), 4):
+        shares.take(host(1), 4)
+        sizes += 4
+    assert sizes == 48
