@@ -1,6 +1,7 @@
 """A query without a token finds what was acknowledged when it arrived, or says that it may lack it."""
 
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -9,8 +10,9 @@ from gateway import query_answers
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import BuildProgress, Candidates
 from gateway.ports.shards import Shards
-from gateway.queries.arrival import Part
-from gateway.queries.freshness import FreshnessWaits
+from gateway.queries.arrival import EndAtArrival, Part, QueuesAtArrival, at_arrival
+from gateway.queries.completeness import ShardOutcome
+from gateway.queries.freshness import Freshness, FreshnessWaits
 from gateway.query_answers import Call
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
@@ -408,3 +410,67 @@ def test_a_token_of_a_queue_goes_on_at_its_own_position(memory, records, fan_out
     for queue_offset in (0, first.next_queue_offset):
         request.queue_offset = queue_offset
         assert query_answers.by_offset(call, request).messages[0].queue_offset == first.next_queue_offset
+
+
+def test_a_commitlog_that_says_its_end_too_late_is_named(clock):
+    end = EndAtArrival(BROKER, None, Future(), Deadline.after(0.0, clock))
+
+    assert end.offset() is None
+    assert isinstance(end.error, ServiceUnavailableError)
+    assert f"The commitlog of shard {BROKER} did not say how far its log is" in str(end.error)
+
+
+def test_a_shard_whose_end_is_not_asked_for_stays_as_it_is(memory, fan_out):
+    shards = Shards([memory.shard("broker-a"), memory.shard("broker-b")], fan_out)
+
+    first, second = at_arrival(shards, {"broker-a": EndAtArrival("broker-a", 10)}, lambda *_: None)
+
+    assert isinstance(first.queues, QueuesAtArrival)
+    assert second is list(shards)[1]
+    assert at_arrival(shards, {}, lambda *_: None) is shards
+
+
+def test_a_progress_that_no_later_end_can_change_is_passed_on(clock):
+    final = BuildProgress(10, 10, False, 0, is_final=True)
+    noted = []
+
+    class Queues:
+        def progress(self, past_offset, wait_seconds, deadline):
+            return final
+
+    queues = QueuesAtArrival(Queues(), EndAtArrival(BROKER, 1_000), noted.append)
+
+    assert queues.progress(0, 0.0, Deadline.after(1.0, clock)) is final
+    assert not noted
+
+
+def test_a_query_that_finds_no_place_to_wait_answers_at_once_and_partial(ask, memory, log, newest, clock):
+    waits = FreshnessWaits(waiting_count_max=1, pause=clock.pause)
+    record, behind = newest
+    log.end = memory.built_offset = record.commit_log_offset
+    ask(waits)
+    log.end = behind
+    inner = []
+
+    def on_wait(past_offset, wait_seconds):
+        clock.pause(wait_seconds)
+        if not inner:
+            inner.append(None)
+            inner[0] = ask(waits)
+
+    memory.on_wait = on_wait
+    ask(waits)
+    waits.close()
+
+    assert inner[0].completeness == PARTIAL
+
+
+def test_outcomes_without_a_word_on_the_end_do_not_repeat_a_query(memory, fan_out, waits):
+    """A shard that did not answer, one whose end is not known, and an answer that no later end can change."""
+    shards = Shards([memory.shard()], fan_out)
+    freshness = Freshness(Part.QUEUES, shards, known_ends={BROKER: 1_000})
+    behind, final = BuildProgress(10, 10, False, 0), BuildProgress(10, 10, False, 0, is_final=True)
+    outcomes = [ShardOutcome(BROKER), ShardOutcome("broker-x", progress=behind), ShardOutcome(BROKER, progress=final)]
+
+    assert waits.again(freshness, outcomes) is None
+    assert waits.again(freshness, [ShardOutcome(BROKER, progress=behind)]) is not None

@@ -168,3 +168,13 @@ def test_a_token_inside_a_topic_that_is_gone_cuts_no_other_topic(fan_out, deadli
     (row,) = list_topics(later, PageTokens("s"), 1, token, deadline).topics
 
     assert (row.topic, [queue.queue_id for _, queue in row.queues]) == ("zz", [0, 1, 2])
+
+
+def test_a_token_inside_a_shard_that_is_gone_cuts_no_other_shard(fan_out, deadline) -> None:
+    many = ManyQueues([], topics={"many": 5})
+    token = list_topics(Shards([many.shard("broker-a")], fan_out), PageTokens("s"), 1, "", deadline).next_page_token
+    later = Shards([MemoryShard([], topics={"many": 3}).shard("broker-b")], fan_out)
+
+    (row,) = list_topics(later, PageTokens("s"), 1, token, deadline).topics
+
+    assert [(name, queue.queue_id) for name, queue in row.queues] == [("broker-b", queue_id) for queue_id in range(3)]
