@@ -218,9 +218,8 @@ class Lane(futures.ThreadPoolExecutor):
                     self.refused_count += 1
                     refused = self._take_waiting_of_another(client)
                 self._waiting_room.take(client)
-                self._waiting.append(
-                    client, call
-                )  # its request is not asked for yet, so it costs no more than a window
+                # Its request is not asked for yet, so it costs no more than a window.
+                self._waiting.append(client, call)
         if is_asked:
             self._receive(call)
             return
