@@ -3,15 +3,21 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-RUN_FLAGS := $(if $(READ_ONLY),--read-only) $(if $(GATEWAY_PORT),--gateway-port $(GATEWAY_PORT))
+RUN_FLAGS := $(if $(READ_ONLY),--read-only) $(if $(GATEWAY_PORT),--gateway-port $(GATEWAY_PORT)) \
+	$(if $(CONSOLE_PORT),--console-port $(CONSOLE_PORT))
+# Port 8080 is not asked for: where it is taken, the gateway serves without a console and says so.
+RUN_PORTS := $(if $(GATEWAY_PORT)$(REPUT_GATEWAY_ADDRESS),,GATEWAY_PORT=8081) \
+	$(foreach name,GATEWAY_PORT CONSOLE_PORT,$(if $($(name)),$(name)=$($(name))))
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
 
 BUILDER ?= docker
 TARGET ?= reput
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
+HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test torture check coverage proto bench simulate image wheels ci clean lock
+.PHONY: help setup run free-ports test torture check coverage proto bench simulate image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 3
@@ -21,11 +27,9 @@ unexport PYTHONDONTWRITEBYTECODE
 # In CI a few that fail are run once more, alone, and named.
 AGAIN := $(if $(CI),|| $(BIN)/python -m tests.support.once_more $$?)
 NO_SKIPS := -p tests.support.no_skips
-# CI runs all of torture's tests with more of each (`make ci`), so that their sample is no news there.
-WITHOUT_TORTURE := $(if $(CI),--ignore tests/torture)
 # What needs more than Python, or long: `make ci` has it. KUBERNETES= leaves out what needs a control plane to be built.
 KUBERNETES ?= kubernetes
-MARKED := bench or browser or containers or life or long or prometheus or rocketmq or spark
+MARKED := bench or browser or cluster or containers or etcd or languages or life or long or newcomers or prometheus or rocketmq or spark
 # A change gets a bounded part of each kind; a release gets all of it, and longer: `make ci FULL=1`.
 FOR_A_CHANGE := $(if $(FULL),,and not release)
 
@@ -35,15 +39,18 @@ COVERED := store/format store/walk store/derive gateway/queries
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
-	@echo '  make run STORE=dir [READ_ONLY=1] [GATEWAY_PORT=n] serves a store root, also one that RocketMQ wrote'
+	@echo '  make run STORE=dir [READ_ONLY=1] [GATEWAY_PORT=n] [CONSOLE_PORT=n] serves a store root, also one that RocketMQ wrote'
 
 setup: .venv/.setup-dev ## Make .venv with all that running, testing and checking need
 
-run: $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## Serve the sample messages, or STORE=dir, until Ctrl-C
+run: free-ports $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-serve) ## Serve the sample messages, or STORE=dir, until Ctrl-C
 	@exec $(BIN)/reput demo --store "$(or $(STORE),run/store)" $(RUN_FLAGS)
 
-test: .venv/.setup-dev ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=store/walk]; `make ci` has the longer kinds
-	$(PYTEST) $(if $(ROOM),tests/$(ROOM),$(WITHOUT_TORTURE)) -m "not ($(MARKED) or kubernetes or release)" $(AGAIN)
+free-ports:
+	@$(PYTHON) tools/free_ports.py $(RUN_PORTS)
+
+test: .venv/.setup-dev ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=torture] (a sample); `make ci` has the longer kinds
+	$(PYTEST) $(if $(ROOM),tests/$(ROOM),--ignore tests/torture) -m "not ($(MARKED) or kubernetes or release)" $(AGAIN)
 
 torture: export TORTURE_LEVEL = $(if $(FULL),full,change)
 # One seed for all tests of a run, so that one that failed is run again as it was.
@@ -58,15 +65,17 @@ check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compati
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/proto.py --check
-	$(BIN)/buf lint protos/reput/descriptors.binpb --config buf.yaml
+	$(BIN)/python -m tools.docs_pages --check
+	$(BIN)/buf lint
 	$(BIN)/python tools/proto_breaking.py
 
 coverage: .venv/.setup-dev ## Every branch of the pure rooms runs in their own tests: store/{format,walk,derive}, gateway/queries
 	$(BIN)/python -m coverage run -m pytest -q --hypothesis-seed=0 -k "not thousands_of" $(COVERED:%=tests/%)
 	$(BIN)/python -m coverage report
 
-proto: .venv/.setup-dev ## Generate the protobuf code from protos/
+proto: .venv/.setup-dev ## Generate the protobuf code and the API reference from protos/
 	$(BIN)/python tools/proto.py
+	$(BIN)/python -m tools.docs_pages
 
 bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (about 45 min): [ROWS=1,2,T5] [ROUNDS=3] [FULL=1]
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(FULL),--full) \
@@ -75,9 +84,20 @@ bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (about 45 mi
 simulate: .venv/.setup-dev ## Model 1 to 1,000 shards over the gateway's own code, for docs/scale.md: [MEASURE=1] this machine's latencies
 	$(BIN)/python -m benchmarks.simulate $(if $(MEASURE),--measure)
 
-image: ## Build the image: [TARGET=serve] without Spark, [BUILDER=podman] [PYTHON_IMAGE=name@sha256:...]
-	$(BUILDER) build -f deploy/Dockerfile --target $(TARGET) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) \
-		-t $(if $(filter serve,$(TARGET)),reput-serve,reput):$(VERSION) .
+# Docker builds for several platforms with buildx and pushes at once; podman collects them in a manifest of that name.
+IMAGE = $(if $(REGISTRY),$(REGISTRY)/)$(if $(filter serve,$(TARGET)),reput-serve,reput):$(VERSION)
+image: ## Build the image: [TARGET=serve] without Spark, [BUILDER=podman] [PYTHON_IMAGE=name@sha256:...] [PLATFORMS=linux/amd64,linux/arm64 REGISTRY=...]
+	$(BUILDER) $(if $(PLATFORMS),$(if $(filter docker,$(notdir $(BUILDER))),buildx build --push,build --jobs 1) --platform $(PLATFORMS),build) \
+		-f deploy/Dockerfile --target $(TARGET) $(if $(PYTHON_IMAGE),--build-arg PYTHON_IMAGE=$(PYTHON_IMAGE)) \
+		--label org.opencontainers.image.version=$(VERSION) \
+		--label org.opencontainers.image.revision=$(shell git rev-parse HEAD 2>/dev/null) \
+		--label org.opencontainers.image.created=$(shell date -u +%Y-%m-%dT%H:%M:%SZ) \
+		$(if $(and $(PLATFORMS),$(filter-out docker,$(notdir $(BUILDER)))),--manifest,-t) $(IMAGE) .
+
+chart: ## Package the Helm chart into dist/, and push it: [REGISTRY=registry.example.org/charts]
+	mkdir -p dist
+	$(HELM) package deploy/helm/reput --destination dist
+	$(if $(REGISTRY),$(HELM) push dist/reput-$(VERSION).tgz oci://$(REGISTRY))
 
 wheels: .venv/.setup-dev ## Build the distributions `reput` and `reput-client` into dist/
 	rm -rf dist
@@ -93,7 +113,7 @@ ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, .
 
 lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
-		pyproject.toml --extra pipeline --group dev -o requirements/dev.txt
+		pyproject.toml --extra avro --extra pipeline --group dev -o requirements/dev.txt
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
 		pyproject.toml -c requirements/dev.txt -o requirements/serve.txt
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \

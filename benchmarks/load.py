@@ -39,6 +39,7 @@ class Load:
         batch_count: messages of a request.
         callers: threads of `unary`.
         sync: appends are answered after the flush.
+        replicated: appends are answered when all in-sync replicas have them.
         warm_seconds: time before counting starts.
         seconds: time that is counted.
         rate: messages a second; 0: as fast as possible.
@@ -54,6 +55,7 @@ class Load:
     warm_seconds: float = 1.0
     seconds: float = 3.0
     rate: float = 0.0
+    replicated: bool = False
 
     def command(self) -> list[str]:
         """The command that runs this load."""
@@ -139,7 +141,7 @@ def _produce(load: Load, acks: _Acks, is_over: Callable[[], bool], send: Sending
 
     body = os.urandom(load.body_bytes)
     wait = _pace(load)
-    flush_mode = FlushMode.SYNC if load.sync else FlushMode.ASYNC
+    flush_mode = FlushMode.REPLICATED if load.replicated else FlushMode.SYNC if load.sync else FlushMode.ASYNC
     with Producer(load.target, batch_count_max=load.batch_count, flush_mode=flush_mode) as producer:
         sent = 0
         while not is_over() and acks.error is None:
@@ -240,6 +242,8 @@ def _echo(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
 def _flush(load: Load) -> int:
     from reput.message.v1 import message_pb2
 
+    if load.replicated:
+        return int(message_pb2.FLUSH_MODE_REPLICATED)
     return int(message_pb2.FLUSH_MODE_SYNC if load.sync else message_pb2.FLUSH_MODE_ASYNC)
 
 

@@ -1,9 +1,10 @@
-"""Our side: the four services as a user starts them, for the rows."""
+"""Our side: the six services as a user starts them, for the rows."""
 
 import contextlib
 import pathlib
 import signal
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from benchmarks import processes
 from tests.support.stack import Stack
@@ -13,10 +14,12 @@ BUILT_SECONDS_MAX = 1800.0
 
 
 class OurStack(Stack):
-    """`reput serve` with all its processes."""
+    """`reput serve` with all its processes and the settings that a user has."""
+
+    defaults = MappingProxyType({})
 
     def pids(self) -> list[int]:
-        """The supervisor and the four services."""
+        """The supervisor and the six services."""
         return processes.family(self.process.pid)
 
     def end(self) -> None:
@@ -27,7 +30,7 @@ class OurStack(Stack):
 
 @contextlib.contextmanager
 def running_stack(store: pathlib.Path, settings: Mapping[str, str] | None = None) -> Iterator[OurStack]:
-    """The four services on free ports; they end with the block."""
+    """The six services on free ports; they end with the block."""
     stack = OurStack(store, settings=settings)
     try:
         yield stack

@@ -22,9 +22,9 @@ def decode_log(root: pathlib.Path) -> int:
     return count
 
 
-def decode_file(data: mmap.mmap | bytes) -> Iterator[tuple[object, ...]]:
-    """The fields of each record."""
-    at, end = 0, len(data)
+def decode_file(data: mmap.mmap | bytes, at: int = 0) -> Iterator[tuple[object, ...]]:
+    """The fields of each record, from a place on where one begins."""
+    end = len(data)
     while at + HEAD.size <= end:
         (
             size, magic, body_crc, queue_id, flag, queue_offset, offset, sys_flag, born, born_ip, born_port, stored,

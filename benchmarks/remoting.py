@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-CREATE_TOPIC, BROKER_RUNTIME_INFO, CLUSTER_INFO = 17, 28, 106
+CREATE_TOPIC, BROKER_RUNTIME_INFO, CLUSTER_INFO, CREATE_GROUP = 17, 28, 106, 200
 OK = 0
 TIMEOUT_SECONDS = 10.0
 FRAME_BYTES_MAX = 16 << 20
@@ -20,8 +20,19 @@ class RefusedError(RuntimeError):
     """The broker or name server refused the request."""
 
 
-def call(port: int, code: int, fields: Mapping[str, str] | None = None) -> bytes:
-    """The body of the response to a request to a port of loopback.
+def call(port: int, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"") -> bytes:
+    """The body of the response to a request; see `exchange`."""
+    return exchange(port, code, fields, body)[1]
+
+
+def exchange(
+    port: int,
+    code: int,
+    fields: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> tuple[Mapping[str, str], bytes]:
+    """The fields and the body of the response to a request to a port of loopback.
 
     Raises:
         OSError: there is no response.
@@ -30,8 +41,8 @@ def call(port: int, code: int, fields: Mapping[str, str] | None = None) -> bytes
     """
     header = {"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": dict(fields or {})}
     raw = json.dumps(header).encode()
-    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connection:
-        connection.sendall(struct.pack(">ii", 4 + len(raw), len(raw)) + raw)
+    with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
+        connection.sendall(struct.pack(">ii", 4 + len(raw) + len(body), len(raw)) + raw + body)
         with connection.makefile("rb") as stream:
             (length,) = struct.unpack(">i", _exactly(stream, 4))
             if not 4 <= length <= FRAME_BYTES_MAX:
@@ -40,8 +51,8 @@ def call(port: int, code: int, fields: Mapping[str, str] | None = None) -> bytes
     header_length = struct.unpack(">i", frame[:4])[0] & 0xFFFFFF
     answer = json.loads(frame[4 : 4 + header_length])
     if answer["code"] != OK:
-        raise RefusedError(f"request {code} was refused: {answer.get('remark')}")
-    return frame[4 + header_length :]
+        raise RefusedError(f"request {code} was refused with {answer['code']}: {answer.get('remark')}")
+    return answer.get("extFields") or {}, frame[4 + header_length :]
 
 
 def _exactly(stream: Any, count: int) -> bytes:
@@ -59,8 +70,15 @@ def has_broker(namesrv_port: int, broker_name: str) -> bool:
         return False
 
 
-def create_topic(broker_port: int, topic: str, queue_count: int) -> None:
-    """Creates a topic, or changes its number of queues."""
+def create_topic(broker_port: int, topic: str, queue_count: int, message_type: str = "") -> None:
+    """Creates a topic, or changes its number of queues.
+
+    Args:
+        broker_port: on loopback.
+        topic: its name.
+        queue_count: to read and to write.
+        message_type: `NORMAL`, `FIFO`, `DELAY`, `TRANSACTION` or `MIXED`; without it the topic has no such attribute.
+    """
     fields = {
         "topic": topic,
         "defaultTopic": "TBW102",
@@ -71,7 +89,22 @@ def create_topic(broker_port: int, topic: str, queue_count: int) -> None:
         "topicSysFlag": "0",
         "order": "false",
     }
+    if message_type:
+        fields["attributes"] = f"+message.type={message_type}"
     call(broker_port, CREATE_TOPIC, fields)
+
+
+def create_group(broker_port: int, group: str, *, ordered: bool, delivery_attempts_max: int) -> None:
+    """Creates a consumer group, or changes its settings.
+
+    Args:
+        broker_port: on loopback.
+        group: its name.
+        ordered: whether it consumes in order.
+        delivery_attempts_max: the first delivery and all retries.
+    """
+    settings = {"groupName": group, "consumeMessageOrderly": ordered, "retryMaxTimes": delivery_attempts_max - 1}
+    call(broker_port, CREATE_GROUP, body=json.dumps(settings).encode())
 
 
 def runtime_info(broker_port: int) -> dict[str, str]:

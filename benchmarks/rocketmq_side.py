@@ -97,6 +97,33 @@ class RocketMQ(real_broker.RealRocketMQ):
                 self._processes.pop()
                 time.sleep(1)
 
+    def start_slave(self, **settings: object) -> None:
+        """Starts a slave of the broker on a store of its own; returns once the master counts it as in sync."""
+        port = real_broker.broker_port()
+        lines = {
+            "brokerClusterName": CLUSTER,
+            "brokerName": BROKER,
+            "brokerId": 1,
+            "brokerRole": "SLAVE",
+            "brokerIP1": "127.0.0.1",
+            "namesrvAddr": self.namesrv,
+            "listenPort": port,
+            "haListenPort": port + 1,
+            "storePathRootDir": self.work / "slave-store",
+            **settings,
+        }
+        conf = self.work / "slave.conf"
+        conf.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        self._launch("slave", port, main, "-c", str(conf), heap=BROKER_HEAP)
+        master = f"127.0.0.1:{self.broker_port}"
+        processes.wait_for(
+            lambda: "#InSyncSlaveNum\t1" in self.mqadmin("haStatus", "-b", master),
+            "the slave",
+            REGISTER_SECONDS_MAX,
+            1.0,
+        )
+
     def pids(self) -> list[int]:
         """Those of name server, broker and proxy that run."""
         return [process.pid for process in self._processes if process.poll() is None]
@@ -160,6 +187,14 @@ def run_driver(work: pathlib.Path, main: str, *args: object) -> dict[str, Any]:
         said = (work / f"{main}.log").read_text(errors="replace")[-3000:]
         raise RuntimeError(f"{main} ended with {process.returncode}:\n{said}")
     return answer
+
+
+def json_line(out: bytes) -> dict[str, Any]:
+    """The last line of JSON that a driver printed; RuntimeError when there is none."""
+    lines = [line for line in out.splitlines() if line.startswith(b"{")]
+    if not lines:
+        raise RuntimeError(f"no figures: {out[-1000:]!r}")
+    return dict(json.loads(lines[-1]))
 
 
 @contextlib.contextmanager

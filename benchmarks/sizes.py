@@ -23,6 +23,9 @@ class Sizes:
         restart_log_bytes: log sizes over which a restart with fresh checkpoints must take the same time.
         pipeline_log_bytes: log sizes over which the time of the pipeline's jobs must grow in proportion.
         growth_counts: messages of the growing store; the largest one also serves the queries.
+        timer_count: messages that wait far ahead while the lateness of others is measured.
+        timer_counts: messages that wait, over which memory must stay the same.
+        failover_count: leaders killed in each round.
         index_slot_count: slots of index files in kept stores.
         index_entry_count: entries of index files in kept stores.
     """
@@ -39,6 +42,9 @@ class Sizes:
     log_file_bytes: int
     restart_log_bytes: tuple[int, ...]
     growth_counts: tuple[int, ...]
+    timer_count: int
+    timer_counts: tuple[int, ...]
+    failover_count: int
     pipeline_log_bytes: tuple[int, ...] = (GIB // 2, GIB, 2 * GIB, 4 * GIB)
     index_slot_count: int = 5_000_000
     index_entry_count: int = 20_000_000
@@ -57,6 +63,9 @@ TINY = Sizes(
     log_file_bytes=MIB,
     restart_log_bytes=(MIB, 2 * MIB),
     growth_counts=(100, 1_000, 3_000),
+    timer_count=500,
+    timer_counts=(200, 1_000, 3_000),
+    failover_count=1,
     pipeline_log_bytes=(MIB, 2 * MIB),
     index_slot_count=1_000,
     index_entry_count=10_000,
@@ -74,6 +83,9 @@ SAMPLE = Sizes(
     log_file_bytes=GIB,
     restart_log_bytes=(GIB, 4 * GIB),
     growth_counts=(100_000, 1_000_000, 10_000_000),
+    timer_count=20_000,
+    timer_counts=(20_000, 100_000, 500_000),
+    failover_count=2,
 )
 FULL = Sizes(
     "full",
@@ -88,5 +100,8 @@ FULL = Sizes(
     log_file_bytes=GIB,
     restart_log_bytes=(GIB, 4 * GIB, 16 * GIB),
     growth_counts=(100_000, 1_000_000, 10_000_000),
+    timer_count=1_000_000,
+    timer_counts=(100_000, 1_000_000, 10_000_000),
+    failover_count=8,
 )
 BY_NAME = {sizes.name: sizes for sizes in (TINY, SAMPLE, FULL)}

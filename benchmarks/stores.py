@@ -15,8 +15,11 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.our_side import BUILT_SECONDS_MAX, running_stack
+from benchmarks import processes
+from benchmarks.our_side import BUILT_SECONDS_MAX, OurStack, running_stack
 from benchmarks.sizes import Sizes
+from services.calling.schedule import ScheduleClient
+from store.errors import StoreError
 
 TOPIC = "Bench"
 RECIPE = 1  # raise it when this file makes stores in another way
@@ -26,6 +29,10 @@ SAMPLE_COUNT = 5_000
 STORE_HOST = "127.0.0.1:10911"
 KEEP_HOURS = 24 * 365 * 10  # no file of a kept store expires
 SPARE_BYTES = 5 << 30  # left free on the disk
+TIMER_MAX_DELAY_SECONDS_MAX = 100 * 366 * 86_400  # the largest that commitlog_svc allows
+TIMERS_KNOWN_SECONDS_MAX = 7_200.0  # every record is read once
+DUE_MILLIS = 3_786_912_000_000  # 2090-01-01
+DUE_SPREAD_MILLIS = 30 * 86_400_000
 
 
 class NoRoomError(Exception):
@@ -94,19 +101,52 @@ def log_store(stores: pathlib.Path, sizes: Sizes, log_bytes: int, say: Callable[
     return _kept(stores / f"log-{log_bytes}", sizes, LOG_BODY_BYTES, lambda end, _: end >= log_bytes, say)
 
 
+def timer_store(stores: pathlib.Path, sizes: Sizes, count: int, say: Callable[[str], None]) -> KeptStore:
+    """A store of `count` small messages that all wait for times of 30 days, decades ahead; the schedule service knows them."""
+    return _kept(stores / f"timers-{count}", sizes, QUERY_BODY_BYTES, lambda _, made: made >= count, say, timed=True)
+
+
+def timer_settings(sizes: Sizes) -> dict[str, str]:
+    """The settings for a store of `timer_store`."""
+    return settings(sizes, sizes.log_file_bytes) | {
+        "REPUT_COMMITLOG_TIMER_MAX_DELAY_SECONDS": str(TIMER_MAX_DELAY_SECONDS_MAX),
+        "REPUT_SCHEDULE_ROLL_AFTER_SECONDS": str(KEEP_HOURS * 1800),  # a kept store does not change by its age
+    }
+
+
+def wait_until_timers_known(stack: OurStack, count: int, seconds: float) -> None:
+    """Returns once the schedule service knows that so many messages wait by the timer."""
+    client = ScheduleClient(stack.addresses["schedule"])
+
+    def are_known() -> bool:
+        try:
+            status = client.get_status()
+        except StoreError:  # it is still starting
+            return False
+        return not status.catching_up and status.timer_count >= count
+
+    try:
+        processes.wait_for(are_known, f"{count:,} timers", seconds)
+    finally:
+        client.close()
+
+
 def _kept(
     directory: pathlib.Path,
     sizes: Sizes,
     body_bytes: int,
     is_done: Callable[[int, int], bool],
     say: Callable[[str], None],
+    *,
+    timed: bool = False,
 ) -> KeptStore:
     file_bytes = sizes.log_file_bytes
+    serving = timer_settings(sizes) if timed else settings(sizes, file_bytes)
     recipe = {
         "recipe": RECIPE,
         "body_bytes": body_bytes,
         "log_file_bytes": file_bytes,
-        "settings": settings(sizes, file_bytes),
+        "settings": serving,
         "made_by": "benchmarks/stores.py: commitlog_svc's engine, then the builders",
     }
     note = directory / "made.json"
@@ -120,10 +160,12 @@ def _kept(
     fresh.mkdir(parents=True)
     say(f"making {directory.name}")
     try:
-        count, end_offset = _append(fresh, sizes, file_bytes, body_bytes, is_done, say)
+        count, end_offset = _append(fresh, file_bytes, body_bytes, is_done, say, timed=timed)
         say(f"building queues and index of {directory.name}")
-        with running_stack(fresh / "store", settings(sizes, file_bytes)) as stack:
+        with running_stack(fresh / "store", serving) as stack:
             stack.wait_until_built(BUILT_SECONDS_MAX)
+            if timed:
+                wait_until_timers_known(stack, count, TIMERS_KNOWN_SECONDS_MAX)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
         raise
@@ -136,11 +178,12 @@ def _kept(
 
 def _append(
     directory: pathlib.Path,
-    sizes: Sizes,
     file_bytes: int,
     body_bytes: int,
     is_done: Callable[[int, int], bool],
     say: Callable[[str], None],
+    *,
+    timed: bool,
 ) -> tuple[int, int]:
     from commitlog_svc.commit_log import CommitLog
     from commitlog_svc.settings import CommitLogSettings
@@ -152,7 +195,14 @@ def _append(
     host = Host("127.0.0.1", 10911)
     body = random.Random(1).randbytes(body_bytes)
     chosen = random.Random(2)
-    log = CommitLog(root, CommitLogSettings(store=root, file_size_bytes=file_bytes, store_host=STORE_HOST))
+    due = random.Random(4)
+    options = CommitLogSettings(
+        store=root,
+        file_size_bytes=file_bytes,
+        store_host=STORE_HOST,
+        timer_max_delay_seconds=TIMER_MAX_DELAY_SECONDS_MAX,
+    )
+    log = CommitLog(root, options)
     log.recover()
     samples: list[str] = []
     count = 0
@@ -165,6 +215,9 @@ def _append(
                 message_pb2.NewMessage(topic=TOPIC, body=body, keys=[f"key-{i}"], tags="TagA")
                 for i in range(count, count + BATCH_COUNT)
             ]
+            if timed:
+                for message in messages:
+                    message.delivery_time.FromMilliseconds(DUE_MILLIS + due.randrange(DUE_SPREAD_MILLIS))
             receipts = log.opened.appends.append_messages(messages, sync=False, born_host=host)
             for i, receipt in enumerate(receipts, count):
                 # Reservoir sampling: each message has the same chance to be a sample.

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import grpc
@@ -11,7 +12,7 @@ from cli.security_flags import given_security
 from reput_client import ReputClientError, RetryPolicy
 
 if TYPE_CHECKING:
-    from reput_client import AppendClient, QueryClient
+    from reput_client import AdminClient, AppendClient, QueryClient
 
 # A person repeats a failed command; a script wants to know of the failure soon.
 ONE_ATTEMPT = RetryPolicy(attempt_count_max=1)
@@ -19,18 +20,23 @@ EXIT_BY_CODE = {
     grpc.StatusCode.NOT_FOUND: Exit.NOTHING_FOUND,
     grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE,
     grpc.StatusCode.OUT_OF_RANGE: Exit.NOTHING_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS: Exit.USAGE,
 }
 ADVICE_BY_REASON = {
     "TOPIC_NOT_FOUND": "`reput topics` lists the topics.",
+    "TOPIC_EXISTS": "`reput topic update` changes it.",
     "QUEUE_NOT_FOUND": "`reput topics` lists the queues of each topic.",
     "BROKER_NOT_FOUND": "`reput status` lists the shards by name (-b NAME).",
+    "GROUP_NOT_FOUND": "`reput groups` lists the consumer groups.",
+    "SCHEDULED_MESSAGE_NOT_FOUND": "`reput scheduled` lists the messages that wait.",
+    "TRANSACTION_NOT_FOUND": "`reput transactions` lists the half messages that wait.",
     "RECORD_NOT_FOUND": "Retention may have removed the record, or the id belongs to another store.",
     "INVALID_MESSAGE_ID": (
         "An offsetMsgId has 32 or 56 hex digits; for a producer's id use queryMsgByUniqueKey -t TOPIC -i ID."
     ),
     "INVALID_PAGE_TOKEN": "Start the query again.",
     "INVALID_FRESHNESS_TOKEN": "--after takes the freshness_token that `reput send` printed, for the same store.",
-    "STORE_READ_ONLY": "Serve the store without --read-only to append.",
+    "STORE_READ_ONLY": "Serve the store without --read-only, --follow and --mirror to append.",
     "STORE_RECOVERING": "The store is reading its log after a start: try again soon.",
     "SERVICE_UNAVAILABLE": "`reput status` shows which service does not answer.",
     "DISK_FULL": "Free some space under the store, then send again.",
@@ -50,14 +56,23 @@ ADVICE_BY_CODE = {
     grpc.StatusCode.UNIMPLEMENTED: "There is no Reput gateway at that address, or an older one.",
 }
 
-Client = TypeVar("Client", "QueryClient", "AppendClient")
+Client = TypeVar("Client", "QueryClient", "AppendClient", "AdminClient")
 
 
-def query_client(address: str, timeout_seconds: float) -> "contextlib.AbstractContextManager[QueryClient]":
-    """A client for queries; inside the block a failed call is raised as a `CliError`."""
-    from reput_client import QueryClient
+def query_client(
+    address: str, timeout_seconds: float, read_from: str = "default"
+) -> "contextlib.AbstractContextManager[QueryClient]":
+    """A client for queries; inside the block a failed call is raised as a `CliError`.
 
-    return _open(QueryClient, address, timeout_seconds)
+    Args:
+        address: the gateway.
+        timeout_seconds: of a call.
+        read_from: which replicas answer: the name of a ReadFrom.
+    """
+    from reput_client import QueryClient, ReadChoice, ReadFrom
+
+    make = partial(QueryClient, read=ReadChoice(ReadFrom[read_from.upper()]))
+    return _open(make, address, timeout_seconds)
 
 
 def append_client(address: str, timeout_seconds: float) -> "contextlib.AbstractContextManager[AppendClient]":
@@ -65,6 +80,13 @@ def append_client(address: str, timeout_seconds: float) -> "contextlib.AbstractC
     from reput_client import AppendClient
 
     return _open(AppendClient, address, timeout_seconds)
+
+
+def admin_client(address: str, timeout_seconds: float) -> "contextlib.AbstractContextManager[AdminClient]":
+    """A client that administers; inside the block a failed call is raised as a `CliError`."""
+    from reput_client import AdminClient
+
+    return _open(AdminClient, address, timeout_seconds)
 
 
 @contextlib.contextmanager

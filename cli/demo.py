@@ -9,6 +9,8 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
+import sys
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -29,7 +31,6 @@ POLL_SECONDS = 0.05
 QUEUES_LOOKED_AT_MAX = 64
 MESSAGES_LOOKED_AT = 32
 SAMPLE_KEY = "order-1001"
-SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_", "%RETRY%", "%DLQ%", "TBW102", "OFFSET_MOVED_EVENT")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,7 +55,8 @@ def demo(
     port_file: serve.PortFile = None,
 ) -> int:
     """Serve a store, show the four queries on messages in it (samples when it is empty), go on until Ctrl-C."""
-    from deploy.local import ChildDiedError, LocalStack, StopAskedError, say
+    from deploy.local import ChildDiedError, LocalStack, StopAskedError
+    from deploy.processes import say
     from store.errors import InvalidSettingError
 
     serve.check_store(store, read_only)
@@ -63,7 +65,7 @@ def demo(
     stack = LocalStack(
         store, read_only=read_only, gateway_port=gateway_port, console_port=console_port, port_file=port_file
     )
-    print(f"Starting the four services on {store} ...", flush=True)
+    print(f"Starting the six services on {store} ...", flush=True)
     try:
         with stack.started() as failure:
             if failure is not None:
@@ -84,7 +86,7 @@ def demo(
 
 def _show(stack: "LocalStack", read_only: bool) -> None:
     from cli.client import query_client
-    from cli.queries.inspect import list_topics
+    from cli.queries.topics import list_topics
 
     address = stack.addresses["gateway"]
     with query_client(address, CALL_SECONDS_MAX) as client:
@@ -151,10 +153,10 @@ def _pick(client: "QueryClient") -> Example | None:
 
 def _newest_messages(client: "QueryClient") -> "Iterator[Message]":
     """The newest messages of some queues, users' topics before RocketMQ's own."""
-    from cli.queries.inspect import list_topics
+    from cli.queries.topics import is_rocketmqs_own, list_topics
 
     listed, _ = list_topics(client)
-    listed.sort(key=lambda topic: topic.topic.startswith(SYSTEM_TOPIC_PREFIXES))
+    listed.sort(key=is_rocketmqs_own)
     queues = [(topic.topic, queue) for topic in listed for queue in topic.queues if queue.max_offset > queue.min_offset]
     for topic, queue in queues[:QUEUES_LOOKED_AT_MAX]:
         begin = max(queue.min_offset, queue.max_offset - MESSAGES_LOOKED_AT)
@@ -172,13 +174,23 @@ def _command_lines(example: Example) -> Iterator[list[str]]:
     yield ["queryMsgByOffset", "-t", message.topic, *where]
 
 
+def command_name() -> str:
+    """What to type for this command here: its path, relative to this directory, where `reput` is another or not found."""
+    launcher = pathlib.Path(sys.executable).parent / "reput"
+    found = shutil.which("reput")
+    if not launcher.exists() or (found is not None and os.path.samefile(found, launcher)):
+        return "reput"
+    here = pathlib.Path.cwd()
+    return str(launcher.relative_to(here) if launcher.is_relative_to(here) else launcher)
+
+
 def _run_command(verb: str, arguments: list[str], address: str) -> None:
     """Print the command line and run it, in this process."""
     from cli.main import main
 
     if address != DEFAULT_ADDRESS:
         arguments = [*arguments, "--address", address]
-    print(f"\n$ reput {shlex.join([verb, *arguments])}", flush=True)
+    print(f"\n$ {shlex.join([command_name(), verb, *arguments])}", flush=True)
     main([verb, *arguments, *(["--address", address] if address == DEFAULT_ADDRESS else [])])
 
 

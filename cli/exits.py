@@ -4,6 +4,9 @@ import enum
 import sys
 from typing import NoReturn
 
+PARTIAL = "partial: a shard did not answer; `reput status` shows which"
+PARTIAL_OR_BUILDING = "partial: a shard did not answer or is still building; `reput status` shows which"
+
 
 class Exit(enum.IntEnum):
     """Exit codes of every verb."""
@@ -51,6 +54,11 @@ def note(text: str) -> None:
     """Print a remark on stderr, only if it is a terminal."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr)
+
+
+def say_empty(text: str) -> None:
+    """Say on stderr that an answer is empty, also where it is no terminal: an empty stdout alone could be a failure."""
+    print(text, file=sys.stderr)
 
 
 def warn(text: str) -> None:

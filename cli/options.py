@@ -13,8 +13,24 @@ class OutputFormat(enum.StrEnum):
     """How answers are printed."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     JSONL = "jsonl"
+    CSV = "csv"
+
+    @property
+    def is_table(self) -> bool:
+        """For people, not for programs."""
+        return self in (OutputFormat.TABLE, OutputFormat.WIDE)
+
+
+class ReadFromName(enum.StrEnum):
+    """Which replica of a shard answers; the names of reput_client.ReadFrom."""
+
+    DEFAULT = "default"
+    LEADER = "leader"
+    ANY = "any"
+    REPLICA = "replica"
 
 
 class BodyFormat(enum.StrEnum):
@@ -29,10 +45,28 @@ class BodyFormat(enum.StrEnum):
 Address = Annotated[
     str, typer.Option("--address", envvar="REPUT_ADDRESS", help="The gateway, HOST:PORT.", show_default=True)
 ]
+ReadFromOption = Annotated[
+    ReadFromName,
+    typer.Option(
+        "--readFrom",
+        envvar="REPUT_READ_FROM",
+        help="Which replica of a shard answers; any: others for what is cold, and while nobody leads; replica: another one.",
+    ),
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Time limit of one call, in seconds.")]
 Output = Annotated[OutputFormat, typer.Option("--output", "-O", "-o", help="How to print the answer.")]
 OutputOnly = Annotated[OutputFormat | None, typer.Option("--output", "-O", help="How to print the answer.")]
 Body = Annotated[BodyFormat, typer.Option("--body", help="How to show bodies; auto: as text if they are text.")]
+Pattern = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="PATTERN",
+        help=r"Print each message by a pattern, such as '%t %k %b\n': %t topic, %k keys, %g tags, %b body, %S its size, %p "
+        r"queue, %o queue offset, %T store time in milliseconds, %D store time, %i offsetMsgId, %u unique key, %n shard, "
+        r"%h properties, %%.",
+    ),
+]
 Save = Annotated[
     pathlib.Path | None,
     typer.Option(
@@ -50,6 +84,13 @@ After = Annotated[
     ),
 ]
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic name.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="Its tag; when repeated, one of these.")]
+Properties = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="NAME[=VALUE]", help="It has this property; all of them, when repeated."),
+]
+Text = Annotated[str, typer.Option("--text", help="The inflated body contains this text.")]
+IgnoreCase = Annotated[bool, typer.Option("--ignore-case", help="Upper and lower case of --text are the same.")]
 NameServer = Annotated[
     str | None, typer.Option("--namesrvAddr", "-n", help="As in mqadmin; not needed here and ignored.")
 ]

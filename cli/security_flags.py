@@ -1,6 +1,7 @@
-"""The flags for TLS and credentials of every verb that calls a gateway (docs/security.md)."""
+"""The flags of every verb that calls a gateway: TLS and credentials (docs/security.md), context, time zone."""
 
 import inspect
+import os
 import pathlib
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -52,6 +53,21 @@ TokenFile = Annotated[
     pathlib.Path | None,
     typer.Option("--token-file", metavar="FILE", envvar="REPUT_TOKEN_FILE", help="File with an API key or a JWT."),
 ]
+Tz = Annotated[
+    str,
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        envvar="REPUT_TZ",
+        help="Zone of times: local, UTC, +08:00, Asia/Shanghai. Default: printed in UTC, typed in local time.",
+    ),
+]
+ContextName = Annotated[
+    str,
+    typer.Option(
+        "--context", metavar="NAME", envvar="REPUT_CONTEXT", help="The gateway that `reput context add` gave this name."
+    ),
+]
 FLAGS: dict[str, tuple[Any, Any]] = {
     "tls_ca": (TlsCa, None),
     "tls_cert": (TlsCertificate, None),
@@ -59,7 +75,10 @@ FLAGS: dict[str, tuple[Any, Any]] = {
     "tls": (Tls, False),
     "api_key": (ApiKey, ""),
     "token_file": (TokenFile, None),
+    "context": (ContextName, ""),
+    "tz": (Tz, ""),
 }
+SECURITY_FLAGS = ("tls_ca", "tls_cert", "tls_key", "tls", "api_key", "token_file")
 
 _given: ContextVar[dict[str, Any]] = ContextVar("reput_security_flags", default={})  # noqa: B039  # the default is never changed
 
@@ -71,17 +90,36 @@ def with_flags(verb: Callable[..., int]) -> Callable[..., int]:
         return verb
 
     def run(**arguments: Any) -> int:
-        _given.set({name: arguments.pop(name) for name in FLAGS})
+        from cli.contexts import chosen_context
+        from cli.times import parse_zone, set_zone
+
+        set_zone(parse_zone(arguments.pop("tz")))
+        origins: typer.Context = arguments.pop("origins")
+        given = {name: arguments.pop(name) for name in SECURITY_FLAGS}
+        context = chosen_context(
+            arguments.pop("context"), _origin(origins, "context"), _origin(origins, "address"), os.environ
+        )
+        if context is not None:
+            arguments["address"] = context.endpoint
+            given = context.completed(given)
+        _given.set(given)
         return verb(**arguments)
 
     more = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in FLAGS.items()
     ]
+    more.append(inspect.Parameter("origins", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
     run.__name__, run.__doc__ = verb.__name__, verb.__doc__
     run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), *more])  # type: ignore[attr-defined]  # mypy knows no attributes of functions
     run.__annotations__ = {name: each.annotation for name, each in run.__signature__.parameters.items()}  # type: ignore[attr-defined]  # mypy knows no attributes of functions
     return run
+
+
+def _origin(origins: typer.Context, name: str) -> str:
+    """Where the value of an option comes from: `COMMANDLINE`, `ENVIRONMENT`, or another word for neither."""
+    source = origins.get_parameter_source(name)
+    return source.name if source is not None else ""
 
 
 def given_security() -> "ClientSecurity | None":

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +20,16 @@ if TYPE_CHECKING:
 BATCH_COUNT_MAX = 256
 BATCH_BODIES_BYTES_MAX = 1024 * 1024
 TIMEOUT_SECONDS = 30.0
+# RocketMQ's property of a delay that is counted from when the store takes the message.
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+# Columns of receipts that a narrow terminal leaves out, the first one first.
+RECEIPT_DROPPED_FIRST = (
+    *("freshness_token", "commit_log_offset", "recall_handle", "transaction_id", "broker_name", "unique_key"),
+    *("queue_id", "queue_offset"),
+)
 LINE_FIELDS = {
     *("topic", "body", "body_format", "tags", "keys", "properties"),
-    *("flag", "queue_id", "unique_key", "born_time"),
+    *("flag", "queue_id", "unique_key", "born_time", "delivery_time", "delay_level"),
 }
 
 
@@ -36,22 +44,45 @@ def send(
         list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="May be repeated.")
     ] = None,
     queue_id: Annotated[int | None, typer.Option("--queue-id", help="Queue inside the topic.")] = None,
+    delay: Annotated[str, typer.Option("--delay", metavar="SPAN", help="Deliver it after this: 10s, 1h30m.")] = "",
+    at: Annotated[str, typer.Option("--at", metavar="TIME", help="Deliver it at this time, such as ISO-8601.")] = "",
+    delay_level: Annotated[
+        int, typer.Option("--delay-level", min=0, help="Deliver it after RocketMQ's delay level: 1 is 1 s, 18 is 2 h.")
+    ] = 0,
     sync: Annotated[bool, typer.Option("--sync", help="Answer when the message is on the disk.")] = False,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
-    """Append one message. Its body is -b, --body-file, or stdin."""
+    """Append one message. Its body is -b, --body-file, or stdin. `reput recall` takes back one that waits for a time."""
     from cli.client import append_client
+    from cli.times import moment_of, parse_limit, parse_span
     from reput_client import NewMessage
 
+    if sum(map(bool, (delay, at, delay_level))) > 1:
+        usage_error("give one of --delay, --at and --delay-level")
     pairs = [text.partition("=") for text in properties or ()]
     for name, equals, _ in pairs:
         if not name or not equals:
             usage_error(f"-p {name!r} has no value", "Write -p NAME=VALUE.")
     content = _read_content(body, body_file)
     by_name = {name: value for name, _, value in pairs}
-    message = NewMessage(topic, content, keys=key or (), tags=tag, properties=by_name, queue_id=queue_id)
+    due = None
+    if at:
+        millis = parse_limit(at, time.time_ns() // 1_000_000, is_end=False)
+        due = None if millis is None else moment_of(millis)
+    if delay:
+        by_name[TIMER_DELAY_MS] = str(parse_span(delay))
+    message = NewMessage(
+        topic,
+        content,
+        keys=key or (),
+        tags=tag,
+        properties=by_name,
+        queue_id=queue_id,
+        delivery_time=due,
+        delay_level=delay_level,
+    )
     with append_client(address, timeout) as client:
         try:
             receipts = client.append([message], flush_mode=flush_mode_of(sync=sync))
@@ -72,7 +103,7 @@ def load(
     """Append the messages of a file, one JSON object a line.
 
     Fields: topic, body, body_format (text, json, hex, base64; default text), tags, keys, properties, flag, queue_id,
-    unique_key, born_time (as a query's -b).
+    unique_key, born_time and delivery_time (as a query's -b), delay_level.
     """
     from cli.client import append_client
 
@@ -86,7 +117,7 @@ def load(
         for batch_receipts in append_all(client, messages, flush_mode_of(sync=sync)):
             receipts += batch_receipts
             note(f"{len(receipts)} of {len(messages)} messages appended")
-    if output is OutputFormat.TABLE:
+    if output.is_table:
         print(f"{len(receipts)} messages appended")
     else:
         print_receipts(receipts, output)
@@ -133,8 +164,6 @@ def read_messages(lines: Iterable[str], source: str) -> "Iterator[message_pb2.Ne
 
 
 def _message_of_line(line: str) -> "message_pb2.NewMessage":
-    import time
-
     from cli.bodies import read_body
     from cli.times import parse_time
     from reput.message.v1 import message_pb2
@@ -157,8 +186,13 @@ def _message_of_line(line: str) -> "message_pb2.NewMessage":
         message.queue_id = fields["queue_id"]
     if "unique_key" in fields:
         message.unique_key = fields["unique_key"]
+    now_millis = time.time_ns() // 1_000_000
     if "born_time" in fields:
-        message.born_time.FromMilliseconds(parse_time(str(fields["born_time"]), time.time_ns() // 1_000_000))
+        message.born_time.FromMilliseconds(parse_time(str(fields["born_time"]), now_millis))
+    if "delivery_time" in fields:
+        message.delivery_time.FromMilliseconds(parse_time(str(fields["delivery_time"]), now_millis))
+    if "delay_level" in fields:
+        message.delay_level = fields["delay_level"]
     return message
 
 
@@ -179,13 +213,8 @@ def _read_content(body: str | None, body_file: pathlib.Path | None) -> bytes:
 
 def print_receipts(receipts: "Iterable[SendReceipt]", output: OutputFormat) -> None:
     """Print the receipt of each message."""
-    from cli import output as printing
+    from cli.output import print_rows
     from cli.queries.rows import receipt_row
 
     rows = [receipt_row(receipt) for receipt in receipts]
-    if output is OutputFormat.JSON:
-        printing.print_json({"results": rows})
-    elif output is OutputFormat.JSONL:
-        printing.print_jsonl(rows)
-    else:
-        printing.print_table(list(rows[0]) if rows else ["queue_id"], [list(row.values()) for row in rows])
+    print_rows("results", rows, list(rows[0]) if rows else ["queue_id"], output, dropped_first=RECEIPT_DROPPED_FIRST)

@@ -1,5 +1,6 @@
-"""`reput serve`: all four services on one machine, on one store root."""
+"""`reput serve`: all six services on one machine, on one store root."""
 
+import os
 import pathlib
 from typing import Annotated
 
@@ -14,6 +15,36 @@ StoreDir = Annotated[
     ),
 ]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Write nothing under the store root; appends are refused.")]
+Mirror = Annotated[
+    str | None,
+    typer.Option(
+        "--mirror",
+        metavar="rocketmq://HOST:HA_PORT",
+        help="Copy the log of a RocketMQ broker, as its slave; appends are refused.",
+    ),
+]
+MirrorBroker = Annotated[
+    str | None,
+    typer.Option(
+        "--mirror-broker",
+        metavar="HOST:PORT",
+        help="The same broker's own port: asked for topics, groups and positions.",
+    ),
+]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        envvar="REPUT_FOLLOW",
+        help="Follow the log of a broker that runs on the store; write nothing there.",
+    ),
+]
+Derived = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--derived", envvar="REPUT_DERIVED", help="With --follow: directory for queues and index.", file_okay=False
+    ),
+]
 GatewayPort = Annotated[
     int | None, typer.Option("--gateway-port", min=0, max=65535, help="Default 8081; 0 takes a free port.")
 ]
@@ -30,22 +61,44 @@ def serve(
     *,
     store: StoreDir,
     read_only: ReadOnly = False,
+    mirror: Mirror = None,
+    mirror_broker: MirrorBroker = None,
+    follow: Follow = False,
+    derived: Derived = None,
     gateway_port: GatewayPort = None,
     console_port: ConsolePort = None,
     port_file: PortFile = None,
+    replica: Annotated[
+        str, typer.Option("--replica", metavar="NAME", help="Serve a replica of a shard, without a gateway.")
+    ] = "",
+    coordinator: Annotated[
+        str, typer.Option("--coordinator", metavar="URL", help="Of the replica: etcd://HOST:PORT/PREFIX.")
+    ] = "",
 ) -> int:
-    """Start the four services on one store root, and stop them together."""
-    from deploy.local import LocalStack
+    """Start the services on one store root, and stop them together; exit code 4: start this replica again."""
+    from deploy.local import LocalStack, Replica
     from store.errors import InvalidSettingError
 
-    check_store(store, read_only)
+    check_store(store, read_only or follow)
+    check_followed(store, derived, read_only=read_only, follow=follow)
+    check_mirrored(mirror, mirror_broker, is_read_only=read_only or follow)
+    if bool(replica) != bool(coordinator):
+        usage_error("--replica and --coordinator are given together or not at all")
+    if replica and (read_only or follow or mirror or gateway_port is not None or console_port is not None):
+        usage_error(
+            "a replica has no gateway and is not read-only", "Run a gateway beside the replicas: docs/replicas.md."
+        )
     try:
         stack = LocalStack(
             store,
             read_only=read_only,
+            mirror=mirror,
+            mirror_broker=mirror_broker,
+            derived=derived,
             gateway_port=gateway_port,
             console_port=console_port,
             port_file=port_file,
+            replica=Replica(replica, coordinator) if replica else None,
         )
         return stack.run()
     except InvalidSettingError as error:
@@ -55,6 +108,42 @@ def serve(
 def check_store(store: pathlib.Path, read_only: bool) -> None:
     """Refuse a store root that cannot be served, before any service starts."""
     if read_only and not store.is_dir():
-        usage_error(f"{store} is no directory", "With --read-only the store must exist.")
+        usage_error(f"{store} is no directory", "With --read-only and --follow the store must exist.")
     if store.exists() and not store.is_dir():
         usage_error(f"{store} is no directory")
+
+
+def check_followed(store: pathlib.Path, derived: pathlib.Path | None, *, read_only: bool, follow: bool) -> None:
+    """Refuse flags that contradict one another, before any service starts."""
+    if not follow:
+        if derived is not None:
+            usage_error("--derived is set without --follow", "Queues and index of a store lie in its root.")
+        return
+    if read_only:
+        usage_error("--follow and --read-only are both set", "--follow writes nothing under the store root already.")
+    if derived is None:
+        usage_error("--follow is set without --derived", "Name the directory for queues and index.")
+    root, other = store.resolve(), derived.resolve()
+    if root == other or root in other.parents or other in root.parents:
+        usage_error(f"--derived is {other}, --store is {root}", "Neither may lie in the other.")
+    for directory in (store, store / "commitlog", store / "config"):
+        if directory.exists() and not os.access(directory, os.R_OK | os.X_OK):
+            usage_error(
+                f"{directory} cannot be read", "Run Reput as the broker's user, or let it read the broker's files."
+            )
+
+
+def check_mirrored(mirror: str | None, mirror_broker: str | None, *, is_read_only: bool) -> None:
+    """Refuse flags of a mirror that name no broker or contradict others, before any service starts."""
+    from services.rocketmq.address import parse_address, parse_mirror
+    from store.errors import InvalidArgumentError
+
+    try:
+        if mirror:
+            parse_mirror(mirror)
+        if mirror_broker:
+            parse_address(mirror_broker)
+    except InvalidArgumentError as error:
+        usage_error(error.message, "The HA port of a broker is its haListenPort, by default its listenPort + 1.")
+    if mirror and is_read_only:
+        usage_error("--mirror is set with --read-only or --follow", "A mirror writes to its store.")

@@ -2,6 +2,8 @@
 
 import datetime
 import re
+import zoneinfo
+from contextvars import ContextVar
 
 from cli.exits import usage_error
 
@@ -9,7 +11,12 @@ TIMESTAMP_MILLIS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z, the last
 TIMESTAMP_MILLIS_MIN = -62_135_596_800_000  # 0001-01-01T00:00:00Z, the first one
 UNIT_MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+# Stands for the machine's zone, whose offset depends on the date. To be compared by `is`: zones with one offset are equal.
+LOCAL = datetime.timezone(datetime.timedelta(0), "local")
+_OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?")
+_zone: ContextVar[datetime.tzinfo | None] = ContextVar("reput_zone", default=None)
 _RELATIVE = re.compile(r"-((?:\d+(?:ms|[smhdw]))+)")
+_SPAN = re.compile(r"(?:\d{1,9}(?:ms|[smhdw]))+")
 _PART = re.compile(r"(\d+)(ms|[smhdw])")
 HINT = (
     "Write epoch milliseconds, ISO-8601 (2026-01-31T12:00:00Z; without a zone: local time), now, "
@@ -41,10 +48,19 @@ def parse_time(text: str, now_millis: int) -> int:
     try:
         moment = datetime.datetime.fromisoformat(text)
         if moment.tzinfo is None:
-            moment = moment.astimezone()
+            zone = _zone.get()
+            # In local time the offset depends on the date.
+            moment = moment.astimezone() if zone is None or zone is LOCAL else moment.replace(tzinfo=zone)
     except (ValueError, OverflowError, OSError):
         usage_error(f"{text!r} is not a time", HINT)
     return millis_of(moment)
+
+
+def parse_span(text: str) -> int:
+    """The milliseconds of a span such as `10s` or `1h30m`; CliError when it is none."""
+    if not _SPAN.fullmatch(text.strip()):
+        usage_error(f"{text!r} is not a span of time", "Write 500ms, 10s, 5m, 2h, 1d, or several together: 1h30m.")
+    return sum(int(count) * UNIT_MILLIS[unit] for count, unit in _PART.findall(text))
 
 
 def parse_limit(text: str | None, now_millis: int, *, is_end: bool) -> int | None:
@@ -72,6 +88,45 @@ def moment_of(millis: int) -> datetime.datetime:
     return _EPOCH + datetime.timedelta(milliseconds=millis)
 
 
-def iso_text(moment: datetime.datetime) -> str:
-    """A time in UTC as ISO-8601 with milliseconds."""
+def utc_text(moment: datetime.datetime) -> str:
+    """A time in UTC as ISO-8601 with milliseconds, whatever zone was asked for: for files."""
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def iso_text(moment: datetime.datetime) -> str:
+    """A time, given in UTC, as ISO-8601 with milliseconds in the zone that `--tz` asks for; UTC by default."""
+    zone = _zone.get()
+    if zone is None or zone is datetime.UTC:
+        return utc_text(moment)
+    try:
+        return moment.astimezone(None if zone is LOCAL else zone).isoformat(timespec="milliseconds")
+    except (OverflowError, OSError):  # at the ends of the calendar
+        return utc_text(moment)
+
+
+def parse_zone(text: str) -> datetime.tzinfo | None:
+    """The zone that `--tz` names; None when it names none, `LOCAL` for the machine's.
+
+    Raises:
+        CliError: it is no zone.
+    """
+    if not text:
+        return None
+    if text.lower() in ("utc", "z"):
+        return datetime.UTC
+    if text.lower() == "local":
+        return LOCAL
+    offset = _OFFSET.fullmatch(text)
+    try:
+        if offset is not None:
+            sign, hours, minutes = offset.groups()
+            span = datetime.timedelta(hours=int(hours), minutes=int(minutes or 0))
+            return datetime.timezone(-span if sign == "-" else span)
+        return zoneinfo.ZoneInfo(text)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        usage_error(f"--tz {text!r} is not a time zone", "Write local, UTC, +08:00, or a name such as Asia/Shanghai.")
+
+
+def set_zone(zone: datetime.tzinfo | None) -> None:
+    """The zone of all times that are printed, and of those that are typed without a zone."""
+    _zone.set(zone)

@@ -1,15 +1,18 @@
 """Runs the commitlog service: `python -m commitlog_svc`.
 
-Exits with code 3 when the log was fenced: start it again, then it recovers.
+Exits with code 3 when the log was fenced, and with code 4 when the owner of a log that is followed cut or replaced it, when
+this replica of a shard has led and does not any more, or when it has to cut its log: start it again, then it recovers.
 """
 
 import services.light_imports  # noqa: F401  # must be imported first
 
 # isort: split
 
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -17,6 +20,9 @@ from commitlog_svc.append.append_path import Timings
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.log_status import LogStatus
 from commitlog_svc.retention.disk_space import DiskLevel
+from commitlog_svc.rocketmq_ha.broker_state import BrokerState
+from commitlog_svc.rocketmq_ha.master import HaMaster
+from commitlog_svc.rocketmq_ha.slave import HaSlave
 from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
@@ -24,11 +30,18 @@ from services.local.server import over_bytes, serve_local
 from services.local.wire import APPENDS, LOOKUPS, LocalMethod
 from services.observing.append_refusals import APPEND_REFUSED
 from services.observing.meters import ROCKETMQ_LABELS, Meters, rocketmq_labels
+from services.rocketmq.address import parse_address, parse_addresses, parse_mirror
+from services.rocketmq.remoting import Broker
 from services.serving.server import ServiceServer, main
 from services.settings.service_settings import Origins
-from store.errors import StoreError
+from store.errors import LogChangedError, StoreError
+from store.format.delay_levels import use_delay_levels
+
+if TYPE_CHECKING:
+    from commitlog_svc.replication.replica_process import ReplicaProcess
 
 EXIT_CODE_FENCED = 3
+EXIT_CODE_CHANGED = 4
 PROGRESS_SECONDS = 5.0  # a long recovery shows its progress in the log of the process
 
 
@@ -94,6 +107,56 @@ def add_meters(log: LogStatus, settings: CommitLogSettings, meters: Meters) -> N
     )
 
 
+def begin_mirror(log: CommitLog, settings: CommitLogSettings, server: ServiceServer) -> None:
+    """Begins to copy the log of the broker that the settings name; the copy ends before the log is closed."""
+    broker = Broker(parse_address(settings.mirror_broker)) if settings.mirror_broker else None
+
+    def find_first_offset() -> int:
+        assert broker is not None
+        log.use_file_size(int(broker.config()["mappedFileSizeCommitLog"]))
+        return max(0, int(broker.runtime_info()["commitLogMinOffset"]))  # -1: it has no file yet
+
+    slave = HaSlave(
+        log,
+        parse_mirror(settings.mirror),
+        find_first_offset=None if broker is None else find_first_offset,
+        wait_for_flush=settings.flush_mode == "sync",
+        learn_topics=broker is None,
+    )
+    log.status.mirror = slave.state
+    if broker is not None:
+        broker_state = BrokerState(broker, log.topics, log.opened.config_files, slave.state)
+        server.on_stop(broker_state.close)
+        broker_state.start()
+    server.on_stop(slave.close)
+    slave.start()
+
+
+def begin_master(log: CommitLog, settings: CommitLogSettings, server: ServiceServer) -> None:
+    """Begins to send the log to slaves of RocketMQ."""
+    master = HaMaster(
+        log, parse_address(settings.rocketmq_ha_address, port_min=0), parse_addresses(settings.rocketmq_slaves)
+    )
+    server.on_stop(master.close)
+    server.meters.gauge(
+        "reput_commitlog_rocketmq_slave_offset_bytes",
+        "Up to where a connected slave of RocketMQ has the log.",
+        lambda: {(slave,): offset for slave, offset in master.acknowledged_offsets().items()},
+        ("slave",),
+    )
+    structlog.get_logger("reput.commitlog").info("rocketmq_ha.listening", address=str(master.address))
+    master.start()
+
+
+def _replication(log: CommitLog, settings: CommitLogSettings, server: ServiceServer) -> "ReplicaProcess | None":
+    """The log's part among the replicas of its shard; None when the shard has one copy."""
+    if not settings.coordinator:
+        return None
+    from commitlog_svc.replication.replica_process import ReplicaProcess  # only with replicas
+
+    return ReplicaProcess(log, settings, server)
+
+
 def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) -> None:
     """Wires the log, its servicer and the server."""
     logger = structlog.get_logger("reput.commitlog")
@@ -103,12 +166,25 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         server.set_serving(False)
         server.fail(EXIT_CODE_FENCED)
 
-    log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters))
+    def changed(error: StoreError) -> None:
+        event = "log.changed_by_owner" if isinstance(error, LogChangedError) else "log.not_followed"
+        logger.error(event, error=error.message, **error.metadata)
+        server.set_serving(False)
+        server.fail(EXIT_CODE_CHANGED)
+
+    use_delay_levels(settings.delay_levels_millis)
+    log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters), on_changed=changed)
     log.hold()  # before a socket is made: a process that does not get the store must not answer for it
     add_meters(log.status, settings, server.meters)
     server.meters.counters.append(APPEND_REFUSED)
+    replication = _replication(log, settings, server)
     servicer = CommitLogServicer(
-        log, settings.broker_name, settings.store_host, auto_create_topic=settings.auto_create_topic
+        log,
+        settings.broker_name,
+        settings.store_host,
+        auto_create_topic=settings.auto_create_topic,
+        replica=replication.replica if replication is not None else None,
+        in_memory_size_bytes=_memory_size_bytes() * settings.access_message_in_memory_max_ratio // 100,
     )
     server.add("reput.commitlog.v1.CommitLogService", add_to_server, servicer)
 
@@ -127,16 +203,23 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
         threading.Thread(target=say_progress, args=arguments, name="commitlog-progress", daemon=True).start()
         try:
             found = log.recover()
+        except LogChangedError as error:
+            changed(error)
+            return
         finally:
             done.set()
         server.on_stop(log.close)
+        if settings.mirror:
+            begin_mirror(log, settings, server)
+        if settings.rocketmq_ha_address:
+            begin_master(log, settings, server)
         status = log.status
         if status.file_size_bytes != settings.file_size_bytes and status.file_count:
             logger.warning(
                 "setting.overruled", name="file_size_bytes", set=settings.file_size_bytes, used=status.file_size_bytes
             )
         if found.cut_offset is not None:
-            logger.warning("log.tail_cut", offset=found.cut_offset, why=found.cut_why, kept=settings.read_only)
+            logger.warning("log.tail_cut", offset=found.cut_offset, why=found.cut_why, kept=log.root.read_only)
         logger.info(
             "log.recovered",
             first_offset=status.first_offset,
@@ -144,9 +227,15 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
             walked_from_offset=found.walked_from_offset,
             records_walked=found.record_count,
         )
+        if replication is not None:
+            replication.start()
         server.set_serving(True)
 
     server.in_background(recover)
+
+
+def _memory_size_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 if __name__ == "__main__":

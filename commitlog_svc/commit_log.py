@@ -17,16 +17,20 @@ and never flushes again; reading continues.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
 from commitlog_svc.append.append_path import NO_TIMINGS, AppendPath, Timings
 from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.group_commit import GroupCommit
-from commitlog_svc.append.refusals import AppendRefusals
+from commitlog_svc.append.queue_offsets import QueueKey
+from commitlog_svc.append.refusals import AppendGate, AppendRefusals
+from commitlog_svc.append.topic_commands import TopicCommands
 from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.housekeeping import Chore, Housekeeper
@@ -35,17 +39,29 @@ from commitlog_svc.log_status import LogStatus
 from commitlog_svc.lookup import LogReads
 from commitlog_svc.opened_log import OpenedLog
 from commitlog_svc.recovery.recovery import RecoveredLog, RecoveryProgress, recover_log
+from commitlog_svc.recovery.safe_point import CONFIRMED_NAME, DurableMark, read_durable_mark
 from commitlog_svc.recovery.safe_point_writer import SafePointWriter
 from commitlog_svc.recovery.store_root import StoreRoot
+from commitlog_svc.replication.config_share import ConfigShare
+from commitlog_svc.replication.cut import finish_cut
+from commitlog_svc.replication.epochs import EpochFile
+from commitlog_svc.replication.log_copy import LogCopy
+from commitlog_svc.replication.replicated_log import ReplicatedLog
+from commitlog_svc.replication.store_id import open_store_id
 from commitlog_svc.reput.checkpoint import CheckpointFile
 from commitlog_svc.reput.followers import FollowerRegistry
 from commitlog_svc.reput.log_following import LogFollowing
 from commitlog_svc.retention.disk_space import DiskSpace
 from commitlog_svc.retention.retention import Retention
+from commitlog_svc.timer_log_files import TimerLogFiles
 from store.errors import DiskFullError, StoreError, StoreRecoveringError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
+from store.files.owners_files import OwnersFiles
 from store.format import paths
+
+if TYPE_CHECKING:
+    from commitlog_svc.beside.owners_log import OwnersLog
 
 CHECKPOINT_SECONDS = 1.0
 # A restart after a kill walks at most what was appended in this time, and not much more than SNAPSHOT_BYTES: that takes a
@@ -75,11 +91,13 @@ class CommitLog:
         fs: the disk port.
         clock_millis: milliseconds since 1970.
         on_fenced: called once, from any thread, when the log is fenced.
+        on_changed: called once, when the owner of a log that is only followed cut or replaced it.
         timings: gets how long appends and flushes took.
 
     Attributes:
         root: the store root and its locks.
         recovery_progress: how far `recover` is.
+        store_id: of a replica, once the log is recovered; see replication/store_id.py.
     """
 
     def __init__(
@@ -90,17 +108,24 @@ class CommitLog:
         clock_millis: Callable[[], int] = clock_millis_now,
         on_fenced: Callable[[StoreError], None] = lambda error: None,
         timings: Timings = NO_TIMINGS,
+        on_changed: Callable[[StoreError], None] = lambda error: None,
     ) -> None:
         self._fs = fs if fs is not None else RealFileSystem()
         self._settings = settings
         self._clock_millis = clock_millis
         self._timings = timings
-        self._own_directory = Path(paths.own_state_dir(str(root), "commitlog"))
-        self._files = MappedFileQueue(
+        read_only = settings.read_only or settings.follow
+        derived = settings.derived if settings.follow else None
+        self._own_directory = Path(paths.own_state_dir(str(derived or root), "commitlog"))
+        log_directory = Path(paths.commit_log_dir(str(root)))
+        owners_files = None
+        if derived is not None:
+            owners_files = OwnersFiles(self._fs, log_directory, settings.file_size_bytes)
+        self._files = owners_files or MappedFileQueue(
             self._fs,
-            Path(paths.commit_log_dir(str(root))),
+            log_directory,
             settings.file_size_bytes,
-            writable=not settings.read_only,
+            writable=not read_only,
             allocate=True,
             staging=self._own_directory,
         )
@@ -110,11 +135,9 @@ class CommitLog:
         self._closed = False
         self._opened: OpenedLog | None = None
         self._housekeeper: Housekeeper | None = None
-        self.root = StoreRoot(self._fs, root, read_only=settings.read_only)
+        self.root = StoreRoot(self._fs, root, read_only=read_only)
         self.topics = TopicTable(self._fs, root, settings.default_topic_queue_count, clock_millis)
-        self.followers = FollowerRegistry(
-            self._fs, self._own_directory, settings.follower_names, read_only=settings.read_only
-        )
+        self.followers = FollowerRegistry(self._fs, self._own_directory, settings.follower_names, read_only=read_only)
         self.recovery_progress = RecoveryProgress()
         self._checkpoint = CheckpointFile(self._fs, root, self.followers)
         self._safe_points = SafePointWriter(self._fs, self._own_directory, self._files, self._checkpoint, self._closing)
@@ -125,12 +148,29 @@ class CommitLog:
             settings.unflushed_bytes_max,
             on_flushed=timings.flushed,
         )
-        self._refusals = AppendRefusals(self.root, self._commits, self._closing)
-        self.confirm = ConfirmOffset(self._commits)
+        source = settings.mirror if derived is None else f"the broker that writes {root}"
+        self._refusals = AppendRefusals(self.root, self._commits, self._closing, source)
+        self._followed = self._follow(owners_files, on_changed) if owners_files is not None else None
+        self.confirm = ConfirmOffset(self._followed or self._commits)
+        self.epochs = EpochFile(self._fs, self._own_directory)
+        self.store_id = ""
+        self._confirmed: DurableMark | None = None
         self.following = LogFollowing(self._files, self._starts, self.confirm)
         self.status = LogStatus(
-            lambda: self._opened, self.root, self._files, self._commits, self.confirm, self.following, self._refusals
+            lambda: self._opened,
+            self.root,
+            self._files,
+            self._commits,
+            self.confirm,
+            self.following,
+            self._refusals,
+            self._followed,
         )
+
+    @property
+    def flushes(self) -> GroupCommit:
+        """How far the log is on the disk, and how to wait for it."""
+        return self._commits
 
     @property
     def opened(self) -> OpenedLog:
@@ -146,6 +186,8 @@ class CommitLog:
     def hold(self) -> None:
         """Takes the locks of the root, as `recover` does unless they are held; errors as StoreRoot.acquire."""
         self.root.acquire()
+        if self._followed is not None:
+            self._followed.hold()
 
     def recover(self) -> RecoveredLog:
         """Opens the log and makes it ready; blocks until then.
@@ -153,22 +195,16 @@ class CommitLog:
         Raises:
             UnsupportedStoreError, StoreLockedError, StoreCorruptedError, FlushFailedError: no lock is held then.
         """
-        self.root.acquire()
+        self.hold()
         try:
             if not self.root.read_only:
                 self._open_own_directory()
             self.followers.load()
-            self._files.load()
-            found = recover_log(
-                self._fs,
-                self.root.directory,
-                self._files,
-                was_aborted=self.root.was_aborted,
-                read_only=self.root.read_only,
-                progress=self.recovery_progress,
-                open_feed=None if self.confirm.is_limited else self.following.open_feed,
-            )
-            self.topics.load(found.queue_offsets)
+            found = self._find_end()
+            if self._followed is None:
+                self.topics.load(found.queue_offsets)
+            else:
+                self._followed.read_topics()
             self._checkpoint.load()
             directory = self._files.directory if self._fs.is_dir(self._files.directory) else self.root.directory
             disk = self._refusals.disk = DiskSpace(self._fs, directory, self._settings.disk_limits)
@@ -178,11 +214,103 @@ class CommitLog:
                 self._refusals.mark_open(lambda: self._safe_points.open_mark(found.end_offset))
         except BaseException:
             self.following.fail()
+            if self._followed is not None:
+                self._followed.close()
             self._files.close()
             self.root.release(clean=False)  # the marker stays as it was found
             raise
         self._open(found, retention)
         return found
+
+    def join_replicas(self, gate: AppendGate) -> None:
+        """Makes this log one of several replicas; to be called before it is recovered.
+
+        Args:
+            gate: decides about each append from now on. Until `confirm` is limited further, what was shown in the last life
+                is shown.
+        """
+        self._refusals.gate = gate
+        self.confirm.limit(0)
+
+    def replicated(self) -> ReplicatedLog:
+        """What the replication uses of the recovered log; StoreRecoveringError until then. To be called once."""
+        opened = self.opened
+        return ReplicatedLog(
+            self._fs,
+            self._own_directory,
+            self._files,
+            self._commits,
+            self.confirm,
+            self.epochs,
+            self.store_id,
+            ConfigShare(self.topics, opened.config_files, opened.appends.forget_topics),
+            lambda: opened.appender.snapshot()[0],
+            lambda: self.begin_copy(self.topics.see),
+        )
+
+    def begin_copy(self, on_queues: Callable[[Collection[QueueKey]], None] = lambda queues: None) -> LogCopy:
+        """The log grows by the bytes of another writer from now on; nothing may be appended until that copy is closed.
+
+        Args:
+            on_queues: told the queues that have grown.
+
+        Raises:
+            StoreRecoveringError: the log is not recovered yet.
+        """
+
+        def settled(end_offset: int, store_time_millis: int, queue_offsets: Mapping[QueueKey, int]) -> None:
+            on_queues(queue_offsets)
+            self._safe_points.written_times.append((end_offset, store_time_millis))
+            self._commits.note_written(end_offset)
+
+        return LogCopy(self._files, self.opened.appender, settled)
+
+    def use_file_size(self, size_bytes: int) -> None:
+        """Makes the files of an empty log of this size; a log that has files keeps theirs."""
+        if not self._files.files:
+            self._files.file_size_bytes = size_bytes
+
+    def read_bytes(self, offset: int, size_bytes: int) -> bytes:
+        """Raw bytes of the log's files; fewer where the files end."""
+        return self._files.read(offset, size_bytes)
+
+    def _find_end(self) -> RecoveredLog:
+        if self._followed is not None:
+            return self._followed.open(self.recovery_progress)
+        if self.root.read_only:
+            self._files.load()
+        else:
+            finish_cut(self._fs, self._own_directory, self._files)
+        self.epochs.load()
+        return recover_log(
+            self._fs,
+            self.root.directory,
+            self._files,
+            was_aborted=self.root.was_aborted,
+            read_only=self.root.read_only,
+            progress=self.recovery_progress,
+            open_feed=None if self.confirm.is_limited else self.following.open_feed,
+        )
+
+    def _follow(self, files: OwnersFiles, on_changed: Callable[[StoreError], None]) -> "OwnersLog":
+        from commitlog_svc.beside.owners_log import OwnersLog
+
+        def shown(end_offset: int, store_time_millis: int) -> None:
+            self._starts.forget(files.first_offset)
+            if self._opened is not None:
+                self._opened.appender.last_store_time_millis = store_time_millis
+                self._opened.appender.end_offset = end_offset
+
+        return OwnersLog(
+            self._fs,
+            files,
+            self._own_directory,
+            self.followers,
+            on_changed,
+            shown,
+            self.topics.load,
+            self._clock_millis,
+        )
 
     def close(self) -> None:
         """Flushes, writes snapshot and checkpoint, removes the abort marker and releases the locks.
@@ -196,6 +324,8 @@ class CommitLog:
         self._closing.set()
         if self._housekeeper is not None:
             self._housekeeper.close()
+        if self._followed is not None:
+            self._followed.close()
         if self._opened is None:
             return
         self._commits.close()
@@ -209,6 +339,8 @@ class CommitLog:
             _log.warning("log.not_closed_cleanly", error=error.message)  # the next start walks from the last snapshot
         finally:
             self._safe_points.close()
+            if self._confirmed is not None:
+                self._confirmed.close()
             self._files.close()
             self.root.release(clean=clean)
 
@@ -235,11 +367,45 @@ class CommitLog:
         self._safe_points.begin(found, appender, self._commits, self.confirm)
         self._commits.start(found.end_offset)
         reads = LogReads(self._fs, self._files, self._starts, lambda: self.confirm.readable_offset(appender.end_offset))
-        self._opened = OpenedLog(found, appends, reads, appender, retention)
+        if self.confirm.is_limited:
+            self._limit_as_before(found)
+            self.store_id = open_store_id(self._fs, self._own_directory, self.epochs)
+        self._opened = OpenedLog(
+            found,
+            appends,
+            reads,
+            appender,
+            retention,
+            TopicCommands(self.topics, self._refuse_state, appends.forget_topics),
+            self._config_files(),
+        )
         self.following.open()
+        if self._followed is not None:
+            self._followed.start()
         if retention is not None:
             self._housekeeper = Housekeeper(self._chores(found, appender, retention), self._commits.fail)
             self._housekeeper.start()
+
+    def _limit_as_before(self, found: RecoveredLog) -> None:
+        """Shows what the last life has shown, so that followers find their places."""
+        shown = read_durable_mark(self._fs, self._own_directory, CONFIRMED_NAME)
+        if not self.epochs.epochs and shown is None and not self._checkpoint.confirm_offset:
+            shown = found.end_offset  # until now the log had no replicas
+        offset = min(found.end_offset, max(shown or 0, self._checkpoint.confirm_offset))
+        self._confirmed = DurableMark(self._fs, self._own_directory, CONFIRMED_NAME)
+        self._confirmed.begin(offset)
+        self.confirm.on_limited = self._confirmed.write
+        self.confirm.limit(offset)
+
+    def _config_files(self) -> ConfigFiles:
+        root = self.root.directory
+        size_bytes = self._settings.timer_log_file_size_bytes
+        timer_log = TimerLogFiles(self._fs, Path(root), self._own_directory, size_bytes, self._refuse_state)
+        return ConfigFiles(self._fs, Path(paths.config_dir(str(root))), self._refuse_state, timer_log)
+
+    def _refuse_state(self) -> None:
+        """Raises when nothing may be written; state, like the records of services, may use the reserve of the disk."""
+        self._refusals.refuse(True)
 
     def _load_retention(self, found: RecoveredLog, disk: DiskSpace) -> Retention:
         retention = Retention(

@@ -39,12 +39,19 @@ class FlushProgress(Protocol):
         """The flushed offset, as soon as it is greater than `offset`, at the latest after the timeout."""
 
 
+def _nobody(_offset: int) -> None:
+    """For a log on one replica."""
+
+
 class ConfirmOffset:
     """See the top of this file; thread-safe.
 
     Args:
         flushes: what is on this disk.
         clock: seconds, rising.
+
+    Attributes:
+        on_limited: called with each new limit (bytes) before anything behind the former one is shown.
     """
 
     def __init__(self, flushes: FlushProgress, clock: Callable[[], float] = time.monotonic) -> None:
@@ -52,11 +59,22 @@ class ConfirmOffset:
         self._clock = clock
         self._moved = threading.Condition()
         self._limit_offset: int | None = None
+        self.on_limited: Callable[[int], None] = _nobody
+
+    @property
+    def limit_offset(self) -> int | None:
+        """The last limit (bytes); None on one replica."""
+        return self._limit_offset
 
     @property
     def is_limited(self) -> bool:
         """Whether replication decides; False on one replica."""
         return self._limit_offset is not None
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is on this disk; in a log that is only followed, everything that is whole (bytes)."""
+        return self._flushes.flushed_offset
 
     @property
     def confirm_offset(self) -> int:
@@ -84,6 +102,7 @@ class ConfirmOffset:
                 raise ValueError(
                     f"the limit of the confirm offset is {self._limit_offset}, it cannot go back to {offset}"
                 )
+            self.on_limited(offset)
             self._limit_offset = offset
             self._moved.notify_all()
 

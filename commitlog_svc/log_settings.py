@@ -1,6 +1,7 @@
 """The settings that the commit log uses; `settings.py` says where they come from."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from commitlog_svc.retention.disk_space import DiskLimits
@@ -15,12 +16,28 @@ class LogSettings(Protocol):
         """Write nothing and take no lock."""
 
     @property
+    def mirror(self) -> str:
+        """The HA port of the broker whose log this store copies; empty: it copies none."""
+
+    @property
+    def follow(self) -> bool:
+        """Follow a log that a broker writes meanwhile; write nothing there."""
+
+    @property
+    def derived(self) -> Path | None:
+        """The root of what is derived from a log that is followed."""
+
+    @property
     def store_host(self) -> str:
         """`IP:port` written into records."""
 
     @property
     def file_size_bytes(self) -> int:
         """Size of a log file."""
+
+    @property
+    def timer_log_file_size_bytes(self) -> int:
+        """Size of a file of timerlog."""
 
     @property
     def flush_mode(self) -> str:
@@ -49,6 +66,14 @@ class LogSettings(Protocol):
     @property
     def default_topic_queue_count(self) -> int:
         """Queues of a new topic."""
+
+    @property
+    def delay_levels_millis(self) -> Sequence[int]:
+        """Delays of the levels, the first is level 1."""
+
+    @property
+    def timer_max_delay_seconds(self) -> int:
+        """How far ahead the time of a message may be."""
 
     @property
     def follower_names(self) -> Collection[str]:

@@ -1,10 +1,12 @@
 """LogStatus: the state of a log in numbers and texts; for GetStatus and the metrics."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.append.refusals import AppendRefusals
 from commitlog_svc.confirm_offset import ConfirmOffset
+from commitlog_svc.mirror_state import MirrorState
 from commitlog_svc.opened_log import OpenedLog
 from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.reput.log_following import LogFollowing
@@ -12,6 +14,9 @@ from commitlog_svc.retention.disk_space import DiskUsage
 from commitlog_svc.retention.retention_state import RetentionEvent
 from store.errors import OffsetOutOfRangeError, StoreRecoveringError
 from store.files.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from commitlog_svc.beside.owners_log import OwnersLog
 
 
 class LogStatus:
@@ -25,6 +30,10 @@ class LogStatus:
         confirm: what may be shown.
         following: whether the log can be followed already.
         refusals: has the disk under the log.
+        followed: the log of a broker that is followed; None for one that is served.
+
+    Attributes:
+        mirror: how the copy of another log is doing; None without one.
     """
 
     def __init__(
@@ -36,6 +45,7 @@ class LogStatus:
         confirm: ConfirmOffset,
         following: LogFollowing,
         refusals: AppendRefusals,
+        followed: "OwnersLog | None" = None,
     ) -> None:
         self._find_opened = find_opened
         self._root = root
@@ -44,6 +54,8 @@ class LogStatus:
         self._confirm = confirm
         self._following = following
         self._refusals = refusals
+        self.mirror: MirrorState | None = None
+        self.followed = followed
 
     @property
     def is_ready(self) -> bool:
@@ -57,14 +69,16 @@ class LogStatus:
 
     @property
     def state(self) -> str:
-        """One of `recovering`, `serving`, `read-only`, `disk-full` or `fenced`."""
+        """One of `recovering`, `serving`, `read-only`, `following`, `mirroring`, `disk-full` or `fenced`."""
         opened = self._find_opened()
         if opened is None:
             return "recovering"
         if self._commits.failure is not None:
             return "fenced"
         if self._root.read_only:
-            return "read-only"
+            return "read-only" if self.followed is None else "following"
+        if self._refusals.mirrored:
+            return "mirroring"
         if opened.appender.disk_full or self._refusals.is_disk_full:
             return "disk-full"
         return "serving"
@@ -74,9 +88,11 @@ class LogStatus:
         """What is wrong and what to do; empty when nothing is wrong."""
         if self._commits.failure is not None:
             return self._commits.failure.message
+        if self.followed is not None:
+            return self.followed.problem
         if self.state == "disk-full":
             return "no space left for the log: free some, appends go on by themselves"
-        return ""
+        return "" if self.mirror is None else self.mirror.problem or self.mirror.broker_problem
 
     @property
     def first_offset(self) -> int:
@@ -91,7 +107,7 @@ class LogStatus:
     @property
     def flushed_offset(self) -> int:
         """Everything before it is on the disk."""
-        return self._commits.flushed_offset
+        return self._confirm.flushed_offset
 
     @property
     def confirm_offset(self) -> int:
@@ -132,6 +148,8 @@ class LogStatus:
     @property
     def retention_events(self) -> tuple[RetentionEvent, ...]:
         """What retention removed, oldest first."""
+        if self.followed is not None:
+            return self.followed.retention_events
         opened = self._find_opened()
         return opened.retention.events if opened is not None and opened.retention is not None else ()
 

@@ -6,34 +6,42 @@ from functools import lru_cache, partial
 import grpc
 from google.protobuf.message import DecodeError
 
+from commitlog_svc.append.append_path import Written
 from commitlog_svc.append.records import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.replication.replica import Replica
 from commitlog_svc.reput.reput import ReputBatch
 from commitlog_svc.status_answer import status_answer
+from commitlog_svc.topic_answers import change_of_create, change_of_update, topic_row
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput.commitlog.v1 import replication_pb2
 from reput.message.v1 import message_pb2
 from services.convert import dispatch_to_proto, millis_to_timestamp, stored_message, timestamp_to_millis
-from services.local.server import FileAnswer
+from services.local.server import FileAnswer, Handler, over_bytes
 from services.local.wire import LocalMethod
 from services.observing.append_refusals import refusal_counter
+from services.serving.later_answers import AnswersInOrder, LaterAnswer
 from services.serving.raw_handlers import AnyHandler, add_with_raw
 from services.status import to_status
 from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
 from store.format.freshness_token import encode_freshness_token
 from store.format.host import Host, encode_host
 from store.format.record_layout import I64
+from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 
 OFFSET_COUNT_MAX = 1000
 BODY_BYTES_DEFAULT = 3_670_016
 BODY_BYTES_MAX = 4 << 20
 ANSWER_BYTES_MAX = (4 << 20) - 4096  # of several records: the default limit of clients
+CONFIG_PART_BYTES = 1 << 20
 SINGLE_ANSWER_BYTES_MAX = (4 << 20) + (96 << 10)  # the largest body with the largest properties
 UNKNOWN_HOST = Host("127.0.0.1", 0)
 SYNC_BY_FLUSH_MODE: dict[int, bool | None] = {
     message_pb2.FLUSH_MODE_UNSPECIFIED: None,
     message_pb2.FLUSH_MODE_ASYNC: False,
     message_pb2.FLUSH_MODE_SYNC: True,
+    message_pb2.FLUSH_MODE_REPLICATED: True,
 }
 
 _count_refusal = refusal_counter("CommitLogService/AppendMessageStream")
@@ -47,19 +55,33 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         broker_name: the shard's name.
         store_host: the host in offsetMsgIds, `IP:port`.
         auto_create_topic: whether the first message of a topic creates it.
+        replica: the log's replication; None: the shard has one copy.
+        in_memory_size_bytes: how much of the end of the log is expected to be in memory; None: not known.
     """
 
-    def __init__(self, log: CommitLog, broker_name: str, store_host: str, *, auto_create_topic: bool = True) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        broker_name: str,
+        store_host: str,
+        *,
+        auto_create_topic: bool = True,
+        replica: Replica | None = None,
+        in_memory_size_bytes: int | None = None,
+    ) -> None:
         self._log = log
         self._broker_name = broker_name
         self._auto_create_topic = auto_create_topic
+        self._replica = replica
+        self._in_memory_size_bytes = in_memory_size_bytes
         self._id_prefix = encode_host(Host.parse(store_host)).hex().upper()
 
     def handlers(self) -> dict[str, AnyHandler]:
-        """The handlers of appends, without serializers: their requests and responses stay bytes."""
+        """The handlers of appends and of FetchLog, without serializers: their requests and responses stay bytes."""
         return {
             "AppendMessages": grpc.unary_unary_rpc_method_handler(self.append_messages),
             "AppendMessageStream": grpc.stream_stream_rpc_method_handler(self.append_message_stream),
+            "FetchLog": grpc.unary_stream_rpc_method_handler(self.fetch_log),
         }
 
     def append_messages(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -71,22 +93,28 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         peer = _peer(context.peer())
 
         # Not a generator: it would keep each request until the next one comes.
-        return map(partial(self._append_on_stream, born_host=peer), requests)
+        return AnswersInOrder(requests, partial(self._append_on_stream, born_host=peer), context)
 
-    def local_appends(self) -> dict[LocalMethod, Callable[[bytes], bytes]]:
-        """Both append methods for callers on this machine: services/local/server.py."""
+    def local_appends(self) -> dict[LocalMethod, Handler]:
+        """The append methods for callers on this machine: services/local/server.py."""
         return {
+            LocalMethod.APPEND_INTERNAL: over_bytes(pb.AppendInternalRequest, self.AppendInternal),
             LocalMethod.APPEND: partial(self.append_bytes, born_host=UNKNOWN_HOST),
             LocalMethod.APPEND_ON_STREAM: partial(self._append_on_stream, born_host=UNKNOWN_HOST),
         }
 
     def AppendInternal(
-        self, request: pb.AppendInternalRequest, context: grpc.ServicerContext
+        self, request: pb.AppendInternalRequest, context: grpc.ServicerContext | None
     ) -> pb.AppendInternalResponse:
         """Appends the records of a service as one atomic unit."""
         self._check_shard(request.broker_name)
         receipts = self._log.opened.appends.append_internal(
-            request.records, sync=_is_sync(request.flush), born_host=_peer(context.peer())
+            request.records,
+            sync=_is_sync(request.flush),
+            born_host=UNKNOWN_HOST if context is None else _peer(context.peer()),
+            follower=request.follower,
+            follower_epoch=request.follower_epoch,
+            replicated=request.flush == message_pb2.FLUSH_MODE_REPLICATED,
         )
         return pb.AppendInternalResponse(results=map(self._result_maker(), receipts))
 
@@ -165,6 +193,31 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         )
         return map(_reput_response, batches)
 
+    def Replicate(
+        self, request_iterator: Iterator[replication_pb2.ReplicateRequest], context: grpc.ServicerContext
+    ) -> Iterator[replication_pb2.ReplicateResponse]:
+        """Sends the log to a replica of the shard."""
+        replica = self._replicas("hello")
+        _ = self._log.opened
+        return replica.serve(request_iterator)
+
+    def fetch_log(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """FetchLog: sends files of the log to a replica that is far behind."""
+        try:
+            asked = replication_pb2.FetchLogRequest.FromString(request)
+        except DecodeError as error:
+            raise InvalidArgumentError("the request is no FetchLogRequest") from error
+        _ = self._log.opened
+        return self._replicas("replica").fetch(asked)
+
+    def _replicas(self, field: str) -> Replica:
+        if self._replica is None:
+            raise InvalidArgumentError(
+                f"the shard {self._broker_name!r} has one copy: set coordinator of commitlog on each replica",
+                field=field,
+            )
+        return self._replica
+
     def ReportProgress(
         self, request: pb.ReportProgressRequest, context: grpc.ServicerContext
     ) -> pb.ReportProgressResponse:
@@ -181,44 +234,100 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         self._log.followers.remove(request.name)
         return pb.RemoveFollowerResponse()
 
+    def ReadConfigFile(
+        self, request: pb.ReadConfigFileRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.ReadConfigFileResponse]:
+        """Reads a file of `config/`, part by part."""
+        content = self._log.opened.config_files.read(request.name)
+        if content is None:
+            return iter([pb.ReadConfigFileResponse()])
+        begins = range(0, len(content), CONFIG_PART_BYTES)
+        return (
+            pb.ReadConfigFileResponse(content=content[begin : begin + CONFIG_PART_BYTES], exists=True)
+            for begin in begins
+        )
+
+    def WriteConfigFile(
+        self, request_iterator: Iterator[pb.WriteConfigFileRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.WriteConfigFileResponse]:
+        """Replaces a file of `config/` with the last of its parts."""
+        writing = self._log.opened.config_files.writing()
+
+        def take(request: pb.WriteConfigFileRequest) -> pb.WriteConfigFileResponse:
+            writing.take(request.name, request.content, is_last=request.is_last)
+            return pb.WriteConfigFileResponse()
+
+        return map(take, request_iterator)
+
+    def CreateTopic(self, request: pb.CreateTopicRequest, context: grpc.ServicerContext) -> pb.CreateTopicResponse:
+        """Creates a topic."""
+        config = self._log.opened.topic_commands.create(request.topic, change_of_create(request))
+        return pb.CreateTopicResponse(topic=topic_row(config))
+
+    def UpdateTopic(self, request: pb.UpdateTopicRequest, context: grpc.ServicerContext) -> pb.UpdateTopicResponse:
+        """Changes a topic."""
+        config = self._log.opened.topic_commands.update(request.topic, change_of_update(request))
+        return pb.UpdateTopicResponse(topic=topic_row(config))
+
+    def DeleteTopic(self, request: pb.DeleteTopicRequest, context: grpc.ServicerContext) -> pb.DeleteTopicResponse:
+        """Takes a topic out of `config/topics.json`."""
+        return pb.DeleteTopicResponse(existed=self._log.opened.topic_commands.delete(request.topic))
+
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
         """Lists the topics as configured in `config/topics.json`."""
         _ = self._log.opened  # until the log is recovered, the table is empty
         return pb.ListTopicsResponse(
-            topics=[
-                pb.ListTopicsResponse.Topic(
-                    topic=config.topic,
-                    write_queue_count=_int32_count(config.write_queue_count),
-                    read_queue_count=_int32_count(config.read_queue_count),
-                )
-                for config in self._log.topics.all()
-            ],
+            topics=map(topic_row, self._log.topics.all()),
             new_topic_queue_count=self._log.topics.new_topic_queue_count if self._auto_create_topic else 0,
         )
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """Returns offsets, files, recovery and the followers' progress."""
-        return status_answer(self._log, self._broker_name)
+        answer = status_answer(self._log, self._broker_name, self._replica)
+        if self._in_memory_size_bytes is not None:
+            answer.in_memory_size_bytes = self._in_memory_size_bytes
+        return answer
 
     def append_bytes(self, data: bytes, born_host: Host) -> bytes:
         """An AppendMessagesResponse for a request's bytes; requests of a stream have the same fields."""
-        answer = self._log.opened.appends.append_request(
+        answer, written = self._write_bytes(data, born_host)
+        if written is not None:
+            self._log.opened.appends.settle(written)
+        return answer
+
+    def _append_on_stream(self, request: bytes, born_host: Host) -> bytes | LaterAnswer:
+        try:
+            answer, written = self._write_bytes(request, born_host)
+            if written is None:
+                return answer
+            appends = self._log.opened.appends
+            if not appends.waits(written):
+                appends.settle(written)
+                return answer
+        except StoreError as error:
+            return _refused_on_stream(error)
+
+        def settled() -> bytes:
+            try:
+                appends.settle(written)
+            except StoreError as error:
+                return _refused_on_stream(error)
+            return answer
+
+        return LaterAnswer(settled)
+
+    def _write_bytes(self, data: bytes, born_host: Host) -> tuple[bytes, Written | None]:
+        """The answer to an append, and what it still waits for; None: for nothing, because nothing was to be written."""
+        appends = self._log.opened.appends
+        done = appends.write_request(
             data, born_host=born_host, id_prefix=self._id_prefix, broker_name=self._broker_name
         )
-        if isinstance(answer, bytes):
-            return answer
-        receipts = answer if answer is not None else self._append_plainly(data, born_host)
-        return pb.AppendMessagesResponse(results=map(self._result_maker(), receipts)).SerializeToString()
+        receipts, written = done if done is not None else self._write_plainly(data, born_host)
+        if isinstance(receipts, bytes):
+            return receipts, written
+        return pb.AppendMessagesResponse(results=map(self._result_maker(), receipts)).SerializeToString(), written
 
-    def _append_on_stream(self, request: bytes, born_host: Host) -> bytes:
-        try:
-            return self.append_bytes(request, born_host)
-        except StoreError as error:
-            status = to_status(error)
-            _count_refusal(status.code)
-            return pb.AppendMessageStreamResponse(error=status).SerializeToString()
-
-    def _append_plainly(self, data: bytes, born_host: Host) -> list[AppendReceipt]:
+    def _write_plainly(self, data: bytes, born_host: Host) -> tuple[list[AppendReceipt], Written | None]:
         try:
             request = pb.AppendMessagesRequest.FromString(data)
         except DecodeError as error:
@@ -227,16 +336,16 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             ) from error
         sync = _is_sync(request.flush)
         self._check_shard(request.broker_name)
+        appends = self._log.opened.appends
         if request.check_only:
-            self._log.opened.appends.check_messages(
-                request.messages, born_host=born_host, deduplicate=request.deduplicate
-            )
-            return []
-        return self._log.opened.appends.append_messages(
+            appends.check_messages(request.messages, born_host=born_host, deduplicate=request.deduplicate)
+            return [], None
+        return appends.write_messages(
             request.messages,
             sync=sync,
             born_host=born_host,
             deduplicate=request.deduplicate,
+            replicated=request.flush == message_pb2.FLUSH_MODE_REPLICATED,
         )
 
     def _check_shard(self, broker_name: str) -> None:
@@ -251,7 +360,14 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         prefix, broker_name, result = self._id_prefix, self._broker_name, message_pb2.AppendResult
 
         def make(receipt: AppendReceipt) -> message_pb2.AppendResult:
-            offset = receipt.commit_log_offset
+            offset, waiting = receipt.commit_log_offset, receipt.waiting
+            recall_handle = transaction_id = ""
+            if waiting is not None and waiting.is_half:
+                half = WaitingHandle(waiting.topic, broker_name, offset, receipt.unique_key)
+                transaction_id = encode_handle(TRANSACTION, half)
+            elif waiting is not None and waiting.recall_millis:
+                timed = WaitingHandle(waiting.topic, broker_name, waiting.recall_millis, receipt.unique_key)
+                recall_handle = encode_handle(RECALL, timed)
             return result(
                 offset_msg_id=prefix + I64.pack(offset).hex().upper(),
                 unique_key=receipt.unique_key,
@@ -262,9 +378,17 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
                 broker_name=broker_name,
                 deduplicated=receipt.deduplicated,
                 freshness_token=encode_freshness_token(broker_name, offset),
+                recall_handle=recall_handle,
+                transaction_id=transaction_id,
             )
 
         return make
+
+
+def _refused_on_stream(error: StoreError) -> bytes:
+    status = to_status(error)
+    _count_refusal(status.code)
+    return pb.AppendMessageStreamResponse(error=status).SerializeToString()
 
 
 def add_to_server(servicer: CommitLogServicer, server: grpc.Server) -> None:
@@ -303,8 +427,3 @@ def _peer(peer: str) -> Host:
         return Host.parse(address.replace("%5B", "[").replace("%5D", "]"))
     except StoreError:
         return UNKNOWN_HOST
-
-
-def _int32_count(count: int) -> int:
-    """A count of `topics.json`, which may hold any number, as RocketMQ's 32 bits can."""
-    return min(max(count, 0), (1 << 31) - 1)

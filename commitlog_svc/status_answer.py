@@ -1,21 +1,26 @@
 """The answer of GetStatus, from a log's status."""
 
+import math
 from importlib.metadata import PackageNotFoundError, version
 
-from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.commit_log import CommitLog, clock_millis_now
+from commitlog_svc.replication.replica import Replica, ReplicaStatus
 from commitlog_svc.reput.checkpoint import INDEX_BUILDER, QUEUE_BUILDER
 from commitlog_svc.reput.followers import Follower
 from commitlog_svc.retention.retention_state import RetentionEvent
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from reput.commitlog.v1.replication_pb2 import Epoch
 from services.convert import millis_to_timestamp
 
+EPOCH_COUNT_MAX = 64  # enough to find where two logs of one shard have parted, unless one was away for so many leaders
 
-def status_answer(log: CommitLog, broker_name: str) -> pb.GetStatusResponse:
-    """The GetStatus response for a log, recovered or not."""
+
+def status_answer(log: CommitLog, broker_name: str, replica: Replica | None = None) -> pb.GetStatusResponse:
+    """The GetStatus response for a log, recovered or not, and for its replication."""
     status = log.status
     answer = pb.GetStatusResponse(
         broker_name=broker_name,
-        read_only=log.root.read_only,
+        read_only=log.root.read_only or status.mirror is not None,
         state=status.state,
         problem=status.problem,
         version=_version(),
@@ -24,7 +29,29 @@ def status_answer(log: CommitLog, broker_name: str) -> pb.GetStatusResponse:
         _add_log(answer, log)
     else:
         _add_recovery(answer, log)
+    if replica is not None:
+        _add_replica(answer, replica.status())
+        if not status.is_ready:
+            answer.ClearField("reach")  # nothing is shown yet
+        answer.coordinator = replica.coordinator
+        newest = log.epochs.epochs[-EPOCH_COUNT_MAX:]
+        answer.epochs.extend(Epoch(epoch=epoch.epoch, begin_offset=epoch.begin_offset) for epoch in newest)
     return answer
+
+
+def _add_replica(answer: pb.GetStatusResponse, status: ReplicaStatus) -> None:
+    answer.role, answer.epoch, answer.leader, answer.replica = status.role, status.epoch, status.leader, status.name
+    answer.in_sync.extend(status.in_sync)
+    answer.replicas.extend(status.replicas)
+    answer.problem = answer.problem or status.problem
+    if status.reach is not None:
+        answer.reach.leader_confirm_offset = max(status.reach.leader_confirm_offset, answer.confirm_offset)
+        # Of what this very answer says is shown: a later offset would not be its.
+        staleness = status.reach.staleness_seconds(answer.confirm_offset)
+        if staleness is not None:
+            answer.reach.staleness.FromMicroseconds(math.ceil(staleness * 1e6))
+    if status.catch_up is not None:
+        answer.catch_up.CopyFrom(status.catch_up)
 
 
 def _add_recovery(answer: pb.GetStatusResponse, log: CommitLog) -> None:
@@ -53,6 +80,16 @@ def _add_log(answer: pb.GetStatusResponse, log: CommitLog) -> None:
         answer.followers.append(_follower(follower))
         if follower.name in (QUEUE_BUILDER, INDEX_BUILDER) and follower.next_offset is not None:
             answer.builder_next_offsets[follower.name] = follower.next_offset
+    if status.followed is not None:
+        answer.followed.lag_bytes = status.followed.lag_bytes
+        answer.followed.lag_age.FromMilliseconds(status.followed.lag_millis)
+    if status.mirror is not None:
+        lag_bytes = status.mirror.lag_bytes(status.end_offset)
+        if lag_bytes is not None:
+            answer.followed.lag_bytes = lag_bytes
+        lag_millis = status.mirror.lag_millis(status.last_store_time_millis, clock_millis_now())
+        answer.followed.lag_age.FromMilliseconds(lag_millis)
+        answer.followed.source, answer.followed.state = status.mirror.source, status.mirror.state
     usage = status.disk_usage
     if usage is not None:
         answer.disk.total_bytes = usage.total_bytes

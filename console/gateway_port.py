@@ -43,5 +43,27 @@ class GatewayPort(Protocol):
     def ListTopics(self, request: pb.ListTopicsRequest, context: Any) -> pb.ListTopicsResponse:
         """Topics and their queues."""
 
+    def ListConsumerGroups(self, request: pb.ListConsumerGroupsRequest, context: Any) -> pb.ListConsumerGroupsResponse:
+        """Consumer groups."""
+
+    def GetConsumerGroup(self, request: pb.GetConsumerGroupRequest, context: Any) -> pb.GetConsumerGroupResponse:
+        """A consumer group with its members and lag."""
+
+    def ResendDeadLetters(self, request: pb.ResendDeadLettersRequest, context: Any) -> pb.ResendDeadLettersResponse:
+        """Sends dead letters again."""
+
+    def TrackMessage(self, request: pb.TrackMessageRequest, context: Any) -> pb.TrackMessageResponse:
+        """What has become of a message."""
+
+    def ListScheduledMessages(
+        self, request: pb.ListScheduledMessagesRequest, context: Any
+    ) -> pb.ListScheduledMessagesResponse:
+        """Messages that wait for a time."""
+
+    def ListPendingTransactions(
+        self, request: pb.ListPendingTransactionsRequest, context: Any
+    ) -> pb.ListPendingTransactionsResponse:
+        """Half messages that wait for a verdict."""
+
     def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         """The state of all services."""

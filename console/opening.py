@@ -47,6 +47,10 @@ class ConsoleSettings(Protocol):
         """The directory of the pipeline's reports."""
 
     @property
+    def console_schemas(self) -> Path | None:
+        """The directory of the schemas of bodies."""
+
+    @property
     def server_tls_files(self) -> TlsFiles | None:
         """Certificate and key; None: no TLS."""
 
@@ -117,6 +121,7 @@ def _loader(
 ) -> Callable[[], WebServer]:
     def load() -> WebServer:
         # Web server and templates take 5 MiB and 0.3 s.
+        from console.bodies.schemas import Schemas
         from console.parts.reports import Reports
         from console.web.app import ConsoleApp, ConsoleSource
         from console.web.request_guard import RequestGuard
@@ -130,7 +135,8 @@ def _loader(
 
             answering, sign_in = GuardedGateway(gateway, guard, SERVICE_PREFIX), GuardedSignIn(guard)
         browsers = RequestGuard(settings.console_host_names)
-        source = ConsoleSource(answering, sign_in, browsers, Reports(settings.console_reports))
+        schemas = Schemas(settings.console_schemas)
+        source = ConsoleSource(answering, sign_in, browsers, Reports(settings.console_reports), schemas)
         app = ConsoleApp(source)
         return ConsoleServer(app.application, app.close, identity)
 

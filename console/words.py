@@ -1,18 +1,20 @@
 """The console's words: English in the templates, other languages by catalog.
 
-A text without a translation is shown in English; a test fails for such a text. Texts of the gateway (errors, states) are not
-translated, so that they can be searched for.
+A text without a translation is shown in English; a test fails for such a text. An error of the gateway is explained by its
+reason, and its own text stays beside the explanation, so that it can be searched for. States of services stay English.
 """
 
 import re
 from collections.abc import Mapping
 
 from console.words_zh import CHINESE
+from console.words_zh_errors import ERRORS
 
 ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "zh": "中文"}
 HTML_LANGUAGES = {ENGLISH: "en", "zh": "zh-CN"}
 _CATALOGS: Mapping[str, Mapping[str, str]] = {ENGLISH: {}, "zh": CHINESE}
+_ERRORS: Mapping[str, Mapping[str, str]] = {ENGLISH: {}, "zh": ERRORS}
 _ACCEPTED = re.compile(r"([A-Za-z]{1,8})(?:-[A-Za-z0-9-]{1,32})?\s*(?:;\s*q=([0-9.]{1,5}))?")
 
 
@@ -26,11 +28,16 @@ class Words:
     def __init__(self, language: str) -> None:
         self.language = language
         self._catalog = _CATALOGS[language]
+        self._errors = _ERRORS[language]
 
     def __call__(self, text: str, **values: object) -> str:
         """A text, with `{name}` replaced by values."""
         translated = self._catalog.get(text, text)
         return translated.format(**values) if values else translated
+
+    def reason(self, reason: str) -> str:
+        """The explanation of a reason of an error; empty in English, where the error's own text explains it."""
+        return self._errors.get(reason, "")
 
 
 def language_of(cookie: str, accept_language: str) -> str:

@@ -47,7 +47,7 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
         progress: FollowerProgress,
         client: CommitLogClient,
     ) -> None:
-        super().__init__(FOLLOWER, fs, settings.store, servicer)
+        super().__init__(FOLLOWER, fs, settings.derived_root, servicer)
         self._settings = settings
         self._progress = progress
         self._client = client
@@ -66,7 +66,10 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
 
     def recover(self, log: LogRange, *, drop_cache: bool) -> tuple[ConsumeQueueBuilder, ConsumeQueueTable]:
         """See FollowedFiles."""
-        table = ConsumeQueueTable(self._root, self._fs, self._file_size_bytes())
+        ext_file_size_bytes = self._settings.ext_file_size_bytes if self._settings.ext else 0
+        table = ConsumeQueueTable(
+            self._root, self._fs, self._file_size_bytes(), ext_file_size_bytes=ext_file_size_bytes
+        )
         builder = ConsumeQueueBuilder(
             table,
             self._checkpoint,

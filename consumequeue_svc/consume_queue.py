@@ -6,23 +6,28 @@ n * 20 of the queue's files laid end to end. A file is created in full size, spa
 Replay: after a foreign or doubtful stop the log is applied again from its first record. A unit that the files hold
 already is compared and kept; a unit that differs is written; what lies behind the last confirmed unit is cut off. So a
 rebuild never removes what was right.
+
+With ConsumeQueueExt the tags codes lie in files of their own (`queue_ext_files.py`), and are written before the units that
+point to them.
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from consumequeue_svc.queue_ext_files import QueueExtFiles
 from store.derive.queue_placement import Buffer, PlacedUnits, QueuePlacement, Verdict, fillers
 from store.files.open_files import OpenFile, OpenFiles
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.paths import log_file_name
+from store.format.queue_ext import is_ext_address
+from store.format.queue_unit import UNIT_SIZE_BYTES, QueueUnit
+from store.readers.queue_ext_reader import QueueExtUnits
 from store.readers.queue_reader import QueueUnits, file_offsets
 
 if TYPE_CHECKING:
     from store.derive.queue_placement import UnitRun
-
-SCAN_BYTES = 65_536
 
 
 class ConsumeQueue:
@@ -32,9 +37,11 @@ class ConsumeQueue:
         files: opens files, shared by all queues.
         directory: the queue's folder.
         file_size_bytes: size of its files.
+        ext_file_size_bytes: size of its files of ConsumeQueueExt; 0: it is off, and none are written.
 
     Attributes:
         units: the queue as readers see it.
+        ext_files: what ConsumeQueueExt adds to it; None while it is off.
         dirty: files written since they were last flushed.
         dirty_directories: folders whose entries changed since then.
         doubtful_files: first bytes of files that are known to be damaged, or may be.
@@ -46,10 +53,18 @@ class ConsumeQueue:
             to this queue yet.
     """
 
-    def __init__(self, files: OpenFiles, directory: Path, file_size_bytes: int) -> None:
+    def __init__(
+        self, files: OpenFiles, directory: Path, file_size_bytes: int, *, ext_file_size_bytes: int = 0
+    ) -> None:
         self.units = QueueUnits(files, directory, file_size_bytes)
         self.dirty: set[Path] = set()
         self.dirty_directories: set[Path] = set()
+        self._ext = QueueExtUnits(files, directory)  # also while it is off: a broker may have had it on
+        self.ext_files: QueueExtFiles | None = None
+        if ext_file_size_bytes:
+            self.ext_files = QueueExtFiles(
+                files, self._ext.directory, ext_file_size_bytes, self.dirty, self.dirty_directories
+            )
         self._files = files
         self._file_unit_count = file_size_bytes // UNIT_SIZE_BYTES
         self._file_offsets: set[int] = set()
@@ -76,6 +91,8 @@ class ConsumeQueue:
                 self._damaged_offsets.add(offset)
         self._file_offsets = set(offsets)
         self.units.load(offsets)
+        if self.ext_files is not None:
+            self.ext_files.load()
 
     def files_on_disk(self) -> list[Path]:
         """The files of the queue's folder, in order; names that no file of this size can have are left out."""
@@ -84,11 +101,31 @@ class ConsumeQueue:
         return [self.units.path_of(offset) for offset in offsets if offset % size == 0]
 
     def paths(self) -> list[Path]:
-        """The files, in order."""
-        return [self.units.path_of(offset) for offset in sorted(self._file_offsets)]
+        """The files, in order; those of ConsumeQueueExt last."""
+        ext = self.ext_files.paths() if self.ext_files is not None else []
+        return [*(self.units.path_of(offset) for offset in sorted(self._file_offsets)), *ext]
 
-    def is_whole(self, first_byte: int, end: int) -> bool:
-        """Whether all files from this byte to this unit are there, and none had a wrong length."""
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether a file is known to be damaged, or may be."""
+        return bool(self.doubtful_files or (self.ext_files is not None and self.ext_files.doubtful_files))
+
+    @property
+    def ext_first_byte(self) -> int:
+        """The first byte that the files of ConsumeQueueExt have room for; -1 without any."""
+        return self.ext_files.first_byte if self.ext_files is not None else -1
+
+    def has_own_layout(self) -> bool:
+        """Whether the last unit's tags code lies where it does in queues of ours: in ConsumeQueueExt, or not."""
+        if self.ext_files is None or self.units.end <= self.units.begin:
+            return True
+        code = self.units.unit(self.units.end - 1).tags_code
+        return is_ext_address(code) and self.ext_files.is_own(self.units.end - 1, code)
+
+    def is_whole(self, first_byte: int, end: int, ext_first_byte: int = -1) -> bool:
+        """Whether all files from this byte to this unit are there, and none had a wrong length; so with ConsumeQueueExt."""
+        if self.ext_files is not None and not self.ext_files.is_whole(ext_first_byte, end):
+            return False
         size, end_byte = self.units.file_size_bytes, end * UNIT_SIZE_BYTES
         needed = range(first_byte, max(end_byte, first_byte + 1), size)
         return all(offset in self._file_offsets and offset not in self._damaged_offsets for offset in needed)
@@ -98,11 +135,25 @@ class ConsumeQueue:
         """The first byte that the files have room for."""
         return min(self._file_offsets, default=0)
 
-    def apply(self, runs: "Iterable[UnitRun]", *, is_replay: bool) -> QueuePlacement:
+    def resolved(self, units: Iterable[tuple[int, QueueUnit]]) -> Iterator[QueueUnit]:
+        """Units with their tags codes in place of addresses in ConsumeQueueExt.
+
+        An address stays where nothing is found. While we write these files, so does one that the unit's position has not: a
+        replay has not come to it yet, and may have written another unit there.
+        """
+
+        def is_readable(position: int, unit: QueueUnit) -> bool:
+            return self.ext_files is None or self.ext_files.is_own(position, unit.tags_code)
+
+        rows = [(unit, is_readable(position, unit)) for position, unit in units]
+        found = self._ext.resolved(unit for unit, is_readable in rows if is_readable)
+        return (next(found) if is_readable else unit for unit, is_readable in rows)
+
+    def apply(self, runs: "Iterable[tuple[UnitRun, Buffer]]", *, is_replay: bool) -> QueuePlacement:
         """Writes the next units, in log order.
 
         Args:
-            runs: see UnitRun.
+            runs: see UnitRun; each with its units of ConsumeQueueExt, or none.
             is_replay: compare with what the files hold, see the top of this file.
 
         Returns:
@@ -120,7 +171,8 @@ class ConsumeQueue:
         placement = QueuePlacement(self._file_unit_count, end, log_end_offset=log_end_offset, number_0=number_0)
         parts: list[Buffer] = []
         parts_at = 0
-        for placed in placement.place(runs):
+        placed_units = ((placed, ext_part) for run, ext_part in runs for placed in placement.place((run,)))
+        for placed, ext_part in placed_units:
             if placed.verdict is not Verdict.NEXT:
                 self._write(parts_at, parts)
                 parts = []
@@ -128,6 +180,11 @@ class ConsumeQueue:
             if not parts:
                 parts_at = placed.queue_offset
             parts.append(placed.units)
+            if ext_part:
+                assert self.ext_files is not None
+                self.write_count += 1
+                self.ext_files.write(placed.queue_offset, ext_part[-len(placed.units) :], is_replay=is_replay)
+                self.write_count += 1
         self._write(parts_at, parts)
         if is_replay:
             self.replayed = placement.end
@@ -137,14 +194,21 @@ class ConsumeQueue:
         """CRC-32 over the last units, see `QueueUnits.tail_crc`; read again only if the end has moved."""
         end = self.units.end
         if self._tail_crc is None or self._tail_crc[0] != end:
-            self._tail_crc = end, self.units.tail_crc(end)
+            self._tail_crc = end, self.tail_crc_before(end)
         return self._tail_crc[1]
+
+    def tail_crc_before(self, end: int) -> int:
+        """CRC-32 over the last units before a position, those of ConsumeQueueExt included."""
+        crc = self.units.tail_crc(end)
+        return crc if self.ext_files is None else self.ext_files.tail_crc(end, crc)
 
     def mark_all_dirty(self) -> None:
         """The next flush takes every file and folder: what was read from them may be in the page cache only."""
         self.dirty.update(self.paths())
         directory = self.units.directory
         self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
+        if self.ext_files is not None:
+            self.ext_files.mark_directories_dirty()
 
     def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
         """Takes files out of the queue whose units all point before the log's first record, never the last file.
@@ -152,16 +216,21 @@ class ConsumeQueue:
         Returns:
             at most so many paths. Remove them (`remove_hidden`) when a checkpoint without them is written.
         """
-        if len(self._file_offsets) < 2:
+        ext_file_count = len(self.ext_files.file_offsets()) if self.ext_files is not None else 0
+        if len(self._file_offsets) < 2 and ext_file_count < 2:
             return []
         offsets = sorted(self._file_offsets)
-        first_byte = self.units.min_offset(log_first_offset) * UNIT_SIZE_BYTES
-        expired = [n for n in offsets[:-1] if n + self.units.file_size_bytes <= first_byte][:file_count_max]
+        first = self.units.min_offset(log_first_offset)
+        end_byte = first * UNIT_SIZE_BYTES
+        expired = [n for n in offsets[:-1] if n + self.units.file_size_bytes <= end_byte][:file_count_max]
         self._hide(expired)
-        return [self.units.path_of(offset) for offset in expired]
+        ext = self.ext_files.hide_before(first, file_count_max - len(expired)) if self.ext_files is not None else []
+        return [*(self.units.path_of(offset) for offset in expired), *ext]
 
-    def drop_before(self, first_byte: int) -> None:
-        """Removes the files before this byte: they had expired, and a crash came before they were removed."""
+    def drop_before(self, first_byte: int, ext_first_byte: int = -1) -> None:
+        """Removes the files before these bytes: they had expired, and a crash came before they were removed."""
+        if self.ext_files is not None:
+            self.ext_files.drop_before(ext_first_byte)
         expired = [offset for offset in self._file_offsets if offset < first_byte]
         self._hide(expired)
         self.remove_hidden(self.units.path_of(offset) for offset in expired)
@@ -189,6 +258,8 @@ class ConsumeQueue:
         self.doubtful_files.clear()
         self.sealed_crcs.clear()
         self._written = -1, 0, 0
+        if self.ext_files is not None:
+            self.ext_files.begin_replay()
         # What it keeps it must find on the disk, and what only memory holds must get there.
         self.mark_all_dirty()
 
@@ -205,7 +276,11 @@ class ConsumeQueue:
         end = self.replayed
         if end is None:
             end = self.units.end_before(log_first_offset)
+            if self.ext_files is not None:
+                self.ext_files.clear()  # of expired units only, and not confirmed
         self.replayed = None
+        if self.ext_files is None:
+            self._remove_ext()
         return self.cut(end)
 
     def cut(self, end: int) -> bool:
@@ -224,11 +299,13 @@ class ConsumeQueue:
             elif offset + size > end_byte:
                 self.sealed_crcs.pop(offset, None)
                 # Also behind the known end: after a power cut units may stand there behind an empty one.
-                if self._has_bytes(path, end_byte - offset):
+                if self._files.get(path).has_bytes(end_byte - offset):
                     self._files.get(path, writing=True).zero_from(end_byte - offset, size)
                     self.dirty.add(path)
             else:
                 break
+        if self.ext_files is not None:
+            self.ext_files.cut(end if self._file_offsets else 0)
         self.units.forget_front()
         if not self._file_offsets:
             self.units.begin = self.units.end = 0
@@ -248,8 +325,15 @@ class ConsumeQueue:
         elif placed.verdict is Verdict.FIRST:
             # A replay comes to this queue: what lies before its first record stays, if it is connected with it.
             begin = min(self.units.end, position)
-        for at, units in fillers(begin, position):
-            self._write(at, [units])
+        if self.ext_files is not None:
+            self.write_count += 1
+            if placed.verdict is Verdict.BEHIND_GAP:
+                self.ext_files.fill(placed.fill_begin, position)
+            else:
+                self.ext_files.fill_front(position)
+            self.write_count += 1
+        for run in fillers(begin, position):
+            self._write(run.queue_offset, [run.units])
 
     def _write(self, position: int, parts: Sequence[Buffer]) -> None:
         if not parts:
@@ -347,18 +431,6 @@ class ConsumeQueue:
         self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
         return file
 
-    def _has_bytes(self, path: Path, position: int) -> bool:
-        file = self._files.get(path)
-        at = self._files.fs.next_data(file.fd, position)
-        while at is not None:
-            data = file.read(at, SCAN_BYTES)
-            if data != bytes(len(data)):
-                return True
-            if not data:
-                return False
-            at = self._files.fs.next_data(file.fd, at + len(data))
-        return False
-
     def _remove(self, first_byte: int) -> None:
         path = self.units.path_of(first_byte)
         self._file_offsets.discard(first_byte)
@@ -376,4 +448,14 @@ class ConsumeQueue:
         self.units.begin = self.units.end = 0
         for first_byte in sorted(self._file_offsets):
             self._remove(first_byte)
+        if self.ext_files is not None:
+            self.ext_files.clear()
         self.units.forget_front()
+
+    def _remove_ext(self) -> None:
+        """Removes files of ConsumeQueueExt, which is off: every unit holds its tags code again."""
+        directory = self._ext.directory
+        for first_byte in file_offsets(self._files.fs, directory):
+            path = directory / log_file_name(first_byte)
+            self._files.forget(path)
+            self._files.fs.unlink(path)

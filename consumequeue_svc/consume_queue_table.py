@@ -31,12 +31,14 @@ class ConsumeQueueTable:
         root: the store root.
         fs: the file system.
         file_size_bytes: size of queue files (bytes).
+        ext_file_size_bytes: size of the files of ConsumeQueueExt; 0: none are written.
     """
 
-    def __init__(self, root: Path, fs: FileSystem, file_size_bytes: int) -> None:
+    def __init__(self, root: Path, fs: FileSystem, file_size_bytes: int, *, ext_file_size_bytes: int = 0) -> None:
         self.fs = fs
         self._root = root
         self.file_size_bytes = file_size_bytes
+        self.ext_file_size_bytes = ext_file_size_bytes
         self._files = OpenFiles(fs)
         self._lock = Lock()
         self._queues: dict[QueueId, ConsumeQueue] = {}
@@ -54,6 +56,8 @@ class ConsumeQueueTable:
             if drop_cache:
                 drop_cached_pages(self.fs, queue.files_on_disk())
             queue.load()
+            if drop_cache and queue.ext_files is not None:
+                drop_cached_pages(self.fs, queue.ext_files.paths())
             with self._lock:
                 self._queues[topic, queue_id] = queue
 
@@ -89,9 +93,9 @@ class ConsumeQueueTable:
 
     def apply(self, columns: "DispatchColumns", *, is_replay: bool = False) -> None:
         """Writes the units of records, given in log order."""
-        from store.derive.queue_runs import place_runs  # not before there is a record: numpy takes memory
+        from store.derive.queue_runs import place_ext_runs  # not before there is a record: numpy takes memory
 
-        for topic, number, runs in place_runs(columns):
+        for topic, number, runs, ext in place_ext_runs(columns, self.ext_file_size_bytes):
             queue_id = topic, number
             if queue_id in self._refused:
                 continue
@@ -105,7 +109,7 @@ class ConsumeQueueTable:
                         self._refused.add(queue_id)
                         _log.error("queue refused: %s", error.message)
                     continue
-            placement = queue.apply(runs, is_replay=is_replay)
+            placement = queue.apply(zip(runs, ext, strict=True), is_replay=is_replay)
             if placement.taken_count and not is_replay:
                 _log.warning("%s: %d messages whose position was taken were left out", queue_id, placement.taken_count)
             for position, commit_log_offset in placement.damaged:
@@ -202,7 +206,7 @@ class ConsumeQueueTable:
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = Path(queue_dir(str(self._root), topic, queue_id))
-        return ConsumeQueue(self._files, directory, self.file_size_bytes)
+        return ConsumeQueue(self._files, directory, self.file_size_bytes, ext_file_size_bytes=self.ext_file_size_bytes)
 
     def drop_empty(self) -> None:
         """Forgets queues without units."""

@@ -6,11 +6,14 @@ the log does not give back as it was, and one that is being filled, is left to a
 """
 
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.queue_ext_files import QueueExtFiles
 from services.following.checked_file import CheckedFile, GoesOn, ReadLog, Repair
 from services.following.follower_progress import FollowerProgress
 from store.derive.queue_placement import FILLER_BYTES, QueuePlacement, Verdict
@@ -25,7 +28,7 @@ DAMAGED_FILE_COUNT_MAX = 16
 class FileKey(NamedTuple):
     """A file while it holds the same units, or gets more of them."""
 
-    queue: ConsumeQueue
+    files: ConsumeQueue | QueueExtFiles
     first_byte: int
     is_open: bool
     generation: int
@@ -58,7 +61,7 @@ class QueueChecks:
         self._table = table
         self._is_replay = is_replay
         self._replay_all = replay_all
-        self._files: dict[FileKey, QueueFile] = {}
+        self._files: dict[FileKey, CheckedFile] = {}
         self._wrong: set[str] = set()
 
     def are_many_wrong(self, name: str) -> bool:
@@ -74,9 +77,23 @@ class QueueChecks:
         self.checksums.save()
         return self._replay_all()
 
+    def replay_for(self, file: CheckedFile, queue: ConsumeQueue) -> Repair:
+        """The replay that repairs a file.
+
+        Raises:
+            StoreCorruptedError: there was one just now.
+        """
+        if queue.was_replayed and not file.was_right:
+            raise StoreCorruptedError(
+                f"{file.path} is damaged again just after it was compared with the log: check the disk, then restart",
+                file=file.path,
+                offset=0,
+            )
+        return lambda: self.replay() if file.is_wanted else True
+
     def files(self) -> list[CheckedFile]:
         """All files; none during a replay."""
-        found: dict[FileKey, QueueFile] = {}
+        found: dict[FileKey, CheckedFile] = {}
         for (topic, queue_id), queue in self._table.items() if not self._is_replay() else ():
             generation = queue.generation
             for offset in queue.file_offsets():
@@ -86,6 +103,14 @@ class QueueChecks:
                 key = FileKey(queue, offset, is_open, generation)
                 known = self._files.get(key)
                 found[key] = known or QueueFile(self, f"{topic}/{queue_id}/{offset}", topic, queue_id, key)
+            ext = queue.ext_files
+            for offset in ext.file_offsets() if ext is not None else ():
+                assert ext is not None
+                is_open = ext.is_open(offset)
+                if is_open is not None:
+                    key = FileKey(ext, offset, is_open, generation)
+                    name = f"ext/{topic}/{queue_id}/{offset}"
+                    found[key] = self._files.get(key) or QueueExtFile(self, name, queue, ext, key)
         if self._is_replay():  # it may have begun meanwhile
             found = {}
         if not found or found.keys() != self._files.keys():
@@ -94,22 +119,33 @@ class QueueChecks:
         return list(found.values())
 
 
-class QueueFile(CheckedFile):
-    """One file of a queue; the last one is open, until it is full."""
+class _FileOfQueue(CheckedFile):
+    """A file of a queue, or of its ConsumeQueueExt; the last one is open, until it is full.
 
-    def __init__(self, checks: QueueChecks, name: str, topic: str, queue_id: int, key: FileKey) -> None:
-        self._queue, self._first_byte, self._is_open, self._generation = key
-        super().__init__(name, self._queue.units.path_of(self._first_byte))
+    Args:
+        checks: gives it to the checker.
+        name: its key in the table of checksums.
+        path: the file.
+        size_bytes: when it is full.
+        queue: has its generation and counts the writes.
+        key: the files that it is one of, its first byte, and what it holds.
+    """
+
+    def __init__(
+        self, checks: QueueChecks, name: str, path: Path, size_bytes: int, queue: ConsumeQueue, key: FileKey
+    ) -> None:
+        super().__init__(name, path)
         self._checks = checks
-        self._topic = topic
-        self._queue_id = queue_id
+        self._size_bytes = size_bytes
+        self._queue = queue
+        self._files, self._first_byte, self._is_open, self._generation = key
         self._crc: int | None = None
-        self.is_doubtful = self._first_byte in self._queue.doubtful_files
+        self.is_doubtful = self._first_byte in self._files.doubtful_files
         if not self._is_open:
             if self._generation:
                 checks.checksums.remove(name)  # of the units that the file had before
             row = checks.checksums.get(name)
-            self._crc = self._queue.sealed_crcs.pop(self._first_byte, None)
+            self._crc = self._files.sealed_crcs.pop(self._first_byte, None)
             if self._crc is None and row is not None and len(row.extents) == 1:
                 self._crc = row.extents[0].crc
 
@@ -117,7 +153,7 @@ class QueueFile(CheckedFile):
     def is_wanted(self) -> bool:
         """See CheckedFile."""
         is_same = self._queue.generation == self._generation
-        return is_same and self._queue.is_open(self._first_byte) is self._is_open
+        return is_same and self._files.is_open(self._first_byte) is self._is_open
 
     @property
     def write_count(self) -> int:
@@ -131,10 +167,7 @@ class QueueFile(CheckedFile):
 
     def extents(self) -> Sequence[Extent]:
         """See CheckedFile."""
-        if not self._is_open:
-            return (Extent(0, self._queue.units.file_size_bytes, self._crc),)
-        size_bytes, crc = self._queue.written(self._first_byte)
-        return (Extent(0, size_bytes, crc),)
+        return (Extent(0, *self._written()) if self._is_open else Extent(0, self._size_bytes, self._crc),)
 
     def learn(self, extents: Sequence[Extent]) -> Repair | None:
         """See CheckedFile."""
@@ -145,7 +178,7 @@ class QueueFile(CheckedFile):
 
         def learn() -> bool:
             assert crc is not None
-            self._queue.learn(self._first_byte, size_bytes, crc)
+            self._learn(size_bytes, crc)
             return True
 
         return learn
@@ -153,13 +186,38 @@ class QueueFile(CheckedFile):
     def doubt(self, is_doubtful: bool) -> None:
         """See CheckedFile."""
         if self.is_wanted:
-            (self._queue.doubtful_files.add if is_doubtful else self._queue.doubtful_files.discard)(self._first_byte)
+            (self._files.doubtful_files.add if is_doubtful else self._files.doubtful_files.discard)(self._first_byte)
+
+    @abstractmethod
+    def _written(self) -> tuple[int, int | None]:
+        """How many bytes of the open file are written, and their CRC; None when it is not known."""
+
+    @abstractmethod
+    def _learn(self, size_bytes: int, crc: int) -> None:
+        """The first bytes of the open file have this CRC."""
+
+
+class QueueFile(_FileOfQueue):
+    """One file of a queue; the last one is open, until it is full."""
+
+    def __init__(self, checks: QueueChecks, name: str, topic: str, queue_id: int, key: FileKey) -> None:
+        assert isinstance(key.files, ConsumeQueue)
+        units = key.files.units
+        super().__init__(checks, name, units.path_of(key.first_byte), units.file_size_bytes, key.files, key)
+        self._topic = topic
+        self._queue_id = queue_id
+
+    def _written(self) -> tuple[int, int | None]:
+        return self._queue.written(self._first_byte)
+
+    def _learn(self, size_bytes: int, crc: int) -> None:
+        self._queue.learn(self._first_byte, size_bytes, crc)
 
     def make_again(self, goes_on: GoesOn) -> Repair | None:
         """See CheckedFile."""
         # The builder writes to an open file meanwhile, so that nothing made beside it would be right.
         if self._is_open or self._checks.are_many_wrong(self.name):
-            return self._replay()
+            return self._checks.replay_for(self, self._queue)
         begin = self._record_behind_the_file_before()
         data = self._from_log(begin, goes_on)
         if data is None and begin >= 0 and goes_on():
@@ -167,7 +225,7 @@ class QueueFile(CheckedFile):
         if not goes_on():
             return None
         if data is None:
-            return self._replay()
+            return self._checks.replay_for(self, self._queue)
 
         def put_in_place() -> bool:
             if self.is_wanted:
@@ -176,15 +234,6 @@ class QueueFile(CheckedFile):
             return True
 
         return put_in_place
-
-    def _replay(self) -> Repair:
-        if self._queue.was_replayed and not self.was_right:
-            raise StoreCorruptedError(
-                f"{self.path} is damaged again just after it was compared with the log: check the disk, then restart",
-                file=self.path,
-                offset=0,
-            )
-        return lambda: self._checks.replay() if self.is_wanted else True
 
     def _record_behind_the_file_before(self) -> int:
         """The log position behind the last record of the file before; -1 when that cannot be relied on."""
@@ -202,8 +251,10 @@ class QueueFile(CheckedFile):
             begin: of the record behind the unit before the file (bytes); -1: the log's first record.
             goes_on: see GoesOn.
         """
-        from store.derive.queue_runs import place_runs  # not before there is a record: numpy takes memory
+        from store.derive.queue_runs import place_ext_runs  # not before there is a record: numpy takes memory
 
+        ext = self._queue.ext_files
+        ext_size_bytes = ext.file_size_bytes if ext is not None else 0
         unit_count = self._queue.units.file_size_bytes // UNIT_SIZE_BYTES
         first = self._first_byte // UNIT_SIZE_BYTES
         placement = QueuePlacement(unit_count, first if begin >= 0 else None, log_end_offset=lambda: max(begin, 0))
@@ -215,7 +266,8 @@ class QueueFile(CheckedFile):
                 for batch in batches:
                     if not goes_on():
                         return None
-                    for topic, queue_id, runs in place_runs(batch.columns) if batch.columns is not None else ():
+                    queues = place_ext_runs(batch.columns, ext_size_bytes) if batch.columns is not None else ()
+                    for topic, queue_id, runs, _ in queues:
                         if (topic, queue_id) != (self._topic, self._queue_id):
                             continue
                         for placed in placement.place(runs):
@@ -235,6 +287,24 @@ class QueueFile(CheckedFile):
             return None
         has_expired = first_placed > first and log_first_offset > 0
         return bytes(data) if has_expired or self._crc in (None, zlib.crc32(data)) else None
+
+
+class QueueExtFile(_FileOfQueue):
+    """One file of ConsumeQueueExt; the last one is open, until the next one begins. A replay of the log repairs it."""
+
+    def __init__(self, checks: QueueChecks, name: str, queue: ConsumeQueue, ext: QueueExtFiles, key: FileKey) -> None:
+        super().__init__(checks, name, ext.path_of(key.first_byte), ext.file_size_bytes, queue, key)
+        self._ext = ext
+
+    def _written(self) -> tuple[int, int | None]:
+        return self._ext.written(self._first_byte, self._queue.units.end)
+
+    def _learn(self, size_bytes: int, crc: int) -> None:
+        self._ext.learn(self._first_byte, size_bytes, crc, self._queue.units.end)
+
+    def make_again(self, goes_on: GoesOn) -> Repair | None:
+        """See CheckedFile."""
+        return self._checks.replay_for(self, self._queue)
 
 
 def _copy(position: int, units: bytes | memoryview, data: bytearray) -> None:

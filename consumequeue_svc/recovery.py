@@ -3,14 +3,15 @@
 - The builder's own checkpoint fits the files: each queue is cut back to the end that the checkpoint states (everything
   before was flushed), and the log is followed from the checkpoint's offset. The checkpoint fits if no file before these
   ends is missing or of a wrong length, and if the last units of each queue have the CRC that it states.
-- Otherwise (a foreign store, or files are missing, short or changed): the log is replayed from its first record over the
-  files (see `consume_queue.py`). A store without a checkpoint that was stopped cleanly and whose log is larger than
-  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes.
+- Otherwise (a foreign store, files are missing, short or changed, ConsumeQueueExt was switched on or off): the log is
+  replayed from its first record over the files (see `consume_queue.py`). A store without a checkpoint that was stopped
+  cleanly and whose log is larger than ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes.
 
 A replay first writes a checkpoint that fits nothing, because an older checkpoint must not fit the files of a replay that
 was killed. Later checkpoints say how far each queue is confirmed, so a kill costs only the work since the last one.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,12 @@ def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
     return size if isinstance(size, int) else None
 
 
+def saved_ext_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int:
+    """The size of files of ConsumeQueueExt at the last checkpoint; 0 if there were none, or no checkpoint."""
+    size = (read_json_state(fs, checkpoint) or {}).get("ext_file_size_bytes")
+    return size if isinstance(size, int) else 0
+
+
 def checkpoint_state(
     table: ConsumeQueueTable,
     next_offset: int,
@@ -77,24 +84,14 @@ def checkpoint_state(
     is_clean: bool,
 ) -> dict[str, Any]:
     """A checkpoint: everything before an offset is applied. Write it when everything written so far is flushed."""
-    queues: dict[str, list[list[int]]] = {}
+    rows = [(key, queue, queue.units.end, queue.tail_crc()) for key, queue in table.items()]
     written_crcs: dict[str, list[list[int]]] = {}  # of the files that are being filled; versions before do not read it
-    for (topic, queue_id), queue in table.items():
-        row = [queue_id, queue.first_file_offset, queue.units.end, queue.tail_crc()]
-        queues.setdefault(topic, []).append(row)
+    for (topic, queue_id), queue, _, _ in rows:
         first_byte, end_byte, crc = queue.written_now
         if first_byte >= 0 and first_byte + end_byte == queue.units.end * UNIT_SIZE_BYTES:
             written_crcs.setdefault(topic, []).append([queue_id, first_byte, crc])
-    return {
-        "version": VERSION,
-        "next_offset": next_offset,
-        "store_time_millis": store_time_millis,
-        "last_record": [last_record.commit_log_offset, last_record.fingerprint] if last_record else None,
-        "clean": is_clean,
-        "file_size_bytes": table.file_size_bytes,
-        "queues": queues,
-        "written_crcs": written_crcs,
-    }
+    state = _state(table, rows, next_offset, store_time_millis, last_record)
+    return state | {"clean": is_clean, "written_crcs": written_crcs}
 
 
 def save_replay_mark(fs: FileSystem, path: Path, table: ConsumeQueueTable) -> None:
@@ -106,20 +103,37 @@ def replay_state(
     table: ConsumeQueueTable, next_offset: int, store_time_millis: int, last_record: LastRecord | None
 ) -> dict[str, Any]:
     """The checkpoint of a running replay: how far each queue is confirmed. Write it when that is flushed."""
+    rows = [
+        (key, queue, queue.replayed, queue.tail_crc_before(queue.replayed))
+        for key, queue in table.items()
+        if queue.replayed is not None
+    ]
+    return _state(table, rows, next_offset, store_time_millis, last_record) | {"clean": False, "replay": True}
+
+
+def _state(
+    table: ConsumeQueueTable,
+    rows: Sequence[tuple[QueueId, ConsumeQueue, int, int]],
+    next_offset: int,
+    store_time_millis: int,
+    last_record: LastRecord | None,
+) -> dict[str, Any]:
+    """What both checkpoints have; a row is a queue with its end and the CRC of its last units."""
     queues: dict[str, list[list[int]]] = {}
-    for (topic, queue_id), queue in table.items():
-        if queue.replayed is not None:
-            row = [queue_id, queue.first_file_offset, queue.replayed, queue.units.tail_crc(queue.replayed)]
-            queues.setdefault(topic, []).append(row)
+    ext_firsts: dict[str, list[list[int]]] = {}
+    for (topic, queue_id), queue, end, crc in rows:
+        queues.setdefault(topic, []).append([queue_id, queue.first_file_offset, end, crc])
+        if queue.ext_first_byte >= 0:
+            ext_firsts.setdefault(topic, []).append([queue_id, queue.ext_first_byte])
     return {
         "version": VERSION,
         "next_offset": next_offset,
         "store_time_millis": store_time_millis,
         "last_record": [last_record.commit_log_offset, last_record.fingerprint] if last_record else None,
-        "clean": False,
-        "replay": True,
         "file_size_bytes": table.file_size_bytes,
         "queues": queues,
+        "ext_file_size_bytes": table.ext_file_size_bytes,
+        "ext_firsts": ext_firsts,
     }
 
 
@@ -140,7 +154,10 @@ def resume(
     if found is not None:
         return found
     queues = [queue for _, queue in table.items()]
-    is_whole = all(queue.is_whole(queue.first_file_offset, queue.units.end) for queue in queues)
+    is_whole = all(
+        queue.is_whole(queue.first_file_offset, queue.units.end, queue.ext_first_byte) and queue.has_own_layout()
+        for queue in queues
+    )
     if state is None and is_clean_store and is_whole and log_size_bytes > ADOPTED_LOG_BYTES_MIN and queues:
         for queue in queues:
             queue.mark_all_dirty()
@@ -171,27 +188,34 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             for topic, queues in state.get("written_crcs", {}).items()
             for queue_id, first_byte, crc in queues
         }
+        ext_firsts = {
+            (str(topic), int(queue_id)): int(first_byte)
+            for topic, queues in state.get("ext_firsts", {}).items()
+            for queue_id, first_byte in queues
+        }
         if state["version"] != VERSION or state["file_size_bytes"] != table.file_size_bytes or found.next_offset < 0:
             return None
+        if state.get("ext_file_size_bytes", 0) != table.ext_file_size_bytes:
+            return None  # all units get other tags codes
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     present = dict(table.items())
     if state.get("replay"):
-        return _resume_replay(found, saved, present)
+        return _resume_replay(found, saved, ext_firsts, present)
     for queue_id, (first, end, crc) in saved.items():
         queue = present.get(queue_id)
-        if queue is None or not queue.is_whole(first, end) or queue.units.end < end:
+        if queue is None or not queue.is_whole(first, end, ext_firsts.get(queue_id, -1)) or queue.units.end < end:
             return None
         if queue.units.end != end and is_clean:
             return None  # another program has written since the checkpoint
-        if queue.units.tail_crc(end) != crc or queue.units.next_log_offset_before(end) > found.next_offset:
+        if queue.tail_crc_before(end) != crc or queue.units.next_log_offset_before(end) > found.next_offset:
             return None
     if is_clean and present.keys() != saved.keys():
         return None
     for queue_id, queue in present.items():
         first, end, _ = saved.get(queue_id, (0, 0, 0))
         queue.cut(end)
-        queue.drop_before(first)
+        queue.drop_before(first, ext_firsts.get(queue_id, -1))
         if queue_id in written:
             first_byte, crc = written[queue_id]
             queue.learn(first_byte, end * UNIT_SIZE_BYTES - first_byte, crc)
@@ -200,14 +224,17 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
 
 
 def _resume_replay(
-    found: Resume, saved: dict[QueueId, tuple[int, int, int]], present: dict[QueueId, ConsumeQueue]
+    found: Resume,
+    saved: dict[QueueId, tuple[int, int, int]],
+    ext_firsts: dict[QueueId, int],
+    present: dict[QueueId, ConsumeQueue],
 ) -> Resume | None:
     """Continues a replay; None if the files no longer hold what it had confirmed."""
     for queue_id, (first, end, crc) in saved.items():
         queue = present.get(queue_id)
-        if queue is None or not queue.is_whole(first, end) or queue.units.end < end:
+        if queue is None or not queue.is_whole(first, end, ext_firsts.get(queue_id, -1)) or queue.units.end < end:
             return None
-        if queue.units.tail_crc(end) != crc:
+        if queue.tail_crc_before(end) != crc:
             return None
     for queue_id, (_, end, _) in saved.items():
         present[queue_id].replayed = end

@@ -97,7 +97,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         count = _page_size(request.max_units, "max_units")
         first = self._progress.log_first_offset
         # A file may be built again, or found damaged, while the units are read.
-        is_damaged = bool(queue.doubtful_files)
+        is_damaged = queue.is_doubtful
         # Read the range before the units, so that no answer shows a unit behind its own max offset.
         next_offset, log_end_offset = self._progress.next_offset, self._progress.log_end_offset
         built_up_to_millis = self._progress.store_time_millis
@@ -105,7 +105,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         try:
             units = queue.units.units(request.queue_offset, count, first) if request.queue_offset >= min_offset else []
         except StoreCorruptedError:
-            if not (is_damaged or queue.doubtful_files):
+            if not (is_damaged or queue.is_doubtful):
                 raise
             units = []  # the answer says `damaged`, and the units come back
         response = pb.GetQueueUnitsResponse(
@@ -114,9 +114,9 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
                     queue_offset=position,
                     commit_log_offset=unit.commit_log_offset,
                     record_size_bytes=unit.record_size_bytes,
-                    tags_code=unit.tags_code,
+                    tags_code=resolved.tags_code,
                 )
-                for position, unit in units
+                for (position, unit), resolved in zip(units, queue.resolved(units), strict=True)
                 if position < max_offset
             ],
             min_offset=min_offset,
@@ -124,7 +124,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             next_offset=max(next_offset, 0),
             log_end_offset=log_end_offset,
             catching_up=self._progress.catching_up,
-            damaged=is_damaged or bool(queue.doubtful_files),
+            damaged=is_damaged or queue.is_doubtful,
         )
         if built_up_to_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(built_up_to_millis))
@@ -143,7 +143,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             next_offset=max(self._progress.next_offset, 0),
             log_end_offset=self._progress.log_end_offset,
             catching_up=self._progress.catching_up,
-            damaged=bool(queue.doubtful_files),
+            damaged=queue.is_doubtful,
         )
         if self._progress.store_time_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(self._progress.store_time_millis))
@@ -164,7 +164,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
                 first = new_first
         else:
             raise StoreRecoveringError("the log's front moves faster than it can be searched: try again soon")
-        response.damaged |= bool(queue.doubtful_files)
+        response.damaged |= queue.is_doubtful
         response.min_offset, response.max_offset = queue.units.min_offset(first), queue.units.end
         if span is not None:
             response.first_store_time.CopyFrom(millis_to_timestamp(span[0]))

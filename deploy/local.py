@@ -1,59 +1,78 @@
-"""Starts, watches and stops the four services on one machine together.
+"""Starts, watches and stops the six services on one machine together.
 
 Rules of this file:
 - The children stay in the process group of this process. The kernel kills them when the thread that started them ends, also
   when this process is killed: each child asks for it at its start, given `REPUT_PARENT_PID`. So that thread must outlive them.
-- Only the gateway has a port of its own. The inner three listen on sockets in a private directory, unless a setting
+- Only the gateway has a port of its own. The inner five listen on sockets in a private directory, unless a setting
   (`REPUT_COMMITLOG_ADDRESS`, ...) names an address, so that two stacks never clash.
-- A clean stop goes against the flow of a request: gateway first, then the builders, then the commit log, so that no service
-  calls one that has already stopped.
-- A child that ends unexpectedly ends the stack, with that child's exit code.
+- A clean stop goes against the flow of a request: gateway first, then the consumer and schedule services, then the builders,
+  then the commit log, so that no service calls one that has already stopped.
+- A child that ends unexpectedly ends the stack, with that child's exit code. One end is expected: the broker whose log is
+  followed cut it. Then the commit log is started again, and the others find it at the same address.
+- A replica of a shard has no gateway of its own, and its services listen on loopback. When its commit log ends, the others are
+  killed: what they derive is rebuilt from the log. Exit code 4: the replica gives up its role and is to be started again.
 - The children report their progress by files in that directory. This process does not load gRPC, which would take 30 MiB
   permanently and a tenth of the start time, unless it shows the progress of a long recovery.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
 import select
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 
+from deploy.processes import (
+    STOP_SIGNALS,
+    TERMINAL_SIGNALS,
+    environ_of_services,
+    exit_code_of,
+    say,
+    short_directory,
+    signals_as_bytes,
+    write_by_rename,
+)
 from deploy.progress import RecoveryDisplay
-from services.settings.setting_names import COMMAND_ENVIRONMENT_NAMES
 
-STOP_ORDER = (("gateway",), ("consumequeue", "index"), ("commitlog",))
+STOP_ORDER = (("gateway",), ("consumer", "schedule"), ("consumequeue", "index"), ("commitlog",))
 MODULES = {
     "commitlog": "commitlog_svc",
     "consumequeue": "consumequeue_svc",
     "index": "index_svc",
+    "consumer": "consumer_svc",
+    "schedule": "schedule_svc",
     "gateway": "gateway",
 }
 CALLEES = {
     "commitlog": (),
     "consumequeue": ("commitlog",),
     "index": ("commitlog",),
-    "gateway": ("commitlog", "consumequeue", "index"),
+    "consumer": ("commitlog", "consumequeue"),
+    "schedule": ("commitlog", "consumequeue"),
+    "gateway": ("commitlog", "consumequeue", "index", "consumer", "schedule"),
 }
 GATEWAY_PORT_DEFAULT = 8081
+EXIT_CODE_CHANGED = 4  # of the commit log: the log that it follows is another one; see commitlog_svc/__main__.py
 CONSOLE_ADDRESS_FILE = "console.address"
 DRAIN_SECONDS_MAX = 15.0  # a service's own grace is 5 s; a builder may have to finish a flush
 POLL_SECONDS = 0.02
+MIRROR_NICENESS = 19  # the threads of a broker on the same machine come first
 PROBE_SECONDS_MAX = 1.0
 # Opening queues and index takes tenths of a second; `reput status` shows one that takes longer.
 OPEN_SECONDS_MAX = 10.0
-SOCKET_PATH_BYTES_MAX = 100  # the kernel allows 107 (sockaddr_un); the rest is a reserve
-CLIENT_VARIABLES = COMMAND_ENVIRONMENT_NAMES  # settings of the command that services do not need, API keys among them
-TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP)
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replica:
+    """A replica of a shard: its name, and the address of the coordinator (docs/replicas.md)."""
+
+    name: str
+    coordinator: str
 
 
 class ChildDiedError(Exception):
@@ -75,14 +94,18 @@ class StopAskedError(Exception):
 
 
 class LocalStack:
-    """The four services on one store root.
+    """The six services on one store root.
 
     Args:
         store: the store root.
         read_only: write nothing under it.
+        mirror: the HA port of the broker whose log the store copies, `rocketmq://host:port`; None: its setting.
+        mirror_broker: the broker's own port, `host:port`; None: its setting.
+        derived: follow the log of a broker that runs on the store root, with queues and index here; None: serve the store.
         gateway_port: where the gateway listens on loopback; 0 takes a free port; None: its setting, or 8081.
         console_port: the same for the console; None: its setting, or 8080 if that is free.
         port_file: the file to write the addresses to, once every service answers and the log is recovered.
+        replica: the services are a replica of a shard, without a gateway; the port file gets the pid of its commit log, too.
         environ: the environment that settings come from; default: this process's own.
 
     Attributes:
@@ -94,28 +117,48 @@ class LocalStack:
         store: pathlib.Path,
         *,
         read_only: bool = False,
+        mirror: str | None = None,
+        mirror_broker: str | None = None,
+        derived: pathlib.Path | None = None,
         gateway_port: int | None = None,
         console_port: int | None = None,
         port_file: pathlib.Path | None = None,
+        replica: Replica | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._store = store.absolute()
         self._read_only = read_only
+        self._derived = derived.absolute() if derived else None
         self._gateway_port = gateway_port
         self._console_port = console_port
         self._port_file = port_file.absolute() if port_file else None
-        given = os.environ if environ is None else environ
-        self._environ = {variable: value for variable, value in given.items() if variable not in CLIENT_VARIABLES}
+        self._replica = replica
+        self._modules = {name: module for name, module in MODULES.items() if name != "gateway" or replica is None}
+        self._environ = environ_of_services(os.environ if environ is None else environ)
+        self._environ |= {"REPUT_MIRROR": mirror} if mirror else {}
+        self._environ |= {"REPUT_MIRROR_BROKER": mirror_broker} if mirror_broker else {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._spawned: dict[str, Mapping[str, str]] = {}
         self._stopping = False
         self.addresses: dict[str, str] = {}
 
     def run(self) -> int:
         """Start, serve until a signal or the end of a service, stop; returns the exit code."""
+        if self._derived or self._environ.get("REPUT_MIRROR"):
+            os.nice(MIRROR_NICENESS)
         with self.started() as failure:
             if failure is not None:
                 return failure
-            how = " read-only" if self._read_only else ""
+            if self._replica is not None:
+                say(f"serving {self._store} as {self._replica.name}, commitlog {self.addresses['commitlog']}")
+                return self.wait()
+            how = (
+                " read-only"
+                if self._read_only
+                else f" beside its broker, with {self._derived}"
+                if self._derived
+                else ""
+            )
             console = f", console http://{self.addresses['console']}/" if "console" in self.addresses else ""
             say(f"serving {self._store}{how}, gateway {self.addresses['gateway']}{console}")
             return self.wait()
@@ -127,7 +170,7 @@ class LocalStack:
         Raises:
             InvalidSettingError: a setting is unknown or unusable; nothing was started.
         """
-        with _signals_as_bytes() as wakeups, _short_directory() as scratch:
+        with signals_as_bytes() as wakeups, short_directory() as scratch:
             self._wakeups = wakeups
             try:
                 try:
@@ -162,10 +205,10 @@ class LocalStack:
         if self._port_file:
             self._port_file.unlink(missing_ok=True)
         listen = self._listen_addresses(scratch)
-        address_files = {name: scratch / f"{name}.address" for name in MODULES}
-        ready_files = {name: scratch / f"{name}.ready" for name in MODULES}
+        address_files = {name: scratch / f"{name}.address" for name in self._modules}
+        ready_files = {name: scratch / f"{name}.ready" for name in self._modules}
         known = {name: address for name, address in listen.items() if address.startswith("unix:")}
-        for name in MODULES:
+        for name in self._modules:
             # A service may have port 0 as its setting: its callers must know the port that it chose.
             for callee in CALLEES[name]:
                 if callee not in known:
@@ -181,7 +224,8 @@ class LocalStack:
             self.addresses["console"] = (scratch / CONSOLE_ADDRESS_FILE).read_text(encoding="utf-8").strip()
         self._wait_until_ready(ready_files)
         if self._port_file:
-            _write_by_rename(self._port_file, json.dumps(self.addresses) + "\n")
+            pid = {} if self._replica is None else {"pid": self._children["commitlog"].pid}
+            write_by_rename(self._port_file, json.dumps(self.addresses | pid) + "\n")
 
     def _listen_addresses(self, scratch: pathlib.Path) -> dict[str, str]:
         from services.settings.setting_sources import DEFAULT, config_rows
@@ -190,10 +234,12 @@ class LocalStack:
         set_rows = {
             row.setting.component: row for row in rows if row.setting.name == "address" and row.origin != DEFAULT
         }
-        listen = {name: set_rows[name].value if name in set_rows else "" for name in MODULES}
-        for name in MODULES:
+        listen = {name: set_rows[name].value if name in set_rows else "" for name in self._modules}
+        for name in self._modules:
             if name != "gateway" and not listen[name]:
-                listen[name] = f"unix:{scratch / name}.sock"
+                listen[name] = f"unix:{scratch / name}.sock" if self._replica is None else "127.0.0.1:0"
+        if self._replica is not None:
+            return listen
         if self._gateway_port is not None or not listen["gateway"]:
             port = GATEWAY_PORT_DEFAULT if self._gateway_port is None else self._gateway_port
             listen["gateway"] = f"127.0.0.1:{port}"
@@ -204,13 +250,16 @@ class LocalStack:
         settings["REPUT_STORE"] = str(self._store)
         if self._read_only:
             settings["REPUT_READ_ONLY"] = "true"
+        if self._derived:
+            settings |= {"REPUT_FOLLOW": "true", "REPUT_DERIVED": str(self._derived)}
         settings[f"REPUT_{name.upper()}_ADDRESS"] = address
+        if self._replica is not None:
+            settings["REPUT_COMMITLOG_REPLICA_NAME"] = self._replica.name
+            settings["REPUT_COMMITLOG_COORDINATOR"] = self._replica.coordinator
         settings["REPUT_PARENT_PID"] = str(os.getpid())
         for callee, callee_address in known.items():
             if callee != name:
                 settings[f"REPUT_{callee.upper()}_TARGET"] = callee_address
-        roots = [str(ROOT), str(ROOT / "protos"), settings.get("PYTHONPATH", "")]
-        settings["PYTHONPATH"] = os.pathsep.join(root for root in roots if root)
         return settings
 
     def _console_settings(self, scratch: pathlib.Path) -> dict[str, str]:
@@ -220,6 +269,7 @@ class LocalStack:
         return settings
 
     def _spawn(self, name: str, settings: Mapping[str, str]) -> None:
+        self._spawned[name] = settings
         # -P: a module in the working directory must not take a service's place.
         command = [sys.executable, "-P", "-m", MODULES[name]]
         # Ctrl-C and a hang-up reach the whole process group. The children inherit them blocked, because this process
@@ -237,7 +287,7 @@ class LocalStack:
             self._check(timeout_seconds=POLL_SECONDS)
 
     def _wait_until_ready(self, ready_files: Mapping[str, pathlib.Path]) -> None:
-        """Wait until the log is recovered, then at most OPEN_SECONDS_MAX until queues and index are open."""
+        """Wait until the log is recovered, then at most OPEN_SECONDS_MAX until the services have opened their files."""
         with RecoveryDisplay(say) as display:
             while not ready_files["commitlog"].exists():
                 if display.wants_update():
@@ -265,9 +315,20 @@ class LocalStack:
             if any(number in received for number in STOP_SIGNALS):
                 self._stopping = True
                 raise StopAskedError
-        for name, child in self._children.items():
-            if child.poll() is not None:
-                raise ChildDiedError(name, _exit_code(child.returncode))
+        for name, child in list(self._children.items()):
+            if child.poll() is None:
+                continue
+            exit_code = exit_code_of(child.returncode)
+            if name == "commitlog" and self._derived and exit_code == EXIT_CODE_CHANGED and not self._stopping:
+                say("the broker cut its log, or began another one: the log is read again")
+                self._spawn(name, self._spawned[name])
+            else:
+                raise ChildDiedError(name, exit_code)
+
+    def _lost_its_log(self) -> bool:
+        """Whether this is a replica whose commit log has ended: nothing that is open can be finished."""
+        log = self._children.get("commitlog")
+        return self._replica is not None and log is not None and log.poll() is not None
 
     def _stop(self) -> None:
         self._stopping = True
@@ -275,7 +336,7 @@ class LocalStack:
             running = [self._children[name] for name in names if name in self._children]
             for child in running:
                 if child.poll() is None:
-                    child.terminate()
+                    child.kill() if self._lost_its_log() else child.terminate()
             deadline = time.monotonic() + DRAIN_SECONDS_MAX
             for child in running:
                 try:
@@ -285,54 +346,3 @@ class LocalStack:
                     child.wait()
         if self._port_file and self.addresses:
             self._port_file.unlink(missing_ok=True)
-
-
-def say(text: str) -> None:
-    """Print one line on stderr."""
-    print(f"reput: {text}", file=sys.stderr, flush=True)
-
-
-def _exit_code(returncode: int) -> int:
-    """The exit code for a child that ended unexpectedly: 128 + n for signal n, as in a shell; never 0."""
-    return 128 - returncode if returncode < 0 else returncode or 1
-
-
-def _write_by_rename(path: pathlib.Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(path)
-
-
-@contextlib.contextmanager
-def _short_directory() -> Iterator[pathlib.Path]:
-    """A private directory whose path leaves room for a socket's name."""
-    path = tempfile.mkdtemp(prefix="reput-")
-    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX - len("consumequeue.sock"):
-        os.rmdir(path)
-        path = tempfile.mkdtemp(prefix="reput-", dir="/tmp")  # mkdtemp makes it private
-    try:
-        yield pathlib.Path(path)
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _signals_as_bytes() -> Iterator[socket.socket]:
-    """Stop signals and ends of children arrive as bytes on a socket, so that one `select` waits for all of them."""
-    reader, writer = socket.socketpair()
-    reader.setblocking(False)
-    writer.setblocking(False)
-    handled = (*STOP_SIGNALS, signal.SIGCHLD)
-    before = {number: signal.getsignal(number) for number in handled}
-    for number in handled:
-        signal.signal(number, lambda _number, _frame: None)
-    wakeup_before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    try:
-        yield reader
-    finally:
-        signal.set_wakeup_fd(wakeup_before)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        reader.close()
-        writer.close()

@@ -6,6 +6,7 @@ import services.light_imports  # noqa: F401  # must be the first import
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,30 +20,49 @@ from console.opening import open_console
 from gateway.appends.forwarder import AppendForwarder, AppendTarget
 from gateway.appends.route_watch import RouteWatch
 from gateway.appends.routes import AppendRoutes
+from gateway.dead_letter_call import LetterAppends
+from gateway.delivery.shards import DeliveryShards
+from gateway.delivery.timers import Timers
+from gateway.delivery.waiting_room import WaitingRoom
+from gateway.group_servicer import GroupDelivery
 from gateway.ports.fan_out import FanOut
+from gateway.pull_call import PullStreams
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
+from gateway.request_call import Requests
 from gateway.rocketmq.admin import AdminServicer
-from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server
+from gateway.rocketmq.clients import Clients
+from gateway.rocketmq.receiving import PollLimits
+from gateway.rocketmq.servicer import MessagingServicer, Waiting, add_messaging_to_server
+from gateway.rocketmq.topic_types import TopicTypes
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.servicer import GatewayServicer, add_to_server
 from gateway.settings import GatewaySettings
 from gateway.shards.directory import ShardDirectory
 from gateway.shards.discovery import Discovery, ShardFile, ShardOrdinals, ShardSource
 from gateway.shards.guard import guarded
+from gateway.shards.leaders import Leaders, RoleClients
+from gateway.shards.reading import REPLICA_READS
 from gateway.shards.remote import RemoteShard, commitlog_answers, found_stored, open_shard
+from gateway.shards.replica_choice import ReadFrom
+from gateway.shards.replica_reads import ReplicaReads
 from gateway.shards.summaries import FilterCache
 from gateway.shards.targets import ShardTargets, parse_template
 from gateway.timed_queries import QUERY_SECONDS
+from gateway.waiting.endings import Endings
+from gateway.waiting.keeping import ProducerKeeping
+from gateway.waiting.producers import Producers
+from gateway.waiting.shards import SchedulingShards
+from gateway.waiting_servicer import WaitingCalls
 from gateway.wire import MessageShardsSource
-from reput.message.v1.message_pb2 import StoredMessage
+from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.calling.port_calls import PORT_SECONDS
 from services.observing.append_refusals import APPEND_REFUSED
 from services.observing.telemetry import get_audit_logger
 from services.serving.server import ServiceServer, main
 from services.serving.tls import TlsIdentity
 from services.settings.service_settings import Origins
-from store.errors import InvalidSettingError
+from store.errors import InvalidArgumentError, InvalidSettingError
 
 if TYPE_CHECKING:
     from gateway.auth.guard import GatewayGuard
@@ -64,22 +84,51 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     """
     fan_out = FanOut(settings.worker_count)
     filters = FilterCache()
-    directory, forwarder = find_shards(server, settings, fan_out, _opener(settings, origins, server.tls, filters))
-    shards: MessageShardsSource = directory
+    timers = Timers()
+    room = WaitingRoom(timers)
+    delivering: DeliveryShards[StoredMessage] = DeliveryShards(room)
+    clients = Clients(delivering)
+    open_remote = _opener(settings, origins, server.tls, filters)
+    producers: Producers[StoredMessage] = Producers()
+    gateway_id = uuid.uuid4().hex
+    scheduling: SchedulingShards[StoredMessage, AppendResult] = SchedulingShards(producers, gateway_id)
+    endings = Endings(scheduling)
+    keeping = ProducerKeeping(producers, scheduling, gateway_id)
+    directory, forwarder, reads = find_shards(server, settings, fan_out, open_remote, delivering, scheduling)
+    shards: MessageShardsSource = reads
     guard = None
+    appends = LetterAppends(forwarder)
     if settings.auth == "on":
-        guard, shards = _require_sign_in(server, settings, directory)
+        from gateway.auth.caller_shards import check_topic
+
+        guard, shards = _require_sign_in(server, settings, reads)
+        appends = LetterAppends(forwarder, check_topic)
     tokens = PageTokens(settings.page_token_secret)
     sandbox = CelSandbox()
+    requests = Requests(directory, delivering, room, timers, forwarder, settings.cluster_name, gateway_id)
     waits = FreshnessWaits(settings.worker_count // 2, builder_wait_seconds=settings.builder_wait_millis / 1000)
-    servicer = GatewayServicer(shards, tokens, sandbox, waits)
+    delivery = GroupDelivery(delivering, PullStreams(delivering, room), appends)
+    read_from = ReadFrom(settings.read_from)
+    servicer = GatewayServicer(shards, tokens, sandbox, waits, delivery, reads, read_from)
     server.meters.histograms += [QUERY_SECONDS, PORT_SECONDS]
-    server.meters.counters.append(APPEND_REFUSED)
-    server.add(SERVICE_NAME, partial(add_to_server, forwarder=forwarder), servicer)
+    server.meters.counters += [APPEND_REFUSED, REPLICA_READS]
+    calls = WaitingCalls(endings, requests)
+    server.add(SERVICE_NAME, partial(add_to_server, forwarder=forwarder, waiting=calls), servicer)
     server.add(ADMIN_NAME, v2_grpc.add_AdminServicer_to_server, AdminServicer(shards, tokens, waits))
-    server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), MessagingServicer(shards))
+    waiting = Waiting(endings, producers, settings.delivery_delay_seconds_max)
+    limits = PollLimits(settings.receive_invisible_millis_min, settings.poll_millis_min / 1000)
+    types = TopicTypes(directory)
+    messaging = MessagingServicer(shards, delivering, room, clients, server.work, types, waiting, limits)
+    server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), messaging)
     for close in (fan_out.close, filters.close, sandbox.close, servicer.close, waits.close):
         server.on_stop(close)
+    server.on_drain(room.close)
+    # The last one is called first, and still needs the shards.
+    for close in (timers.close, delivering.close, scheduling.close, clients.close, keeping.close):
+        server.on_stop(close)
+    timers.start()
+    clients.start()
+    keeping.start()
     open_console(server, settings, origins, servicer, guard)
     server.set_serving(True)
 
@@ -89,11 +138,23 @@ def find_shards(
     settings: GatewaySettings,
     fan_out: FanOut,
     open_remote: Callable[[ShardTargets], RemoteShard],
-) -> tuple[ShardDirectory[RemoteShard, StoredMessage], AppendForwarder]:
-    """The shards and the forwarder of appends; both follow the discovery of shards until the server stops."""
+    delivering: DeliveryShards[StoredMessage] | None = None,
+    scheduling: SchedulingShards[StoredMessage, AppendResult] | None = None,
+) -> tuple[ShardDirectory[RemoteShard, StoredMessage], AppendForwarder, ReplicaReads[StoredMessage]]:
+    """The shards, the forwarder of appends, and the shards as callers choose to read them.
+
+    All follow discovery and the leaders of shards until the server stops; so do `delivering` and `scheduling`, of the shards
+    that have a consumer or a schedule service.
+    """
     routes = AppendRoutes()
-    forwarder = AppendForwarder(alone_count=settings.worker_count, routes=routes)
+
+    def keep(targets: Sequence[ShardTargets]) -> None:
+        directory.keep(targets)
+
     discovery = Discovery(settings.shards_poll_seconds)
+    clients = RoleClients(server.tls)
+    leaders = Leaders(keep, clients.ask, discovery.retire)
+    forwarder = AppendForwarder(alone_count=settings.worker_count, routes=routes, leaders=leaders)
 
     def known() -> None:
         watch.wake()
@@ -101,26 +162,46 @@ def find_shards(
     def changed(opened: Sequence[RemoteShard]) -> None:
         forwarder.keep(
             [AppendTarget(one.targets.broker_name, one.commitlog.channel, one.commitlog.target) for one in opened],
-            discovery.retire,
+            leaders.retire,
         )
+        if delivering is not None:
+            delivering.keep([one.delivering for one in opened if one.delivering is not None])
+        if scheduling is not None:
+            scheduling.keep([one.scheduling for one in opened if one.scheduling is not None])
 
     directory: ShardDirectory[RemoteShard, StoredMessage] = ShardDirectory(
         open_remote,
         fan_out,
-        retire=discovery.retire,
+        retire=leaders.retire,
         guard=partial(guarded, thread_count=settings.worker_count),
         changed=changed,
         known=known,
     )
     watch = RouteWatch(directory, routes)
     source = _source(settings, server.tls)
-    directory.keep(source.look() if isinstance(source, ShardFile) else settings.shard_targets())
+    leaders.keep(source.look() if isinstance(source, ShardFile) else settings.shard_targets())
     if source is not None:
-        discovery.start(source, directory)
+        discovery.start(source, leaders)
+    server.meters.gauge(
+        "reput_gateway_shard_led",
+        "1 while this gateway finds a leader of the shard.",
+        lambda: {(name,): float(is_led) for name, is_led in leaders.led().items()},
+        ("broker_name",),
+    )
+    leaders.start()
     watch.start()
-    for stop in (forwarder.close, discovery.stop, watch.stop):
+    # Without summaries of index files: those of each replica are its own.
+    reads = ReplicaReads(
+        directory,
+        leaders.replicas,
+        clients.facts,
+        partial(open_shard, tls=server.tls),
+        partial(guarded, thread_count=settings.worker_count),
+        discovery.retire,
+    )
+    for stop in (forwarder.close, discovery.stop, clients.close, reads.close, leaders.stop, watch.stop):
         server.on_stop(stop)
-    return directory, forwarder
+    return directory, forwarder, reads
 
 
 def _source(settings: GatewaySettings, tls: TlsIdentity | None) -> ShardSource | None:
@@ -140,15 +221,18 @@ def _opener(
 ) -> Callable[[ShardTargets], RemoteShard]:
     """Opens a shard, with its archive if there is one; InvalidSettingError when an archive needs pyarrow and it is missing."""
     root = settings.archive
-    if root is None:
+    if root is None and not settings.cold:
         return partial(open_shard, tls=tls, filters=filters)
+    name, value = ("archive", str(root)) if root is not None else ("cold", settings.cold)
     if find_spec("pyarrow") is None:
         raise InvalidSettingError(
-            f"settings of gateway: archive = {str(root)!r} ({origins['archive']}) needs pyarrow, which is not installed: "
+            f"settings of gateway: {name} = {value!r} ({origins[name]}) needs pyarrow, which is not installed: "
             "pip install 'reput[pipeline]', or pyarrow alone",
-            name="archive",
-            source=origins["archive"],
+            name=name,
+            source=origins[name],
         )
+    if root is None:
+        return _cold_opener(settings, tls, filters)
     # numpy and pyarrow are loaded only by gateways with an archive.
     from gateway.shards.archived.shard import with_archive
     from store.archive.archive_reader import ArchiveReader
@@ -163,6 +247,33 @@ def _opener(
         return replace(opened, shard=with_archive(opened.shard, archive, found))
 
     return open_with_archive
+
+
+def _cold_opener(
+    settings: GatewaySettings, tls: TlsIdentity | None, filters: FilterCache
+) -> Callable[[ShardTargets], RemoteShard]:
+    """Opens a shard with its cold tier; InvalidSettingError when the place is no URI that pyarrow knows."""
+    from gateway.shards.archived.shard import with_archive
+    from gateway.shards.cold_objects import UriObjects
+    from store.cold.cache import PageCache
+    from store.cold.reader import ColdReader
+
+    assert settings.cold_cache is not None, "checked with the settings"
+    try:
+        objects = UriObjects(settings.cold)
+        cache = PageCache(settings.cold_cache, settings.cold_cache_bytes)
+    except InvalidArgumentError as error:
+        raise InvalidSettingError(f"settings of gateway: cold: {error.message}", name="cold") from error
+    except OSError as error:
+        raise InvalidSettingError(f"settings of gateway: cold_cache: {error}", name="cold_cache") from error
+
+    def open_with_cold(targets: ShardTargets) -> RemoteShard:
+        opened = open_shard(targets, tls, filters)
+        cold = ColdReader(settings.cold.partition("?")[0], targets.broker_name, objects, cache)
+        found = partial(found_stored, targets.broker_name)
+        return replace(opened, shard=with_archive(opened.shard, cold, found, service="cold"))
+
+    return open_with_cold
 
 
 def _require_sign_in(

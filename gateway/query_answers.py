@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Boundary, FoundOffset
+from gateway.ports.shard import Boundary, FoundOffset, FoundRecord
 from gateway.ports.time_window import millis_at_or_after, millis_at_or_before
 from gateway.queries.arrival import Part
 from gateway.queries.by_key import MatchAnswer, query_by_key
@@ -28,6 +28,7 @@ from gateway.wire import (
     completeness_of,
     message_of,
     millis_of,
+    settings_of,
     shard_outcome_of,
     timestamp_of,
     window_of,
@@ -35,6 +36,7 @@ from gateway.wire import (
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError
+from store.format.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY
 
 BOUNDARIES = {
     pb.BOUNDARY_UNSPECIFIED: Boundary.LOWER,
@@ -102,6 +104,13 @@ def by_key(call: Call, request: pb.QueryMessageByKeyRequest) -> pb.QueryMessageB
     )
 
 
+def waits_for(record: FoundRecord[object]) -> str:
+    """The topic for which a record of a system topic waits, or waited; empty when it is no such message."""
+    message = record.message
+    assert isinstance(message, StoredMessage), "a shard of services has messages of the contract"
+    return "" if TIMER_DEL_UNIQKEY in message.properties else message.properties.get(REAL_TOPIC, "")
+
+
 def by_unique_key(call: Call, request: pb.QueryMessageByUniqueKeyRequest) -> pb.QueryMessageByUniqueKeyResponse:
     """QueryMessageByUniqueKey; errors as `query_by_unique_key`."""
 
@@ -114,6 +123,7 @@ def by_unique_key(call: Call, request: pb.QueryMessageByUniqueKeyRequest) -> pb.
             page_size_asked=request.page_size,
             page_token=request.page_token,
             deadline=call.deadline,
+            waits_for=waits_for,
         )
         return found, found.outcomes, found.completeness
 
@@ -265,6 +275,7 @@ def topics(call: Call, request: pb.ListTopicsRequest) -> pb.ListTopicsResponse:
     )
     for row in answer.topics:
         topic = response.topics.add(topic=row.topic, queue_count=row.queue_count)
+        topic.settings.extend(settings_of(broker_name, settings) for broker_name, settings in row.settings)
         for broker_name, queue in row.queues:
             topic.queues.add(
                 broker_name=broker_name,

@@ -1,26 +1,35 @@
-"""GatewayService: one method for each RPC that is a query. Appends have handlers of their own (appends/forwarder.py)."""
+"""GatewayService: one method for each query and each command; those about groups and about what waits are inherited.
+
+Appends have handlers of their own (appends/forwarder.py).
+"""
 
 from collections.abc import Iterator
 
 import grpc
 
-from gateway import query_answers
+from gateway import group_answers, query_answers, topic_answers
 from gateway.appends.forwarder import AppendForwarder
 from gateway.explain_answer import explain_query
+from gateway.group_servicer import GroupDelivery, GroupMethods
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
 from gateway.query_answers import Call
+from gateway.read_choice import by_choice
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search_call import Searches
+from gateway.shards.replica_choice import ReadFrom
+from gateway.shards.replica_reads import ReplicaReads
 from gateway.status_answer import status_of
 from gateway.timed_queries import timed_query
+from gateway.waiting_servicer import WaitingCalls, WaitingMethods
 from gateway.wire import MessageShardsSource, deadline_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
+from reput.message.v1.message_pb2 import StoredMessage
 from services.serving.raw_handlers import add_with_raw
 
 
-class GatewayServicer(pb_grpc.GatewayServiceServicer):
+class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServicer):
     """Serves the queries over all shards.
 
     Args:
@@ -28,6 +37,9 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         tokens: seals and opens page tokens.
         sandbox: evaluates the expressions of searches; its own one when absent.
         waits: makes queries with freshness tokens wait; its own one when absent.
+        delivery: pulls and resends messages; None: those methods fail.
+        reads: the shards as callers choose to read them, `shards` itself or below it; None: always their leaders.
+        read_from: what a request means that does not choose.
     """
 
     def __init__(
@@ -36,11 +48,17 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         tokens: PageTokens,
         sandbox: CelSandbox | None = None,
         waits: FreshnessWaits | None = None,
+        delivery: GroupDelivery | None = None,
+        reads: ReplicaReads[StoredMessage] | None = None,
+        read_from: ReadFrom = ReadFrom.LEADER,
     ) -> None:
         self._source = shards
         self._tokens = tokens
         self._waits = waits or FreshnessWaits()
         self._searches = Searches(sandbox or CelSandbox())
+        self.delivery = delivery
+        self.reads = reads
+        self.read_from = read_from
 
     def close(self) -> None:
         """End the threads of searches; later searches fail."""
@@ -51,6 +69,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         return Call(self._source.now(), self._tokens, self._waits, deadline_of(context))
 
     @timed_query
+    @by_choice
     def QueryMessageByKey(
         self, request: pb.QueryMessageByKeyRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByKeyResponse:
@@ -58,6 +77,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         return query_answers.by_key(self._call(context), request)
 
     @timed_query
+    @by_choice
     def QueryMessageById(
         self, request: pb.QueryMessageByIdRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByIdResponse:
@@ -65,6 +85,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         return query_answers.by_id(self._call(context), request)
 
     @timed_query
+    @by_choice
     def QueryMessageByUniqueKey(
         self, request: pb.QueryMessageByUniqueKeyRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByUniqueKeyResponse:
@@ -72,6 +93,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         return query_answers.by_unique_key(self._call(context), request)
 
     @timed_query
+    @by_choice
     def QueryMessageByOffset(
         self, request: pb.QueryMessageByOffsetRequest, context: grpc.ServicerContext
     ) -> pb.QueryMessageByOffsetResponse:
@@ -79,21 +101,28 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         return query_answers.by_offset(self._call(context), request)
 
     @timed_query
+    @by_choice
     def FindMessage(self, request: pb.FindMessageRequest, context: grpc.ServicerContext) -> pb.FindMessageResponse:
         """The messages whose id, unique key or key is the given text."""
-        return query_answers.find(self._call(context), request)
+        call = self._call(context)
+        answer = query_answers.find(call, request)
+        if request.with_tracks:
+            group_answers.add_tracks(call, answer)
+        return answer
 
     def ExplainQuery(self, request: pb.ExplainQueryRequest, context: grpc.ServicerContext) -> pb.ExplainQueryResponse:
         """The calls that a query made to each shard, without the messages."""
         return explain_query(self._call(context), request)
 
     @timed_query
+    @by_choice
     def SearchMessages(
         self, request: pb.SearchMessagesRequest, context: grpc.ServicerContext
     ) -> pb.SearchMessagesResponse:
         """The messages of a topic that meet conditions, by a scan."""
         return self._searches.answer(self._call(context), request, context)
 
+    @by_choice
     def DownloadBody(
         self, request: pb.DownloadBodyRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.DownloadBodyResponse]:
@@ -101,6 +130,7 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         return query_answers.body_chunks(self._call(context), request)
 
     @timed_query
+    @by_choice
     def SearchOffset(self, request: pb.SearchOffsetRequest, context: grpc.ServicerContext) -> pb.SearchOffsetResponse:
         """The position of a queue at a store time."""
         return query_answers.offset_at_time(self._call(context), request)
@@ -110,15 +140,30 @@ class GatewayServicer(pb_grpc.GatewayServiceServicer):
         """The topics and their queues, by name."""
         return query_answers.topics(self._call(context), request)
 
+    def CreateTopic(self, request: pb.CreateTopicRequest, context: grpc.ServicerContext) -> pb.CreateTopicResponse:
+        """Creates a topic on every shard, or on one."""
+        return topic_answers.create_topic(self._call(context), request)
+
+    def UpdateTopic(self, request: pb.UpdateTopicRequest, context: grpc.ServicerContext) -> pb.UpdateTopicResponse:
+        """Changes a topic on every shard that has it, or on one."""
+        return topic_answers.update_topic(self._call(context), request)
+
+    def DeleteTopic(self, request: pb.DeleteTopicRequest, context: grpc.ServicerContext) -> pb.DeleteTopicResponse:
+        """Takes a topic out of the configuration of every shard, or of one."""
+        return topic_answers.delete_topic(self._call(context), request)
+
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """The state of every service; the row of a service that does not answer has its error."""
         call = self._call(context)
         return status_of(call.shards, call.deadline)
 
 
-def add_to_server(servicer: GatewayServicer, server: grpc.Server, forwarder: AppendForwarder) -> None:
-    """Add the generated handlers for queries and the forwarder's handlers for appends.
+def add_to_server(
+    servicer: GatewayServicer, server: grpc.Server, forwarder: AppendForwarder, waiting: WaitingCalls | None = None
+) -> None:
+    """Add the generated handlers for queries, the forwarder's handlers for appends, and those of `waiting`.
 
-    The generated append handlers are left out: gRPC would choose them first, and they decode every message.
+    Their generated handlers are left out: gRPC would choose them first, and they decode every message.
     """
-    add_with_raw(pb_grpc.add_GatewayServiceServicer_to_server, servicer, forwarder.handlers(), server)
+    handlers = forwarder.handlers() | ({} if waiting is None else waiting.handlers())
+    add_with_raw(pb_grpc.add_GatewayServiceServicer_to_server, servicer, handlers, server)

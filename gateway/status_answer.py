@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
+from gateway.group_wire import duration_of
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import ServiceStatus, Shard
 from gateway.ports.shards import Shards
@@ -49,6 +50,31 @@ def service_status_of(broker_name: str, status: ServiceStatus) -> pb.GetStatusRe
         disk_free_bytes=status.disk_free_bytes,
         disk_level=status.disk_level,
         newest_store_time=timestamp_of(status.newest_store_time_millis),
+        group_count=status.group_count,
+        in_flight_count=status.in_flight_count,
+        client_count=status.client_count,
+        scheduled_count=status.scheduled_count,
+        transaction_count=status.transaction_count,
+        oldest_due_time=timestamp_of(status.oldest_due_time_millis),
+        replica=status.replica,
+        coordinator=status.coordinator,
+        role=status.role,
+        epoch=status.epoch,
+        replicas=[
+            pb.GetStatusResponse.ReplicaStatus(
+                replica=one.replica,
+                in_sync=one.in_sync,
+                connected=one.connected,
+                lag_bytes=one.lag_bytes,
+                lag_millis=one.lag_millis,
+                fetched_bytes=one.fetched_bytes,
+                fetch_total_bytes=one.fetch_total_bytes,
+                fetched_bytes_per_second=one.fetched_bytes_per_second,
+            )
+            for one in status.replicas
+        ],
+        followed_lag_bytes=status.followed_lag_bytes,
+        followed_lag_age=None if status.followed_lag_millis is None else duration_of(status.followed_lag_millis),
     )
 
 

@@ -53,7 +53,7 @@ class IndexPart(FollowedFiles[IndexFileSet]):
         progress: FollowerProgress,
         client: CommitLogClient,
     ) -> None:
-        super().__init__(FOLLOWER, fs, settings.store, servicer)
+        super().__init__(FOLLOWER, fs, settings.derived_root, servicer)
         self._settings = settings
         self._progress = progress
         self._client = client
@@ -186,7 +186,7 @@ def serve(server: ServiceServer, settings: IndexSettings, origins: Origins) -> N
     """Puts the service onto a server."""
     client = CommitLogClient(settings.commitlog_target, tls=server.tls)
     progress = FollowerProgress()
-    servicer = IndexServicer(progress, settings.worker_count // 2, times_rise=not settings.read_only)
+    servicer = IndexServicer(progress, settings.worker_count // 2, times_rise=not settings.writes_no_records)
     part = IndexPart(file_system_of(settings), settings, servicer, progress, client)
     server.add("reput.index.v1.IndexService", pb_grpc.add_IndexServiceServicer_to_server, servicer)
     open_unbuilt = None if settings.enabled else part.open_unbuilt

@@ -12,7 +12,7 @@ again that each one ends where the next one begins.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from store.audit.findings import Findings
@@ -23,6 +23,7 @@ from store.derive.dispatch_walk import walk_columns
 from store.errors import RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file import MappedFile
+from store.format.delay_levels import delay_levels_in_use, use_delay_levels
 from store.format.paths import commit_log_dir, log_file_name, own_state_dir
 from store.walk.checks import FullCheck, SizeCheck
 from store.walk.cursor import Gap, OneFile, RecordCursor
@@ -42,6 +43,7 @@ class LogSplit:
         file_size_bytes: of each file.
         begin: a record's start.
         end: the file's end, or the next split's begin; exclusive.
+        delay_levels_millis: the store's list, as the process has it that makes the split.
     """
 
     root: str
@@ -49,6 +51,7 @@ class LogSplit:
     file_size_bytes: int
     begin: int
     end: int
+    delay_levels_millis: tuple[int, ...] = field(default_factory=delay_levels_in_use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +217,7 @@ def damage_at(end: ScanEnd) -> RecordCorruptedError:
 def _scan(
     split: LogSplit, see: Callable[[DispatchColumns], None], begin: int, fs: FileSystem, *, over_damage: bool
 ) -> Iterator[ScanEnd]:
+    use_delay_levels(split.delay_levels_millis)
     files = _SplitRun(fs, split)
     file = files.files[0]
     full = FullCheck(files)

@@ -26,6 +26,8 @@ PACKAGES = (
     "commitlog_svc",
     "consumequeue_svc",
     "index_svc",
+    "consumer_svc",
+    "schedule_svc",
     "gateway",
     "console",
     "reput_client",

@@ -1,8 +1,12 @@
-"""Reput's client library: send messages to a gateway and find them again.
+"""Reput's client library: send messages to a gateway, consume them, and find them again.
 
     Producer, AsyncProducer            send: batches, retries without duplicates, bounded memory
+    TransactionProducer, AsyncTransactionProducer    send messages that count when they are committed
     AppendClient, AsyncAppendClient    append one request of messages
+    Consumer, AsyncConsumer            get the messages of a consumer group, each to be acknowledged
+    PullConsumer                       read queues by position, shared among the members of a group
     QueryClient, AsyncQueryClient      find messages, page by page, and ask how they were found
+    AdminClient                        create, change and delete topics
 
 It depends on the generated code of the protos and on no server code. Three small things (the table of errors, the layout
 of unique keys, the decompression of bodies) therefore exist here and in the servers.
@@ -14,6 +18,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reput_client.consuming.async_consumer import AsyncConsumer
+    from reput_client.consuming.consumer import Consumer
+    from reput_client.consuming.delivery import Delivery
+    from reput_client.consuming.pulling.allocation import MessageQueue
+    from reput_client.consuming.pulling.membership import StartFrom
+    from reput_client.consuming.pulling.pull_consumer import PullConsumer
+    from reput_client.consuming.received_message import ReceivedMessage
+    from reput_client.consuming.settings import ConsumerSettings, PullConsumerSettings
+    from reput_client.consuming.subscription import Sql
     from reput_client.encoding import FlushMode
     from reput_client.errors import (
         AccessError,
@@ -22,11 +35,14 @@ if TYPE_CHECKING:
         BodyOmittedError,
         BufferFullError,
         BusyError,
+        ConsumerClosedError,
         DataLossError,
         DeliveryError,
         DeliveryTimeoutError,
         DeliveryUnknownError,
         FailedPreconditionError,
+        GroupNotFoundError,
+        IllegalFilterError,
         InternalError,
         InvalidMessageError,
         InvalidRequestError,
@@ -35,17 +51,23 @@ if TYPE_CHECKING:
         PartialAnswerError,
         PermissionDeniedError,
         ProducerClosedError,
+        ReceiptHandleNotFoundError,
         ReputClientError,
+        ScheduledMessageNotFoundError,
+        TopicExistsError,
         TopicNotFoundError,
+        TransactionNotFoundError,
         UnauthenticatedError,
         UnavailableError,
     )
     from reput_client.producing.append_client import AppendClient, AsyncAppendClient
     from reput_client.producing.async_producer import AsyncProducer
+    from reput_client.producing.async_transactions import AsyncHalfMessage, AsyncTransactionProducer
     from reput_client.producing.batch_delivery import Receipts
     from reput_client.producing.new_message import NewMessage
     from reput_client.producing.producer import Producer
     from reput_client.producing.settings import ProducerSettings
+    from reput_client.producing.transactions import HalfMessage, TransactionProducer
     from reput_client.querying import queries
     from reput_client.querying.answers import (
         Boundary,
@@ -57,56 +79,102 @@ if TYPE_CHECKING:
         Page,
         Queue,
         QueueRange,
+        ReplicaStatus,
         ServiceStatus,
         ShardOutcome,
         Topic,
     )
     from reput_client.querying.async_query_client import AsyncPages, AsyncQueryClient
     from reput_client.querying.explanation import Explanation
+    from reput_client.querying.groups import (
+        ConsumerGroup,
+        ConsumerGroupDetails,
+        ConsumerGroups,
+        GroupMember,
+        GroupQueue,
+        PulledMessages,
+        PullStatus,
+        QueuePosition,
+        QueueReset,
+        ResentDeadLetter,
+        ResentDeadLetters,
+    )
     from reput_client.querying.message import Message, MessageSource
+    from reput_client.querying.pulled import SendBackOutcome
     from reput_client.querying.query_client import Pages, QueryClient
+    from reput_client.querying.read_choice import ReadChoice, ReadFrom
     from reput_client.querying.scan import Scan, ScannedRange, SearchStop
+    from reput_client.querying.tracks import MessageState, MessageTracks, Track, TrackState
+    from reput_client.querying.waiting import PendingTransaction, ScheduledMessage
     from reput_client.receipt import SendReceipt
     from reput_client.retry import RetryPolicy
     from reput_client.security import ClientSecurity
+    from reput_client.topic_admin import AdminClient, MessageType, TopicSettings
+    from reput_client.waiting import TransactionResolution
 
 _NAMES_BY_MODULE = {
+    "consuming.pulling.allocation": "MessageQueue",
+    "consuming.async_consumer": "AsyncConsumer",
+    "consuming.consumer": "Consumer",
+    "consuming.delivery": "Delivery",
+    "consuming.pulling.membership": "StartFrom",
+    "consuming.pulling.pull_consumer": "PullConsumer",
+    "consuming.received_message": "ReceivedMessage",
+    "consuming.settings": "ConsumerSettings PullConsumerSettings",
+    "consuming.subscription": "Sql",
     "encoding": "FlushMode",
     "errors": (
         "AccessError BatchDeliveryError BodyCompressionError BodyOmittedError BufferFullError BusyError "
-        "DataLossError DeliveryError DeliveryTimeoutError DeliveryUnknownError FailedPreconditionError "
-        "InternalError InvalidMessageError InvalidRequestError NotFoundError OffsetOutOfRangeError "
-        "PartialAnswerError PermissionDeniedError ProducerClosedError ReputClientError "
-        "TopicNotFoundError UnauthenticatedError UnavailableError "
+        "ConsumerClosedError DataLossError DeliveryError DeliveryTimeoutError DeliveryUnknownError FailedPreconditionError "
+        "GroupNotFoundError IllegalFilterError InternalError InvalidMessageError InvalidRequestError NotFoundError "
+        "OffsetOutOfRangeError PartialAnswerError PermissionDeniedError ProducerClosedError "
+        "ReceiptHandleNotFoundError ReputClientError ScheduledMessageNotFoundError "
+        "TopicExistsError TopicNotFoundError TransactionNotFoundError UnauthenticatedError UnavailableError "
     ),
     "producing.append_client": "AppendClient AsyncAppendClient",
     "producing.async_producer": "AsyncProducer",
+    "producing.async_transactions": "AsyncHalfMessage AsyncTransactionProducer",
     "producing.batch_delivery": "Receipts",
     "producing.new_message": "NewMessage",
     "producing.producer": "Producer",
     "producing.settings": "ProducerSettings",
+    "producing.transactions": "HalfMessage TransactionProducer",
     "querying.answers": (
         "Boundary Completeness FoundOffset Installation Match MatchedBy Page Queue QueueRange "
-        "ServiceStatus ShardOutcome Topic "
+        "ReplicaStatus ServiceStatus ShardOutcome Topic "
     ),
     "querying.async_query_client": "AsyncPages AsyncQueryClient",
     "querying.explanation": "Explanation",
+    "querying.groups": (
+        "ConsumerGroup ConsumerGroupDetails ConsumerGroups GroupMember GroupQueue PulledMessages PullStatus "
+        "QueuePosition QueueReset ResentDeadLetter ResentDeadLetters "
+    ),
     "querying.message": "Message MessageSource",
+    "querying.pulled": "SendBackOutcome",
     "querying.query_client": "Pages QueryClient",
+    "querying.read_choice": "ReadChoice ReadFrom",
     "querying.scan": "Scan ScannedRange SearchStop",
+    "querying.tracks": "MessageState MessageTracks Track TrackState",
+    "querying.waiting": "PendingTransaction ScheduledMessage",
     "receipt": "SendReceipt",
     "retry": "RetryPolicy",
     "security": "ClientSecurity",
+    "topic_admin": "AdminClient MessageType TopicSettings",
+    "waiting": "TransactionResolution",
 }
 _MODULE_BY_NAME = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names.split()}
 
 __all__ = [
     "AccessError",
+    "AdminClient",
     "AppendClient",
     "AsyncAppendClient",
+    "AsyncConsumer",
+    "AsyncHalfMessage",
     "AsyncPages",
     "AsyncProducer",
     "AsyncQueryClient",
+    "AsyncTransactionProducer",
     "BatchDeliveryError",
     "BodyCompressionError",
     "BodyOmittedError",
@@ -115,7 +183,14 @@ __all__ = [
     "BusyError",
     "ClientSecurity",
     "Completeness",
+    "Consumer",
+    "ConsumerClosedError",
+    "ConsumerGroup",
+    "ConsumerGroupDetails",
+    "ConsumerGroups",
+    "ConsumerSettings",
     "DataLossError",
+    "Delivery",
     "DeliveryError",
     "DeliveryTimeoutError",
     "DeliveryUnknownError",
@@ -123,6 +198,11 @@ __all__ = [
     "FailedPreconditionError",
     "FlushMode",
     "FoundOffset",
+    "GroupMember",
+    "GroupNotFoundError",
+    "GroupQueue",
+    "HalfMessage",
+    "IllegalFilterError",
     "Installation",
     "InternalError",
     "InvalidMessageError",
@@ -130,31 +210,61 @@ __all__ = [
     "Match",
     "MatchedBy",
     "Message",
+    "MessageQueue",
     "MessageSource",
+    "MessageState",
+    "MessageTracks",
+    "MessageType",
     "NewMessage",
     "NotFoundError",
     "OffsetOutOfRangeError",
     "Page",
     "Pages",
     "PartialAnswerError",
+    "PendingTransaction",
     "PermissionDeniedError",
     "Producer",
     "ProducerClosedError",
     "ProducerSettings",
+    "PullConsumer",
+    "PullConsumerSettings",
+    "PullStatus",
+    "PulledMessages",
     "QueryClient",
     "Queue",
+    "QueuePosition",
     "QueueRange",
+    "QueueReset",
+    "ReadChoice",
+    "ReadFrom",
+    "ReceiptHandleNotFoundError",
     "Receipts",
+    "ReceivedMessage",
+    "ReplicaStatus",
     "ReputClientError",
+    "ResentDeadLetter",
+    "ResentDeadLetters",
     "RetryPolicy",
     "Scan",
     "ScannedRange",
+    "ScheduledMessage",
+    "ScheduledMessageNotFoundError",
     "SearchStop",
+    "SendBackOutcome",
     "SendReceipt",
     "ServiceStatus",
     "ShardOutcome",
+    "Sql",
+    "StartFrom",
     "Topic",
+    "TopicExistsError",
     "TopicNotFoundError",
+    "TopicSettings",
+    "Track",
+    "TrackState",
+    "TransactionNotFoundError",
+    "TransactionProducer",
+    "TransactionResolution",
     "UnauthenticatedError",
     "UnavailableError",
     "queries",

@@ -1,5 +1,6 @@
 """Calls to a gateway: one channel, and a time limit and a retry policy for each call. Every client class builds on it."""
 
+from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -9,6 +10,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.channel import SERVICE, open_async_channel, open_channel
 from reput_client.retry import RetryPolicy, acall_with_retries, call_with_retries
 from reput_client.security import ClientSecurity
+from reput_client.status import error_of_call
 
 ADDRESS_DEFAULT = "127.0.0.1:8081"
 TIMEOUT_SECONDS_DEFAULT = 30.0
@@ -96,6 +98,19 @@ class GatewayCalls:
 
         return call_with_retries(join, self._timeout_seconds, self._retry)
 
+    def stream(self, method: str, request: Any) -> Iterator[Any]:
+        """The responses of an RPC with a stream of them, which has no time limit and is sent once; errors as `call`.
+
+        Closing the iterator ends the call.
+        """
+        responses = self._methods.stream(method)(request)
+        try:
+            yield from responses
+        except grpc.RpcError as rpc_error:
+            raise error_of_call(rpc_error) from rpc_error
+        finally:
+            responses.cancel()
+
     def close(self) -> None:
         """Close the channel, unless it was given."""
         if self._owns_channel:
@@ -149,6 +164,17 @@ class AsyncGatewayCalls:
             return b"".join([response.chunk async for response in stub(request, timeout=seconds)])
 
         return await acall_with_retries(join, self._timeout_seconds, self._retry)
+
+    async def stream(self, method: str, request: Any) -> AsyncIterator[Any]:
+        """See `GatewayCalls.stream`."""
+        responses = self._methods.stream(method)(request)
+        try:
+            async for response in responses:
+                yield response
+        except grpc.RpcError as rpc_error:
+            raise error_of_call(rpc_error) from rpc_error
+        finally:
+            responses.cancel()
 
     async def close(self) -> None:
         """Close the channel, unless it was given."""

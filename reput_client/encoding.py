@@ -27,6 +27,7 @@ class FlushMode(Enum):
     SERVER_DEFAULT = message_pb2.FLUSH_MODE_UNSPECIFIED
     ASYNC = message_pb2.FLUSH_MODE_ASYNC
     SYNC = message_pb2.FLUSH_MODE_SYNC
+    REPLICATED = message_pb2.FLUSH_MODE_REPLICATED
 
 
 def to_message(
@@ -39,11 +40,13 @@ def to_message(
     unique_key: str | None,
     born_time: datetime | None,
     flag: int,
+    delivery_time: datetime | None = None,
+    delay_level: int = 0,
 ) -> message_pb2.NewMessage:
     """One message as the contract's `NewMessage`; the arguments are the fields of `reput_client.NewMessage`.
 
     Raises:
-        TypeError, ValueError: an argument has a wrong type or value; a `born_time` without a time zone is one.
+        TypeError, ValueError: an argument has a wrong type or value; a time without a time zone is one.
     """
     if not isinstance(body, bytes):
         if not isinstance(body, bytearray | memoryview):
@@ -66,6 +69,10 @@ def to_message(
         fields["flag"] = flag
     if born_time is not None:
         fields["born_time"] = to_timestamp(born_time)
+    if delivery_time is not None:
+        fields["delivery_time"] = to_timestamp(delivery_time)
+    if delay_level:
+        fields["delay_level"] = delay_level
     return message_pb2.NewMessage(**fields)
 
 
@@ -79,6 +86,8 @@ def encode_message(
     unique_key: str,
     born_time: datetime | None,
     flag: int,
+    delivery_time: datetime | None = None,
+    delay_level: int = 0,
 ) -> bytes:
     """One message as a field of a request.
 
@@ -86,7 +95,9 @@ def encode_message(
         InvalidMessageError: too large for any request.
         TypeError, ValueError: as `to_message`.
     """
-    message = to_message(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag)
+    message = to_message(
+        topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+    )
     data = message.SerializeToString()
     size_bytes = len(data)
     if size_bytes > MESSAGE_BYTES_MAX:
@@ -139,3 +150,8 @@ def to_timestamp(time: datetime) -> Timestamp:
 def from_timestamp(timestamp: Timestamp) -> datetime:
     """The time as a datetime in UTC, to the microsecond."""
     return datetime.fromtimestamp(timestamp.seconds, UTC).replace(microsecond=timestamp.nanos // 1000)
+
+
+def time_or_none(message: Any, field: str) -> datetime | None:
+    """The time in a field of a protobuf message; None when it is absent."""
+    return from_timestamp(getattr(message, field)) if message.HasField(field) else None

@@ -2,20 +2,23 @@
 
     ReputClientError
     ├── InvalidRequestError        InvalidMessageError, InvalidArgumentError, InvalidMessageIdError, InvalidPageTokenError,
-    │                              InvalidFreshnessTokenError
+    │                              InvalidFreshnessTokenError, IllegalFilterError
     ├── NotFoundError              RecordNotFoundError, TopicNotFoundError, QueueNotFoundError, BrokerNotFoundError,
-    │                              FollowerNotFoundError
+    │                              FollowerNotFoundError, GroupNotFoundError, TransactionNotFoundError,
+    │                              ScheduledMessageNotFoundError, ReceiptHandleNotFoundError
     ├── OffsetOutOfRangeError
     ├── DataLossError              RecordCorruptedError, StoreCorruptedError
     ├── UnavailableError           ServiceUnavailableError, StoreRecoveringError, FlushFailedError (LogFileLostError),
-    │                              DeadlineExceededError
+    │                              DeadlineExceededError, NotLeaderError, NotEnoughReplicasError, NotConfirmedError,
+    │                              LogChangedError, CoordinatorUnavailableError
     ├── BusyError                  DiskFullError, ResourceBusyError
-    ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError
+    ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError,
+    │                              VerdictTooLateError, RecordConflictError
     ├── AccessError                UnauthenticatedError, PermissionDeniedError
     ├── InternalError              a failure inside the services that has no name
     ├── DeliveryError              DeliveryTimeoutError (not written), DeliveryUnknownError (may be written)
     ├── BatchDeliveryError         some messages of a `send_batch` failed
-    ├── BufferFullError, ProducerClosedError
+    ├── BufferFullError, ProducerClosedError, ConsumerClosedError
     └── PartialAnswerError, BodyOmittedError, BodyCompressionError
 
 The names below the second level are the services' reasons: `TOPIC_NOT_FOUND` is `TopicNotFoundError`. The services have their
@@ -79,6 +82,14 @@ class InvalidFreshnessTokenError(InvalidRequestError):
     """A freshness token (`after`) is not of this store, or its message was lost in a crash before it was flushed."""
 
 
+class IllegalFilterError(InvalidRequestError):
+    """A filter expression cannot be used; metadata has `expression` and, where known, `column`."""
+
+
+class InvalidReceiptHandleError(InvalidRequestError):
+    """A text is no receipt handle of the consumer group."""
+
+
 class NotFoundError(ReputClientError):
     """There is no such thing."""
 
@@ -101,6 +112,22 @@ class BrokerNotFoundError(NotFoundError):
 
 class FollowerNotFoundError(NotFoundError):
     """The commit log has no follower of that name; a gateway never says so."""
+
+
+class GroupNotFoundError(NotFoundError):
+    """There is no such consumer group."""
+
+
+class TransactionNotFoundError(NotFoundError):
+    """The transaction has ended, or there never was one."""
+
+
+class ScheduledMessageNotFoundError(NotFoundError):
+    """The message does not wait any more: it was delivered or recalled."""
+
+
+class ReceiptHandleNotFoundError(NotFoundError):
+    """The delivery is over: the message was acknowledged, delivered again or moved."""
 
 
 class OffsetOutOfRangeError(ReputClientError):
@@ -139,6 +166,26 @@ class LogFileLostError(FlushFailedError):
     """A file of the log was removed or moved while the store was open; it takes no message until it has restarted."""
 
 
+class NotLeaderError(UnavailableError):
+    """No replica led the shard, or another one: nothing was written."""
+
+
+class NotEnoughReplicasError(UnavailableError):
+    """The shard has too few in-sync replicas for what was asked: nothing was written."""
+
+
+class NotConfirmedError(UnavailableError):
+    """It was written on the leader, and is not known on the other replicas: it may stay or be cut."""
+
+
+class LogChangedError(UnavailableError):
+    """The broker whose log is followed cut it or replaced it; the service starts again."""
+
+
+class CoordinatorUnavailableError(UnavailableError):
+    """The coordinator of the replicas did not answer, or not so that the outcome is known."""
+
+
 class DeadlineExceededError(UnavailableError):
     """No answer came in time."""
 
@@ -159,8 +206,24 @@ class FailedPreconditionError(ReputClientError):
     """The store is not in a state for this; trying again does not help."""
 
 
+class VerdictTooLateError(FailedPreconditionError):
+    """The time that the half message set for its first check is over: the checker gives the verdict."""
+
+
+class RecordConflictError(FailedPreconditionError):
+    """The record of a shard at its coordinator was changed by another one meanwhile."""
+
+
 class StoreReadOnlyError(FailedPreconditionError):
     """The store is served read-only."""
+
+
+class TopicExistsError(FailedPreconditionError):
+    """There is a topic of that name with other values."""
+
+
+class FollowerFencedError(FailedPreconditionError):
+    """A later life of this follower has appended."""
 
 
 class StoreLockedError(FailedPreconditionError):
@@ -238,6 +301,10 @@ class ProducerClosedError(ReputClientError):
     """The producer was closed, or belongs to the process that this one was forked from."""
 
 
+class ConsumerClosedError(ReputClientError):
+    """The consumer was closed. What it had not acknowledged comes again."""
+
+
 class PartialAnswerError(ReputClientError):
     """Part of the store could not be asked, and the caller wanted all of it.
 
@@ -265,12 +332,20 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     InvalidMessageIdError,
     InvalidPageTokenError,
     InvalidFreshnessTokenError,
+    IllegalFilterError,
+    InvalidReceiptHandleError,
     InvalidSettingError,
     RecordNotFoundError,
     TopicNotFoundError,
     QueueNotFoundError,
     BrokerNotFoundError,
+    GroupNotFoundError,
+    TransactionNotFoundError,
+    ScheduledMessageNotFoundError,
+    ReceiptHandleNotFoundError,
     FollowerNotFoundError,
+    FollowerFencedError,
+    TopicExistsError,
     OffsetOutOfRangeError,
     RecordCorruptedError,
     StoreCorruptedError,
@@ -279,9 +354,16 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     DiskFullError,
     StoreRecoveringError,
     StoreReadOnlyError,
+    VerdictTooLateError,
     StoreLockedError,
     UnsupportedStoreError,
     ServiceUnavailableError,
+    NotLeaderError,
+    NotEnoughReplicasError,
+    NotConfirmedError,
+    LogChangedError,
+    RecordConflictError,
+    CoordinatorUnavailableError,
     ResourceBusyError,
     UnauthenticatedError,
     PermissionDeniedError,
@@ -304,6 +386,7 @@ ERROR_BY_CODE: dict[grpc.StatusCode, type[ReputClientError]] = {
     grpc.StatusCode.OUT_OF_RANGE: OffsetOutOfRangeError,
     grpc.StatusCode.DATA_LOSS: DataLossError,
     grpc.StatusCode.FAILED_PRECONDITION: FailedPreconditionError,
+    grpc.StatusCode.ALREADY_EXISTS: FailedPreconditionError,
     grpc.StatusCode.UNIMPLEMENTED: FailedPreconditionError,
     grpc.StatusCode.PERMISSION_DENIED: PermissionDeniedError,
     grpc.StatusCode.UNAUTHENTICATED: UnauthenticatedError,

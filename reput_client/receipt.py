@@ -66,6 +66,16 @@ class SendReceipt:
         """Makes a query that brings it see this message: queries take it, or the receipt itself, as `after`."""
         return self._result.freshness_token
 
+    @property
+    def recall_handle(self) -> str:
+        """Takes the message back while it waits for its time: `Producer.recall` takes it. Empty when it does not wait."""
+        return self._result.recall_handle
+
+    @property
+    def transaction_id(self) -> str:
+        """Names the transaction of a half message; empty for other messages."""
+        return self._result.transaction_id
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SendReceipt) and self._result == other._result
 

@@ -48,8 +48,24 @@ class InvalidFreshnessTokenError(StoreError):
     """A freshness token was changed, or no shard here made it; metadata has `field`."""
 
 
+class IllegalFilterError(StoreError):
+    """A filter expression cannot be used; metadata has `expression` and, where known, `column`, counted from 1."""
+
+
 class InvalidSettingError(StoreError):
     """A setting is unknown, or its value cannot be used; metadata has `name` and `source`."""
+
+
+class InvalidReceiptHandleError(StoreError):
+    """A text is no receipt handle of this service and consumer group; metadata has `field`."""
+
+
+class ReceiptHandleNotFoundError(StoreError):
+    """The delivery that a receipt handle names is over: the message was delivered again, or moved."""
+
+
+class GroupNotFoundError(StoreError):
+    """The shard has no such consumer group."""
 
 
 class RecordNotFoundError(StoreError):
@@ -68,8 +84,28 @@ class BrokerNotFoundError(StoreError):
     """No shard has that name, or a name is needed to choose one."""
 
 
+class ScheduledMessageNotFoundError(StoreError):
+    """No message waits for its time under these names: none ever did, or it was delivered or recalled."""
+
+
+class TransactionNotFoundError(StoreError):
+    """No half message waits for a verdict under these names: none ever did, or it has had one; metadata has `outcome`."""
+
+
+class VerdictTooLateError(StoreError):
+    """The immunity time that a half message sets itself is over: only the answer to a check ends its transaction."""
+
+
 class FollowerNotFoundError(StoreError):
     """The commit log has no follower with that name."""
+
+
+class FollowerFencedError(StoreError):
+    """A later life of this follower appends; metadata has `follower`, `followerEpoch` and `currentEpoch`."""
+
+
+class TopicExistsError(StoreError):
+    """There is a topic of that name with other values; metadata has `topic`."""
 
 
 class OffsetOutOfRangeError(StoreError):
@@ -82,6 +118,10 @@ class RecordCorruptedError(StoreError):
 
 class StoreCorruptedError(StoreError):
     """A store file is damaged so that serving from it could be wrong; metadata has `file` and `offset`."""
+
+
+class LogChangedError(StoreError):
+    """The owner of a log that is only followed cut it or replaced it; metadata has `file` and `commitLogOffset`."""
 
 
 class FlushFailedError(StoreError):
@@ -104,12 +144,32 @@ class StoreReadOnlyError(StoreError):
     """The store is served read-only."""
 
 
+class NotLeaderError(StoreError):
+    """This replica does not lead its shard, so nothing was written; metadata has `leader` and `epoch`, as far as known."""
+
+
+class NotEnoughReplicasError(StoreError):
+    """The shard has too few in-sync replicas for what was asked; nothing was written; metadata has `inSync`, `minInSync`."""
+
+
+class NotConfirmedError(StoreError):
+    """A write is on the leader's log, but not known on the other replicas: it may stay or be cut; metadata has `endOffset`."""
+
+
 class StoreLockedError(StoreError):
     """Another process owns this part of the store; metadata has `file`."""
 
 
 class UnsupportedStoreError(StoreError):
     """The directory is not a store, or a store of an unsupported kind; metadata has `directory`."""
+
+
+class RecordConflictError(StoreError):
+    """The record of a shard at its coordinator has another version than the writer knows."""
+
+
+class CoordinatorUnavailableError(StoreError):
+    """The coordinator did not answer, or not so that the outcome is known; metadata has `coordinator`."""
 
 
 class ServiceUnavailableError(StoreError):

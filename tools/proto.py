@@ -13,7 +13,6 @@ import pathlib
 import sys
 import tempfile
 
-import google.rpc
 import grpc_tools
 from grpc_tools import protoc
 
@@ -24,13 +23,14 @@ DESCRIPTOR_SET = "reput/descriptors.binpb"
 
 def _include_dirs() -> list[str]:
     well_known = pathlib.Path(grpc_tools.__file__).parent / "_proto"
-    google_rpc = pathlib.Path(next(iter(google.rpc.__path__))).parent.parent
-    return [f"-I{SOURCE_ROOT}", f"-I{google_rpc}", f"-I{well_known}"]
+    return [f"-I{SOURCE_ROOT}", f"-I{well_known}"]
 
 
 def generate(target: pathlib.Path) -> None:
     """Write all generated files below `target`, laid out like `protos/`."""
-    sources = sorted(str(path.relative_to(SOURCE_ROOT)) for path in SOURCE_ROOT.rglob("*.proto"))
+    # Google's file lies there for other generators; its Python code comes from googleapis-common-protos.
+    paths = sorted(path.relative_to(SOURCE_ROOT) for path in SOURCE_ROOT.rglob("*.proto"))
+    sources = [str(path) for path in paths if path.parts[0] != "google"]
     status = protoc.main(
         [
             "protoc",

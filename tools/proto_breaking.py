@@ -34,7 +34,7 @@ def main() -> int:
     with tempfile.NamedTemporaryFile(suffix=".binpb") as against:
         against.write(image.stdout)
         against.flush()
-        command = [buf, "breaking", IMAGE, "--against", against.name, "--config", "buf.yaml"]
+        command = [buf, "breaking", "--against", against.name]
         return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

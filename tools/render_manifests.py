@@ -5,11 +5,13 @@
 
 Each template becomes a file of the same name. The two labels that only an installation by Helm may have are left out.
 kustomization.yaml carries a digest of the chart's files, so that tests notice a stale rendering also where there is no
-helm. Alert rules and dashboards, which a chart can only take from its own directory, are copied into it first.
+helm. Alert rules and dashboards, which a chart can only take from its own directory, are copied into it first, what the
+services take as settings is written into the schema of its values, and its README.md is made from its values.
 """
 
 import argparse
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -18,16 +20,22 @@ import subprocess
 import sys
 import tempfile
 
+from tools.chart_readme import chart_readme
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy" / "helm" / "reput"
 KUSTOMIZE = ROOT / "deploy" / "kustomize"
 RELEASE = "reput"
 KUBERNETES_VERSION = "1.35.4"
 KUSTOMIZATION = "kustomization.yaml"
+VALUES_SCHEMA = "values.schema.json"
+README = "README.md"
 # What the chart takes from elsewhere in the repository: source pattern below deploy/, directory in the chart.
 COPIED = (("alerts/reput.rules.yaml", "files/alerts"), ("dashboards/*.json", "files/dashboards"))
 _SOURCE = re.compile(r"^# Source: reput/templates/(\S+)$", re.MULTILINE)
 _HELM_LABELS = re.compile(r"^ +(app\.kubernetes\.io/managed-by: Helm|helm\.sh/chart: .*)\n", re.MULTILINE)
+# The schema's last member: what each component's `settings` takes.
+_SETTINGS = '\n  "allOf": ['
 _DIGEST = re.compile(r"^# chart sha256:([0-9a-f]{64})$", re.MULTILINE)
 
 
@@ -68,10 +76,42 @@ def copied_files() -> dict[pathlib.Path, pathlib.Path]:
     }
 
 
+def values_schema() -> str:
+    """The schema of the chart's values; the part about `settings` is made from the services' own settings."""
+    from tools.settings_schema import MODELS, settings_schema
+
+    parts = []
+    for component in MODELS:
+        schema = settings_schema(component)
+        rows = ",\n".join(
+            f"        {json.dumps(name)}: {json.dumps(row)}" for name, row in schema.pop("properties").items()
+        )
+        inner = json.dumps(schema)[:-1] + f', "properties": {{\n{rows}\n      }}}}'
+        parts.append(
+            f'\n    {{"properties": {{{json.dumps(component)}: {{"properties": {{"settings":\n      {inner}}}}}}}}}'
+        )
+    schema_text = (CHART / VALUES_SCHEMA).read_text(encoding="utf-8")
+    return schema_text.partition(_SETTINGS)[0] + _SETTINGS + ",".join(parts) + "\n  ]\n}\n"
+
+
+def readme() -> str:
+    """The chart's README, made from its values."""
+    return chart_readme((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+
 def template(*arguments: str) -> str:
     """What `helm template` prints for the chart."""
     # Without a cluster, helm takes a version that its build was given; a plain build has an old one.
-    command = [find_helm(), "template", RELEASE, str(CHART), "--kube-version", KUBERNETES_VERSION, *arguments]
+    command = [
+        find_helm(),
+        "template",
+        RELEASE,
+        str(CHART),
+        "--skip-tests",
+        "--kube-version",
+        KUBERNETES_VERSION,
+        *arguments,
+    ]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -107,6 +147,8 @@ def render(target: pathlib.Path) -> None:
 def differences(target: pathlib.Path) -> list[str]:
     """Names of the files that differ between a fresh rendering and `target`, or that only one of them has."""
     stale = [str(copy) for copy, source in copied_files().items() if not _same(copy, source)]
+    stale += [VALUES_SCHEMA] if (CHART / VALUES_SCHEMA).read_text(encoding="utf-8") != values_schema() else []
+    stale += [README] if (CHART / README).read_text(encoding="utf-8") != readme() else []
     with tempfile.TemporaryDirectory() as scratch:
         fresh = pathlib.Path(scratch)
         render(fresh)
@@ -131,6 +173,8 @@ def main() -> int:
     for copy, source in copied_files().items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, copy)
+    (CHART / VALUES_SCHEMA).write_text(values_schema(), encoding="utf-8")
+    (CHART / README).write_text(readme(), encoding="utf-8")
     KUSTOMIZE.mkdir(exist_ok=True)
     for old in KUSTOMIZE.glob("*.yaml"):
         old.unlink()

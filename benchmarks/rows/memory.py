@@ -22,7 +22,7 @@ class Memory(Row):
     number = 10
     title = "Memory of all processes together"
     what = (
-        "Ours: the supervisor and the four services; theirs: name server, broker (heap 2 GiB) and gRPC proxy (1 GiB). "
+        "Ours: the supervisor and the six services; theirs: name server, broker (heap 2 GiB) and gRPC proxy (1 GiB). "
         "RSS counts what processes share once for each of them, PSS once."
     )
 

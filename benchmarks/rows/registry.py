@@ -2,23 +2,38 @@
 
 from benchmarks.row import Row, RowId
 from benchmarks.rows.batched_append import OneKib, Small
+from benchmarks.rows.bulk_pull import BulkPull
+from benchmarks.rows.catch_up import CatchUp
 from benchmarks.rows.cold_query import ColdQuery
+from benchmarks.rows.cold_tier import ColdTier
+from benchmarks.rows.consumer_growth import ConsumerGrowth
+from benchmarks.rows.consuming import PushLatency, PushThroughput, SimpleThroughput
+from benchmarks.rows.failover import Failover
 from benchmarks.rows.findable import Findable
 from benchmarks.rows.growth import Growth
+from benchmarks.rows.idle_polls import IdlePolls
 from benchmarks.rows.memory import Memory
+from benchmarks.rows.mirrored import Mirrored
 from benchmarks.rows.pipeline_jobs import ArchiveGroup, IndexFill, ScanGrowth, SparkRebuild, WorkerMemory
 from benchmarks.rows.pipeline_scans import ArrowScan, FullScan, Pruning, Pushdown, QueueScan, SparkCost
 from benchmarks.rows.queries import Queries
 from benchmarks.rows.rebuild import Rebuild
+from benchmarks.rows.replicated_append import ReplicatedAppend
 from benchmarks.rows.restart import Restart
 from benchmarks.rows.start import Start
+from benchmarks.rows.timer_growth import TimerGrowth
+from benchmarks.rows.timers import TimerLateness
+from benchmarks.rows.transactions import Transactions
 from benchmarks.rows.unary_append import SyncUnary, Unary
 from benchmarks.sizes import Sizes
 
 _ROWS: tuple[type[Row], ...] = (
     OneKib, Small, Unary, SyncUnary, Findable, Queries, ColdQuery, Rebuild, Restart, Memory, Start, Growth,
+    PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
+    TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
+    Failover, Mirrored,
     QueueScan, FullScan, ArrowScan, SparkCost, SparkRebuild, IndexFill, Pushdown, Pruning, ArchiveGroup, WorkerMemory,
-    ScanGrowth,
+    ScanGrowth, ColdTier,
 )  # fmt: skip
 NUMBERS = tuple(row.number for row in _ROWS)
 

@@ -33,7 +33,7 @@ class Restart(Row):
     what = (
         "Behind: the root of row 8, ours until the queries see everything, theirs until the broker, which builds first, "
         "is registered (its name server is running). Fresh: appended to, checkpoints written, appended to, killed with "
-        "SIGKILL, started; ours all four services, theirs the broker."
+        "SIGKILL, started; ours all six services, theirs the broker."
     )
 
     def __init__(self, sizes: Sizes) -> None:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli import options
+from cli.delay_levels import DelayLevels, use_list
 from cli.exits import CliError, Exit, usage_error
 from cli.options import OutputFormat
 from cli.progress import progress_bar
+from store.format.delay_levels import DELAY_LEVELS_DEFAULT
 
 if TYPE_CHECKING:
     from cli.fsck.repair import RepairReport
@@ -43,6 +45,7 @@ def fsck(
     repair: Repair = False,
     repair_log: RepairLog = False,
     yes: Yes = False,
+    delay_levels: DelayLevels = DELAY_LEVELS_DEFAULT,
     output: options.Output = OutputFormat.TABLE,
     verbose: Verbose = False,
 ) -> int:
@@ -50,6 +53,7 @@ def fsck(
     from store.errors import StoreError, StoreLockedError, UnsupportedStoreError
     from store.files.file_system import RealFileSystem
 
+    use_list(delay_levels)
     root = pathlib.Path(store)
     if not root.is_dir():
         usage_error(f"{root} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
@@ -141,6 +145,8 @@ def _show(
         printing.print_json(as_json(root, audit, report, code))
     elif output is OutputFormat.JSONL:
         printing.print_jsonl(_finding_rows(audit))
+    elif output is OutputFormat.CSV:
+        printing.print_csv(list(_finding_rows(audit)))
     else:
         _print_text(root, audit, report, code, verbose=verbose)
 
@@ -200,7 +206,7 @@ def _finding_rows(audit: "StoreAudit") -> list[dict[str, Any]]:
 def _print_text(
     root: pathlib.Path, audit: "StoreAudit", report: "RepairReport | None", code: int, *, verbose: bool
 ) -> None:
-    from cli import output as printing
+    from cli.tables import print_table
     from cli.terminal import one_line
     from store.audit.codes import CODES, Severity
 
@@ -227,7 +233,7 @@ def _print_text(
             for severity, name, file, byte, what in rows:
                 print(one_line(f"{severity:7}  {name}  {file} byte {byte}: {what}"))
         else:
-            printing.print_table(["severity", "code", "file", "byte", "what"], rows)
+            print_table(["severity", "code", "file", "byte", "what"], rows, may_be_cut="what")
         more = sum(findings.finding_counts.values()) - len(rows)
         if more:
             print(f"and {more:,} more of these kinds" + ("" if verbose else "; --verbose shows them"))

@@ -35,7 +35,7 @@ from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, write_bytes_atomic
 from store.files.locks import BrokerLock, OwnerLock
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
-from store.format.paths import checkpoint_file, index_dir, lock_file, own_state_dir, queue_dir
+from store.format.paths import CONSUME_QUEUE_EXT, checkpoint_file, index_dir, lock_file, own_state_dir, queue_dir
 from store.readers.index_reader import IndexLayout
 
 BATCH_REQUEST_COUNT = 8192
@@ -128,7 +128,7 @@ class Repairer:
     def _locks(self) -> Iterator[None]:
         """Lock every part of the root, as its services do."""
         with contextlib.ExitStack() as held:
-            for component in ("commitlog", "consumequeue", "index"):
+            for component in ("commitlog", "consumequeue", "index", "consumer", "schedule"):
                 owner = OwnerLock(Path(own_state_dir(str(self._root), component)) / "lock", wait_seconds=0)
                 owner.acquire()
                 held.callback(owner.release)
@@ -210,13 +210,18 @@ class Repairer:
     def _queue_builder(self, audit: StoreAudit, report: RepairReport) -> Any:
         from consumequeue_svc.builder import ConsumeQueueBuilder
         from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-        from consumequeue_svc.recovery import save_replay_mark, saved_file_size_bytes
+        from consumequeue_svc.recovery import save_replay_mark, saved_ext_file_size_bytes, saved_file_size_bytes
+        from store.readers.queue_reader import detect_queue_file_size
 
         state = Path(own_state_dir(str(self._root), "consumequeue")) / "checkpoint.json"
-        size = audit.queue_file_size_bytes
-        if not audit.queue_count:
-            size = saved_file_size_bytes(self._fs, state) or _setting("consumequeue", "file_size_bytes", size)
-        table = ConsumeQueueTable(self._root, self._fs, size)
+        # A repair that ended in the middle may have left queue files that do not tell it.
+        size = detect_queue_file_size(self._fs, self._root) or saved_file_size_bytes(self._fs, state)
+        size = size or _setting("consumequeue", "file_size_bytes", audit.queue_file_size_bytes)
+        ext_size = saved_ext_file_size_bytes(self._fs, state)
+        table = ConsumeQueueTable(self._root, self._fs, size, ext_file_size_bytes=ext_size)
+        ext_directory = self._root / CONSUME_QUEUE_EXT
+        if not ext_size:
+            self._aside.move(ext_directory)  # a broker's: the units get their tags codes back
         if self._fs.exists(state):
             self._aside.copy(state)
         # Written first: it fits no files, and a repeated repair reads their size from it.
@@ -225,6 +230,7 @@ class Repairer:
             directory = Path(queue_dir(str(self._root), topic, queue_id))
             if (topic, queue_id) in audit.queues_with_records:
                 self._aside.move(directory)
+                self._aside.move(ext_directory.joinpath(*directory.parts[-2:]))
             else:
                 mend_retired_queue(self._fs, directory, table.file_size_bytes, audit.log.first_offset, self._aside)
         table.load()

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from cli.delay_levels import DelayLevels, use_list
 from cli.exits import CliError, Exit, usage_error
+from store.format.delay_levels import DELAY_LEVELS_DEFAULT
 
 EXIT_CLEAN, EXIT_FOUND = 0, 1
 
@@ -31,12 +33,14 @@ def audit(
     out: Out = None,
     scratch: Scratch = None,
     dry_run: DryRun = False,
+    delay_levels: DelayLevels = DELAY_LEVELS_DEFAULT,
     master: Master = "local[*]",
 ) -> int:
     """Check a stopped store: every hole, dangling unit, wrong tag code, unreachable key and failed checksum is a row."""
     from store.errors import StoreError, StoreLockedError, UnsupportedStoreError
     from store.files.file_system import RealFileSystem
 
+    use_list(delay_levels)
     if not store.is_dir():
         usage_error(f"{store} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
     if scratch is not None and (not scratch.is_dir() or any(scratch.iterdir())):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli import options
-from cli.exits import CliError, Exit, note, store_failure, usage_error, warn
+from cli.exits import CliError, Exit, note, say_empty, store_failure, usage_error, warn
 from cli.options import BodyFormat, OutputFormat
 from cli.pipeline.spark_job import Archive, BrokerName, DryRun
 
@@ -106,7 +106,7 @@ def _show_plan(reader: "UnionReader", output: OutputFormat) -> Exit:
     from cli import output as printing
 
     plan = reader.plan()
-    if output is OutputFormat.TABLE:
+    if output.is_table:
         for name, value in plan.items():
             print(f"{name}: {value}")
     else:
@@ -117,24 +117,17 @@ def _show_plan(reader: "UnionReader", output: OutputFormat) -> Exit:
 def _print_answer(answer: "QueryAnswer", broker_name: str, output: OutputFormat, body: BodyFormat) -> Exit:
     from cli import output as printing
 
-    binary_form = "hex" if output is OutputFormat.TABLE else "base64"
+    binary_form = "hex" if output.is_table else "base64"
     rows = [_row(found, broker_name, body, binary_form) for found in answer.messages]
     completeness = "PARTIAL" if answer.problem else "TRUNCATED" if answer.has_more else "COMPLETE"
-    if output is OutputFormat.JSON:
-        printing.print_json({"messages": rows, "completeness": completeness})
-    elif output is OutputFormat.JSONL:
-        printing.print_jsonl(rows)
-    elif len(rows) == 1:
-        printing.print_message_details(rows)
-    elif rows:
-        printing.print_message_table(rows)
+    printing.print_messages(rows, output, {"completeness": completeness}, details=len(rows) == 1)
     if answer.problem is not None:
         warn(f"partial: {answer.problem.message}")
         return Exit.PARTIAL
     if answer.has_more:
         note("there are more messages: --maxNum shows more")
     if not rows:
-        note("no message found")
+        say_empty("no message found")
         return Exit.NOTHING_FOUND
     return Exit.FOUND
 

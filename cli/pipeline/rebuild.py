@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.delay_levels import DelayLevels, use_list
 from cli.exits import CliError, Exit, store_failure, usage_error
+from store.format.delay_levels import DELAY_LEVELS_DEFAULT
 
 if TYPE_CHECKING:
     from pipeline.rebuild.layout import StoreLayout
@@ -63,12 +65,14 @@ def rebuild(
     until_caught_up: UntilCaughtUp = False,
     split_bytes: SplitBytes = None,
     dry_run: DryRun = False,
+    delay_levels: DelayLevels = DELAY_LEVELS_DEFAULT,
     master: Master = "local[*]",
 ) -> int:
     """Make ConsumeQueue and IndexFile again from the log, byte for byte as RocketMQ makes them."""
-    from pipeline.rebuild.object_uri import is_uri
+    from services.object_uri import is_uri
     from store.errors import StoreError
 
+    use_list(delay_levels)
     if mode is not None and mode not in MODES:
         usage_error(f"--mode is {mode!r}", "Use scatter or shuffle.")
     if continuous and is_uri(out):

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli import options
-from cli.exits import Exit, note, usage_error, warn
+from cli.exits import Exit, say_empty, usage_error, warn
 from cli.options import OutputFormat
 from cli.queries.found import MESSAGES_DEFAULT, PAGE_SIZE_MAX, TIMEOUT_SECONDS, window
+from cli.terminal import one_line
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -38,6 +39,9 @@ def explain(
         int, typer.Option("--maxNum", "-m", min=1, max=PAGE_SIZE_MAX, help="Messages of the page to explain.")
     ] = MESSAGES_DEFAULT,
     page_token: Annotated[str, typer.Option("--pageToken", help="Explain the page that begins at this token.")] = "",
+    show_all: Annotated[
+        bool, typer.Option("--all", "-a", help="In the table also each file and lookup that led to no message.")
+    ] = False,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
@@ -76,12 +80,14 @@ def explain(
     with query_client(address, timeout) as client:
         answer = client.explain(query)
     document = _document(answer)
+    if output is OutputFormat.CSV:
+        usage_error("an explanation is a tree: it has no CSV", "Give -o json or -o jsonl.")
     if output is OutputFormat.JSON:
         printing.print_json(document)
     elif output is OutputFormat.JSONL:
         printing.print_jsonl(document["shards"])
     else:
-        for line in _lines(document):
+        for line in explanation_lines(document, folded=not (show_all or output is OutputFormat.WIDE)):
             print(line)
     if answer.error is not None:
         warn(f"the query fails: {answer.error.message}")
@@ -90,7 +96,7 @@ def explain(
         warn("the query's answer is partial: a shard's error says why")
         return Exit.PARTIAL
     if not answer.message_count:
-        note("the query finds no message")
+        say_empty("the query finds no message")
         return Exit.NOTHING_FOUND
     return Exit.FOUND
 
@@ -137,10 +143,13 @@ def _fields(value: "DataclassInstance", leave_out: tuple[str, ...] = ()) -> dict
     return row
 
 
-def _lines(document: dict[str, Any]) -> Iterator[str]:
-    """For people."""
-    from cli.terminal import one_line
+def explanation_lines(document: dict[str, Any], *, folded: bool) -> Iterator[str]:
+    """For people.
 
+    Args:
+        document: the answer.
+        folded: files and lookups that led to no candidate are counted, unless there is only one of them.
+    """
     yield (
         f"{document['message_count']} messages, {document['completeness']}, {document['elapsed_micros'] / 1000:.2f} ms"
         + (", more pages follow" if document["next_page_token"] else "")
@@ -154,15 +163,18 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
                 f"  {step['name']:<12} {step['call_count']} calls, {step['item_count']} items, "
                 f"{step['message_bytes']} bytes of messages, {step['elapsed_micros'] / 1000:.2f} ms"
             )
+        fruitless = [lookup for lookup in shard["lookups"] if not lookup["candidate_count"]]
+        is_folded = folded and len(fruitless) > 1
         for lookup in shard["lookups"]:
-            yield from _lookup_lines(lookup)
+            if lookup["candidate_count"] or not is_folded:
+                yield from _lookup_lines(lookup, folded=folded)
+        if is_folded:
+            yield f"  {_counted(fruitless, 'lookups')} led to no candidate; --all shows them"
         if shard.get("omitted_lookup_count"):
             yield f"  and {shard['omitted_lookup_count']} more lookups"
 
 
-def _lookup_lines(lookup: dict[str, Any]) -> Iterator[str]:
-    from cli.terminal import one_line
-
+def _lookup_lines(lookup: dict[str, Any], *, folded: bool) -> Iterator[str]:
     name = one_line(f"{lookup['topic']}#{lookup['key']}")
     if lookup["passed_over"]:
         yield f"  {name}: hash {lookup['key_hash']}, not asked: its {lookup['passed_over']} rules a match out"
@@ -175,7 +187,11 @@ def _lookup_lines(lookup: dict[str, Any]) -> Iterator[str]:
         f"    {lookup['candidate_count']} candidates: {lookup['match_count']} match, {lookup['rejected_count']} rejected, "
         f"{lookup['unread_count']} not read"
     )
+    fruitless = [visit for visit in lookup["visits"] if not visit["candidate_count"] and not visit["damaged"]]
+    is_folded = folded and len(fruitless) > 1
     for visit in lookup["visits"]:
+        if is_folded and visit in fruitless:
+            continue
         if visit["passed_over"]:
             yield f"    file {visit['name']}: passed over by {visit['passed_over']}"
         else:
@@ -184,6 +200,18 @@ def _lookup_lines(lookup: dict[str, Any]) -> Iterator[str]:
                 f"hash, {visit['outside_count']} out of window, {visit['candidate_count']} candidates"
                 + (", damaged" if visit["damaged"] else "")
             )
+    if is_folded:
+        yield f"    {_counted(fruitless, 'files')} have no candidate"
     for rejected in lookup["rejected"]:
         reason = rejected["reason"].replace("_", " ")
         yield f"    rejected {rejected['commit_log_offset']}: {reason}: {one_line(rejected['detail'])}"
+
+
+def _counted(parts: list[dict[str, Any]], noun: str) -> str:
+    """`23 files (20 passed over by filter, 1 by time)`."""
+    counts: dict[str, int] = {}
+    for part in parts:
+        if part["passed_over"]:
+            counts[part["passed_over"]] = counts.get(part["passed_over"], 0) + 1
+    reasons = [f"{count} passed over by {reason}" for reason, count in sorted(counts.items())]
+    return f"{len(parts)} {noun}" + (f" ({', '.join(reasons)})" if reasons else "")

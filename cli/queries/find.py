@@ -29,7 +29,9 @@ def find(
     after: options.After = None,
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
+    pattern: options.Pattern = None,
     save: options.Save = None,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -40,7 +42,7 @@ def find(
     from cli.client import query_client
 
     first, last = window(begin, end)
-    with query_client(address, timeout) as client:
+    with query_client(address, timeout, read_from.value) as client:
         pages = client.find(
             text, topic, first, last, page_size=PAGE_SIZE_MAX, after=after or (), max_matches=max_messages
         )
@@ -53,6 +55,8 @@ def find(
         body,
         save,
         details=len(messages) == 1,
+        pattern=pattern,
+        in_any_topic=True,
         matched_by=[match.matched_by.name.lower() for match in matches],
         outcomes=outcomes,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from cli.exits import Exit, note
+from cli.exits import Exit, note, say_empty
 from cli.options import BodyFormat, OutputFormat
 from cli.queries.outcomes import Outcomes
 
@@ -59,8 +59,10 @@ def print_found(
     save: Path | None,
     *,
     details: bool,
+    pattern: str | None = None,
     charset: str = "utf-8",
     matched_by: Sequence[str] | None = None,
+    in_any_topic: bool = False,
     outcomes: Outcomes | None = None,
 ) -> Exit:
     """Print the messages; the exit code says whether there are any and whether some may be missing.
@@ -72,15 +74,17 @@ def print_found(
         body: how to show bodies.
         save: a directory to write bodies to.
         details: in a table, show every field of a message.
+        pattern: print each message by it (`cli.queries.pattern`), whatever `output` is.
         charset: of text bodies.
         matched_by: for each message, what the text asked for is; shown first.
+        in_any_topic: the messages may be of several topics: a table names the topic.
         outcomes: how the shards took part; None when the answer does not say.
     """
     from cli import output as printing
     from cli.queries.rows import message_row
     from reput_client import Completeness
 
-    binary_form = "hex" if output is OutputFormat.TABLE else "base64"
+    binary_form = "hex" if output.is_table else "base64"
     rows = [message_row(message, body.value, binary_form, charset) for message in messages]
     if matched_by is not None:
         rows = [{"matched_by": match} | row for match, row in zip(matched_by, rows, strict=True)]
@@ -89,21 +93,20 @@ def print_found(
 
         for row, path in zip(rows, save_bodies(messages, save), strict=True):
             row["body_file"] = str(path)
-    if output is OutputFormat.JSON:
+    if pattern is not None:
+        from cli.queries.pattern import print_pattern
+
+        print_pattern(pattern, rows, messages)
+    else:
         shards = {"shards": outcomes.rows()} if outcomes is not None else {}
-        printing.print_json({"messages": rows, "completeness": completeness.name} | shards)
-    elif output is OutputFormat.JSONL:
-        printing.print_jsonl(rows)
-    elif rows and details:
-        printing.print_message_details(rows)
-    elif rows:
-        printing.print_message_table(rows)
+        answer = {"completeness": completeness.name} | shards
+        printing.print_messages(rows, output, answer, details=details, with_topic=in_any_topic)
     if completeness is Completeness.PARTIAL:
         (outcomes or Outcomes()).warn_partial()
         return Exit.PARTIAL
     if completeness is Completeness.TRUNCATED:
         note("there are, or may be, more messages")
     if not rows:
-        note("no message found")
+        say_empty("no message found")
         return Exit.NOTHING_FOUND
     return Exit.FOUND

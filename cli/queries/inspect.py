@@ -1,4 +1,4 @@
-"""`reput topics`, `reput status`, `reput config`: the topics, the state of the services, the settings."""
+"""`reput status`, `reput config`: the state of the services, the settings."""
 
 import os
 from collections.abc import Iterable
@@ -11,54 +11,15 @@ from cli.exits import Exit, usage_error, warn
 from cli.options import OutputFormat
 
 if TYPE_CHECKING:
-    from reput_client import QueryClient, ServiceStatus, Topic
+    from reput_client import ReplicaStatus, ServiceStatus
 
 TIMEOUT_SECONDS = 10.0
-PAGE_SIZE = 1000
+# Columns of services that a narrow terminal leaves out, the first one first.
+STATUS_DROPPED_FIRST = (
+    *("address", "answers", "log_first_offset", "log_end_offset", "next_offset", "catching_up"),
+    *("transactions", "scheduled", "clients", "groups", "in_flight", "recovered", "problem"),
+)
 ADDRESS_VARIABLE = "REPUT_ADDRESS"
-
-
-def topics(
-    *,
-    output: options.Output = OutputFormat.TABLE,
-    address: options.Address = options.DEFAULT_ADDRESS,
-    timeout: options.Timeout = TIMEOUT_SECONDS,
-) -> int:
-    """List the topics with their queues and ranges."""
-    from cli.client import query_client
-
-    with query_client(address, timeout) as client:
-        listed, partial = list_topics(client)
-    rows = [
-        {
-            "topic": topic.topic,
-            "broker_name": queue.broker_name,
-            "queue_id": queue.queue_id,
-            "min_offset": queue.min_offset,
-            "max_offset": queue.max_offset,
-        }
-        for topic in listed
-        for queue in topic.queues
-    ]
-    completeness = "PARTIAL" if partial else "COMPLETE"
-    empty = [topic.topic for topic in listed if not topic.queues]
-    _print_rows(
-        "queues", rows, output, {"completeness": completeness, "topics_without_queues": empty},
-        columns=["topic", "broker_name", "queue_id", "min_offset", "max_offset"],
-    )  # fmt: skip
-    if partial:
-        warn("partial: a shard did not answer or is still building; `reput status` shows which")
-        return Exit.PARTIAL
-    return Exit.FOUND if listed else Exit.NOTHING_FOUND
-
-
-def list_topics(client: "QueryClient") -> "tuple[list[Topic], bool]":
-    """All topics over all pages, and whether some may be missing."""
-    from reput_client import Completeness
-
-    pages = client.topics(page_size=PAGE_SIZE)
-    listed = list(pages)
-    return listed, pages.completeness is Completeness.PARTIAL
 
 
 def status(
@@ -69,12 +30,18 @@ def status(
 ) -> int:
     """Show the state of every service behind the gateway; exit 3 when one does not answer."""
     from cli.client import query_client
+    from cli.output import print_rows
 
     with query_client(address, timeout) as client:
         answer = client.installation()
     rows = status_rows(answer.services)
     columns = list(rows[0]) if rows else ["service"]
-    _print_rows("services", rows, output, {"version": answer.version}, columns=columns)
+    replicas = replica_rows(answer.services)
+    extra = {"version": answer.version} | ({"replicas": replicas} if replicas else {})
+    print_rows("services", rows, columns, output, extra, dropped_first=STATUS_DROPPED_FIRST)
+    if replicas and output.is_table:
+        print()
+        print_rows("replicas", replicas, list(replicas[0]), output)
     if all(row["answers"] for row in rows):
         return Exit.FOUND
     warn("partial: " + ", ".join(str(row["service"]) for row in rows if not row["answers"]) + " did not answer")
@@ -85,6 +52,7 @@ def status_rows(services: "Iterable[ServiceStatus]") -> list[dict[str, Any]]:
     """A row for each service, the columns that are read most often first."""
     services = list(services)
     flushed = {service.broker_name: service.next_offset for service in services if service.service == "commitlog"}
+    are_replicas = any(service.role for service in services)
     rows = []
     for service in services:
         is_builder = service.service != "commitlog"
@@ -98,16 +66,61 @@ def status_rows(services: "Iterable[ServiceStatus]") -> list[dict[str, Any]]:
                 "recovered": _recovered(service),
                 "lag_bytes": max(0, log_end_offset - service.next_offset)
                 if is_builder and service.error is None
-                else None,
+                else service.followed_lag_bytes,
+                "lag_seconds": service.followed_lag_seconds,
                 "log_first_offset": service.log_first_offset,
                 "log_end_offset": service.log_end_offset,
                 "next_offset": service.next_offset,
                 "catching_up": service.catching_up,
+                **_counts(service),
+                **(_role(service) if are_replicas else {}),
                 "answers": service.error is None,
                 "address": service.address,
             }
         )
     return rows
+
+
+def replica_rows(services: "Iterable[ServiceStatus]") -> list[dict[str, Any]]:
+    """A row for each replica that a leader knows."""
+    return [
+        {
+            "broker_name": service.broker_name,
+            "replica": one.replica,
+            "role": "leader" if one.replica == service.replica else "follower" if one.connected else "away",
+            "in_sync": one.in_sync,
+            "lag_bytes": one.lag_bytes,
+            "lag_millis": one.lag_millis,
+            "fetched": _fetched(one),
+        }
+        for service in services
+        for one in service.replicas
+    ]
+
+
+def _fetched(replica: "ReplicaStatus") -> str | None:
+    """How far a replica is that is far behind, such as `40 %, 312 MB/s`."""
+    if not replica.fetch_total_bytes:
+        return None
+    percent = min(100, 100 * replica.fetched_bytes // replica.fetch_total_bytes)
+    return f"{percent} %, {replica.fetched_bytes_per_second / 1e6:.0f} MB/s"
+
+
+def _role(service: "ServiceStatus") -> dict[str, Any]:
+    """Which replica of its shard a commit log is."""
+    return {"replica": service.replica or None, "role": service.role or None, "epoch": service.epoch or None}
+
+
+def _counts(service: "ServiceStatus") -> dict[str, int | None]:
+    """What a consumer and a schedule service count; None for the others and for one that does not answer."""
+    answered = service.service if service.error is None else ""
+    return {
+        "groups": service.group_count if answered == "consumer" else None,
+        "in_flight": service.in_flight_count if answered == "consumer" else None,
+        "clients": service.client_count if answered == "consumer" else None,
+        "scheduled": service.scheduled_count if answered == "schedule" else None,
+        "transactions": service.transaction_count if answered == "schedule" else None,
+    }
 
 
 def _recovered(service: "ServiceStatus") -> str | None:
@@ -126,6 +139,7 @@ def config(
     output: options.Output = OutputFormat.TABLE,
 ) -> int:
     """Show each setting, its value and the value's origin; then names of a broker.conf that Reput does not have."""
+    from cli.output import print_rows
     from services.settings import setting_sources
     from store.errors import StoreError
 
@@ -149,20 +163,7 @@ def config(
             else setting_sources.DEFAULT,
         }
     )
-    _print_rows("settings", table, output, {"ignored": list(ignored)}, columns=["name", "value", "unit", "origin"])
-    if ignored and output is OutputFormat.TABLE:
+    print_rows("settings", table, ["name", "value", "unit", "origin"], output, {"ignored": list(ignored)})
+    if ignored and output.is_table:
         print("\nignored (no such setting here): " + ", ".join(ignored))
     return Exit.FOUND
-
-
-def _print_rows(
-    name: str, rows: list[dict[str, Any]], output: OutputFormat, more: dict[str, Any], *, columns: list[str]
-) -> None:
-    from cli import output as printing
-
-    if output is OutputFormat.JSON:
-        printing.print_json({name: rows, **more})
-    elif output is OutputFormat.JSONL:
-        printing.print_jsonl(rows)
-    else:
-        printing.print_table(columns, [[row[column] for column in columns] for row in rows])

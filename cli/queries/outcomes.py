@@ -38,7 +38,7 @@ class Outcomes:
 
 def _missing(shard: "ShardOutcome") -> str:
     if shard.error is not None:
-        return f"shard {shard.broker_name}: {shard.error.message}"
+        return f"shard {shard.broker_name}: {shard.error.message}{_staleness(shard)}"
     if shard.catching_up or shard.indexed_up_to_offset < shard.log_end_offset:
         time = shard.indexed_up_to_time
         up_to = f" (stored up to {iso_text(time)})" if time is not None else ""
@@ -47,6 +47,17 @@ def _missing(shard: "ShardOutcome") -> str:
             f"of its log{up_to}"
         )
     return ""
+
+
+def _staleness(shard: "ShardOutcome") -> str:
+    if not shard.replicas:
+        return ""
+    if shard.staleness is None:
+        how = "how much is missing is not known"
+    else:
+        how = f"what was confirmed more than {shard.staleness.total_seconds():.1f} s before the query is there"
+    lag = f", {shard.known_lag_bytes} bytes are known to be missing" if shard.known_lag_bytes else ""
+    return f" Answered by {', '.join(shard.replicas)}: {how}{lag}."
 
 
 def _row(shard: "ShardOutcome") -> dict[str, object]:
@@ -60,4 +71,9 @@ def _row(shard: "ShardOutcome") -> dict[str, object]:
         row["indexed_up_to_time"] = iso_text(shard.indexed_up_to_time)
     if shard.error is not None:
         row["error"] = shard.error.message
+    if shard.replicas:
+        row["replicas"] = list(shard.replicas)
+        row["known_lag_bytes"] = shard.known_lag_bytes
+    if shard.staleness is not None:
+        row["staleness_seconds"] = shard.staleness.total_seconds()
     return row

@@ -36,7 +36,9 @@ def query_msg_by_key(
     cluster: options.Cluster = None,
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
+    pattern: options.Pattern = None,
     save: options.Save = None,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -48,13 +50,15 @@ def query_msg_by_key(
 
     options.note_ignored(name_server, cluster)
     first, last = window(begin, end)
-    with query_client(address, timeout) as client:
+    with query_client(address, timeout, read_from.value) as client:
         pages = client.by_key(
             topic, key, first, last, page_size=PAGE_SIZE_MAX, after=after or (), max_messages=max_messages
         )
         found, outcomes = read_all(pages)
         messages = [with_body(client, message) for message in found]
-    return print_found(messages, pages.completeness, output, body, save, details=False, outcomes=outcomes)
+    return print_found(
+        messages, pages.completeness, output, body, save, details=False, pattern=pattern, outcomes=outcomes
+    )
 
 
 def query_msg_by_id(
@@ -67,7 +71,9 @@ def query_msg_by_id(
     charset: options.Charset = "utf-8",
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
+    pattern: options.Pattern = None,
     save: options.Save = None,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -77,9 +83,11 @@ def query_msg_by_id(
 
     options.note_ignored(name_server, cluster)
     _check_charset(charset)
-    with query_client(address, timeout) as client:
+    with query_client(address, timeout, read_from.value) as client:
         message = with_body(client, client.by_id(offset_msg_id, topic=topic, broker_name=broker_name))
-    return print_found([message], Completeness.COMPLETE, output, body, save, details=True, charset=charset)
+    return print_found(
+        [message], Completeness.COMPLETE, output, body, save, details=True, pattern=pattern, charset=charset
+    )
 
 
 def query_msg_by_unique_key(
@@ -92,7 +100,9 @@ def query_msg_by_unique_key(
     cluster: options.Cluster = None,
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
+    pattern: options.Pattern = None,
     save: options.Save = None,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -101,7 +111,7 @@ def query_msg_by_unique_key(
     from reput_client import Completeness
 
     options.note_ignored(name_server, cluster)
-    with query_client(address, timeout) as client:
+    with query_client(address, timeout, read_from.value) as client:
         pages = client.by_unique_key(
             topic, unique_key, page_size=PAGE_SIZE_MAX, after=after or (), max_messages=None if show_all else 1
         )
@@ -109,7 +119,9 @@ def query_msg_by_unique_key(
         messages = [with_body(client, message) for message in found]
     if pages.completeness is Completeness.TRUNCATED and not show_all:
         note("there may be more copies: -a shows all")
-    return print_found(messages, pages.completeness, output, body, save, details=True, outcomes=outcomes)
+    return print_found(
+        messages, pages.completeness, output, body, save, details=True, pattern=pattern, outcomes=outcomes
+    )
 
 
 def query_msg_by_offset(
@@ -128,7 +140,9 @@ def query_msg_by_offset(
     charset: options.Charset = "utf-8",
     output: options.OutputOnly = None,
     body: options.Body = BodyFormat.AUTO,
+    pattern: options.Pattern = None,
     save: options.Save = None,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -147,7 +161,7 @@ def query_msg_by_offset(
     messages: list[Message] = []
     outcomes = Outcomes()
     queue_range = None
-    with query_client(address, timeout) as client:
+    with query_client(address, timeout, read_from.value) as client:
         pages = client.by_offset(
             topic, queue_id, queue_offset, broker_name, max_messages, page_size=PAGE_SIZE_MAX, after=after or ()
         )
@@ -169,6 +183,7 @@ def query_msg_by_offset(
         body,
         save,
         details=max_messages == 1,
+        pattern=pattern,
         charset=charset,
         outcomes=outcomes,
     )

@@ -4,6 +4,23 @@ from cli.bodies import inflate, show_body
 from cli.times import iso_text
 from reput_client import Message, SendReceipt
 
+# What a row of a message has, for the header of a table without rows.
+MESSAGE_FIELDS = (
+    *("topic", "queue_id", "queue_offset", "tags", "keys", "unique_key", "offset_msg_id", "broker_name"),
+    *(
+        "commit_log_offset",
+        "store_size_bytes",
+        "born_time",
+        "born_host",
+        "store_time",
+        "store_host",
+        "flag",
+        "sys_flag",
+    ),
+    *("reconsume_times", "prepared_transaction_offset", "body_crc", "properties", "body", "body_format"),
+    *("body_size_bytes", "body_compression"),
+)
+
 
 def message_row(message: Message, body_format: str, binary_form: str, charset: str = "utf-8") -> dict[str, object]:
     """The message's fields by their names in the contract; the body inflated, and in which form it is shown."""
@@ -43,8 +60,8 @@ def message_row(message: Message, body_format: str, binary_form: str, charset: s
 
 
 def receipt_row(receipt: SendReceipt) -> dict[str, object]:
-    """The receipt's fields by their names in the contract."""
-    return {
+    """The receipt's fields by their names in the contract; the handles of a message that waits when it has them."""
+    row: dict[str, object] = {
         "queue_id": receipt.queue_id,
         "queue_offset": receipt.queue_offset,
         "unique_key": receipt.unique_key,
@@ -54,3 +71,8 @@ def receipt_row(receipt: SendReceipt) -> dict[str, object]:
         "store_time": iso_text(receipt.store_time),
         "freshness_token": receipt.freshness_token,
     }
+    if receipt.recall_handle:
+        row["recall_handle"] = receipt.recall_handle
+    if receipt.transaction_id:
+        row["transaction_id"] = receipt.transaction_id
+    return row

@@ -1,5 +1,6 @@
-"""`reput search`: a scan of a topic for messages that no index can find."""
+"""`reput search`: a scan of topics for messages that no index can find."""
 
+import functools
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,18 +12,21 @@ from cli.queries.found import PAGE_SIZE_MAX, TIMEOUT_SECONDS, print_found, windo
 from cli.queries.outcomes import Outcomes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from reput_client import Completeness, Message, Page
+    from reput_client.querying.query_client import Pages
 
 
 def search(
     *,
-    topic: options.Topic,
-    tags: Annotated[list[str] | None, typer.Option("--tag", help="Its tag; when repeated, one of these.")] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="NAME[=VALUE]", help="It has this property; all of them, when repeated."),
-    ] = None,
-    text: Annotated[str, typer.Option("--text", help="The inflated body contains this text.")] = "",
+    topic: Annotated[
+        str, typer.Option("--topic", "-t", help="Topic name; without it, all topics except RocketMQ's own.")
+    ] = "",
+    tags: options.Tags = None,
+    properties: options.Properties = None,
+    text: options.Text = "",
+    ignore_case: options.IgnoreCase = False,
     hex_digits: Annotated[str, typer.Option("--hex", help="The inflated body contains these bytes.")] = "",
     cel: Annotated[
         str, typer.Option("--cel", help="A CEL expression over `message`, such as message.body_text.matches('a+').")
@@ -42,61 +46,98 @@ def search(
     after: options.After = None,
     output: options.Output = OutputFormat.TABLE,
     body: options.Body = BodyFormat.AUTO,
+    pattern: options.Pattern = None,
     save: options.Save = None,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
-    """Scan a topic for messages by tag, property, content of the body, or a CEL expression.
+    """Scan a topic, or all of them, for messages by tag, property, content of the body, or a CEL expression.
 
     Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h). All conditions given must hold.
     """
     from cli.client import query_client
+    from cli.queries.conditions import body_ignoring_case, both, property_pairs
+    from cli.queries.topics import is_rocketmqs_own, list_topics
     from reput_client import Completeness
 
     if text and hex_digits:
         usage_error("--text and --hex exclude each other", "Give one as --cel \"message.body_text.contains('...')\".")
+    if ignore_case and not text:
+        usage_error("--ignore-case is for --text")
+    if not topic and (page_token or queue_id is not None):
+        usage_error("--pageToken and --queueId need -t TOPIC", "`reput topics` lists the topics.")
     try:
         content = text or bytes.fromhex(hex_digits)
     except ValueError as error:
         usage_error(f"--hex is not hex: {error}")
+    if ignore_case:
+        content, cel = "", both(cel, body_ignoring_case(text))
     first, last = window(begin, end)
-    pairs = [
-        (name, value if equals else None) for name, equals, value in (each.partition("=") for each in properties or ())
-    ]
     total = _Total(page_token)
-    with query_client(address, timeout) as client:
-        while True:
-            pages = client.search(
-                topic,
-                tags=tags or (),
-                properties=pairs,
-                body=content,
-                cel=cel,
-                begin=first,
-                end=last,
-                broker_name=broker_name,
-                queue_id=queue_id,
-                begin_queue_offset=begin_offset,
-                end_queue_offset=end_offset,
-                newest_first=newest_first,
-                page_size=min(max_messages - len(total.messages), PAGE_SIZE_MAX),
-                max_records=max_records and max_records - total.record_count,
-                after=after or (),
-                page_token=total.next_page_token,
-            )
-            total.add(next(pages.pages()))
-            enough = len(total.messages) >= max_messages or 0 < max_records <= total.record_count
-            if enough or not total.next_page_token:
-                break
-            note(f"{len(total.messages)} messages among {total.record_count} so far")
+    with query_client(address, timeout, read_from.value) as client:
+        if topic:
+            names = [topic]
+        else:
+            listed, total.is_partial = list_topics(client)
+            names = [each.topic for each in listed if not is_rocketmqs_own(each)]
+        search_topic = functools.partial(
+            client.search,
+            tags=tags or (),
+            properties=property_pairs(properties),
+            body=content,
+            cel=cel,
+            begin=first,
+            end=last,
+            broker_name=broker_name,
+            queue_id=queue_id,
+            begin_queue_offset=begin_offset,
+            end_queue_offset=end_offset,
+            newest_first=newest_first,
+            after=after or (),
+        )
+        name = _search_topics(search_topic, names, total, max_messages, max_records)
         messages = [with_body(client, message) for message in total.messages]
     completeness = total.completeness
-    code = print_found(messages, completeness, output, body, save, details=False, outcomes=total.outcomes)
+    code = print_found(
+        messages, completeness, output, body, save,
+        details=False, pattern=pattern, in_any_topic=not topic, outcomes=total.outcomes,
+    )  # fmt: skip
     if total.cel_error:
         warn(f"the expression has no value for {total.cel_error_count} messages; the first error: {total.cel_error}")
     if completeness is not Completeness.COMPLETE and total.next_page_token:
-        warn(f"{total.record_count} positions scanned; continue with --pageToken {total.next_page_token}")
+        go_on = f"continue with {'' if topic else f'-t {name} '}--pageToken {total.next_page_token}"
+        warn(f"{total.record_count} positions scanned; {go_on}")
+    if total.is_cut_short:
+        warn(f"{len(names) - names.index(name) - 1} topics behind {name} were not searched")
     return code
+
+
+def _search_topics(
+    search_topic: "Callable[..., Pages[Message]]",
+    names: "Sequence[str]",
+    total: "_Total",
+    max_messages: int,
+    max_records: int,
+) -> str:
+    """Searches one topic after the other until there is enough; the last one that it has asked for."""
+    name = ""
+    for name in names:
+        while True:
+            pages = search_topic(
+                name,
+                page_size=min(max_messages - len(total.messages), PAGE_SIZE_MAX),
+                max_records=max_records and max_records - total.record_count,
+                page_token=total.next_page_token,
+            )
+            total.add(next(pages.pages()))
+            if len(total.messages) >= max_messages or 0 < max_records <= total.record_count:
+                total.is_cut_short = name != names[-1]
+                return name
+            if not total.next_page_token:
+                break
+            note(f"{len(total.messages)} messages among {total.record_count} so far")
+    return name
 
 
 class _Total:
@@ -109,6 +150,8 @@ class _Total:
         cel_error_count: messages for which the expression has no value.
         cel_error: why it has none for the first of them.
         outcomes: how the shards took part.
+        is_partial: matches may be missing.
+        is_cut_short: topics are left that were not searched.
     """
 
     def __init__(self, page_token: str) -> None:
@@ -118,16 +161,17 @@ class _Total:
         self.cel_error_count = 0
         self.cel_error = ""
         self.outcomes = Outcomes()
-        self._is_partial = False
+        self.is_partial = False
+        self.is_cut_short = False
 
     @property
     def completeness(self) -> "Completeness":
-        """PARTIAL after any PARTIAL page, TRUNCATED before the last page."""
+        """PARTIAL after any PARTIAL page, TRUNCATED before the last page of the last topic."""
         from reput_client import Completeness
 
-        if self._is_partial:
+        if self.is_partial:
             return Completeness.PARTIAL
-        return Completeness.TRUNCATED if self.next_page_token else Completeness.COMPLETE
+        return Completeness.TRUNCATED if self.next_page_token or self.is_cut_short else Completeness.COMPLETE
 
     def add(self, page: "Page[Message]") -> None:
         """Add a page."""
@@ -140,4 +184,4 @@ class _Total:
         self.cel_error_count += page.scan.cel_error_count
         self.cel_error = self.cel_error or page.scan.cel_error
         self.outcomes.see(page.shards)
-        self._is_partial |= page.completeness is Completeness.PARTIAL
+        self.is_partial |= page.completeness is Completeness.PARTIAL

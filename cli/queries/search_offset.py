@@ -51,11 +51,13 @@ def search_offset(
         "first_store_time": iso_text(answer.first_store_time) if answer.first_store_time else "",
         "last_store_time": iso_text(answer.last_store_time) if answer.last_store_time else "",
     }
-    if output is OutputFormat.TABLE:
-        printing.print_table(list(row), [list(row.values())])
+    document = row | {"completeness": answer.completeness.name, "shards": outcomes.rows()}
+    if output is OutputFormat.JSON:
+        printing.print_json(document)
+    elif output is OutputFormat.JSONL:
+        printing.print_jsonl([document])
     else:
-        document = row | {"completeness": answer.completeness.name, "shards": outcomes.rows()}
-        (printing.print_json if output is OutputFormat.JSON else lambda value: printing.print_jsonl([value]))(document)
+        printing.print_rows("positions", [row], list(row), output, dropped_first=["max_offset", "min_offset"])
     if answer.completeness is Completeness.PARTIAL:
         outcomes.warn_partial()
         return Exit.PARTIAL

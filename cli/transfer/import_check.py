@@ -6,6 +6,7 @@ from typing import cast
 from commitlog_svc.append.message_check import REQUEST_BODY_BYTES_MAX, MessageChecker
 from commitlog_svc.append.queue_offsets import QueueTurns
 from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.append.waiting import WaitingLimits
 from reput.message.v1 import message_pb2
 from reput_client import PermissionDeniedError, QueryClient
 from store.format.host import Host
@@ -34,6 +35,8 @@ class ImportCheck:
             message_size_bytes_max=REQUEST_BODY_BYTES_MAX,
             properties_crc=False,
             auto_create_topic=True,
+            waiting_limits=WaitingLimits(0, 0),  # an imported message does not wait
+            store_time_millis=lambda: 0,
         )
 
     def __call__(self, message: message_pb2.NewMessage) -> None:
@@ -54,7 +57,7 @@ class _ListedTopics:
 
 def listed_queue_counts(client: QueryClient) -> dict[str, int]:
     """Queues of each topic that a gateway lists; empty when a shard did not answer or the caller may not list topics."""
-    from cli.queries.inspect import list_topics
+    from cli.queries.topics import list_topics
 
     try:
         topics, partial = list_topics(client)

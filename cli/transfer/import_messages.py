@@ -183,7 +183,8 @@ def _new_message(row: dict[str, Any], dropped: Counter[str]) -> "message_pb2.New
     """The message to append; counts in `dropped` the properties that are left out because a store or a broker sets them."""
     from cli.bodies import inflate
     from cli.transfer.message_lines import body_of_line, properties_of_line, time_of_line
-    from commitlog_svc.append.message_check import OWNED_PROPERTIES, UNSUPPORTED_PROPERTIES
+    from commitlog_svc.append.message_check import REFUSED_PROPERTIES
+    from commitlog_svc.append.waiting import WAITING_PROPERTIES
     from reput.message.v1 import message_pb2
     from store.format.properties import CRC32, KEYS, TAGS, UNIQ_KEY, split_keys
     from store.format.sys_flag import TransactionType, transaction_type
@@ -205,7 +206,7 @@ def _new_message(row: dict[str, Any], dropped: Counter[str]) -> "message_pb2.New
         flag=row.get("flag", 0),
     )
     for name, value in properties.items():
-        if name not in OWNED_PROPERTIES and name not in UNSUPPORTED_PROPERTIES:
+        if name not in REFUSED_PROPERTIES and name not in WAITING_PROPERTIES:
             message.properties[name] = value
         elif name not in (KEYS, TAGS, UNIQ_KEY, CRC32):
             dropped[name] += 1

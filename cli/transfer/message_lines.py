@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cli.times import TIMESTAMP_MILLIS_MAX, TIMESTAMP_MILLIS_MIN, iso_text, millis_of, moment_of, parse_time
+from cli.times import TIMESTAMP_MILLIS_MAX, TIMESTAMP_MILLIS_MIN, millis_of, moment_of, parse_time, utc_text
 from reput_client import Message
 from store.errors import InvalidArgumentError
 from store.format.host import Host, decode_host, encode_host
@@ -206,7 +206,7 @@ def _without_crc(stored: bytes) -> bytes:
 def _time(millis: int) -> object:
     if not TIMESTAMP_MILLIS_MIN <= millis <= TIMESTAMP_MILLIS_MAX:
         return millis
-    return iso_text(moment_of(millis))
+    return utc_text(moment_of(millis))
 
 
 def _host(text: str) -> Host:

@@ -13,24 +13,26 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from commitlog_svc.append.appender import Appender
+from commitlog_svc.append.follower_fence import FollowerFence
 from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.append.internal_check import InternalChecker, InternalRecord
 from commitlog_svc.append.message_check import MessageChecker, NewMessage
 from commitlog_svc.append.queue_offsets import QueueTurns
-from commitlog_svc.append.records import AppendReceipt
+from commitlog_svc.append.records import AppendReceipt, PreparedRecord
 from commitlog_svc.append.refusals import AppendRefusals
 from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.append.waiting import WaitingLimits
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.log_settings import LogSettings
 from commitlog_svc.lookup import read_record
 from commitlog_svc.recovery.recovery import RecoveredLog
 from store.compiled import loading
-from store.errors import FlushFailedError
+from store.errors import FlushFailedError, InvalidArgumentError
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
@@ -69,6 +71,34 @@ class Timings:
 
 
 NO_TIMINGS = Timings()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A request that is in the log, and what its caller still waits for: `AppendPath.settle`.
+
+    Attributes:
+        end_offset: where its bytes end (bytes); those of the older messages that its receipts name lie before it, too.
+        sync: whether it waits for the disk; None: as the settings say.
+        replicated: whether it waits for the in-sync replicas, too.
+        message_count: of the request.
+        began: when its check began (seconds of the path's clock).
+    """
+
+    end_offset: int
+    sync: bool | None
+    replicated: bool
+    message_count: int
+    began: float
+
+
+def _queue_counts(records: Iterable[PreparedRecord]) -> dict[str, int]:
+    """By topic: how many queues hold these records, and those before them."""
+    counts: dict[str, int] = {}
+    for record in records:
+        topic, queue_id = record.queue_key
+        counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+    return counts
 
 
 class AppendPath:
@@ -110,12 +140,15 @@ class AppendPath:
         self._topics = topics
         self._commits = commits
         self._refuse = refusals.refuse
+        self._refusals = refusals
         self._written_times = written_times
-        self._is_sync = settings.flush_mode == "sync"
+        self._is_sync = settings.flush_mode != "async"
+        self._is_replicated = settings.flush_mode == "replicated"
         self._clock_millis = clock_millis
         self._timings = timings
         self._clock = clock
         self._store_host = Host.parse(settings.store_host)
+        self._fence = FollowerFence()
         self._turns = QueueTurns()
         self._unique_keys = UniqueKeyGenerator(
             self._store_host.ip,
@@ -133,6 +166,8 @@ class AppendPath:
             message_size_bytes_max=settings.message_size_bytes_max,
             properties_crc=settings.properties_crc,
             auto_create_topic=settings.auto_create_topic,
+            waiting_limits=WaitingLimits(len(settings.delay_levels_millis), settings.timer_max_delay_seconds),
+            store_time_millis=lambda: max(clock_millis(), self.appender.last_store_time_millis),
         )
         self._internal_checker = InternalChecker(
             clock_millis,
@@ -157,19 +192,43 @@ class AppendPath:
         self._request_count = 0
 
     def append_messages(
-        self, messages: Sequence[NewMessage], *, sync: bool | None, born_host: Host, deduplicate: bool = False
+        self,
+        messages: Sequence[NewMessage],
+        *,
+        sync: bool | None,
+        born_host: Host,
+        deduplicate: bool = False,
+        replicated: bool = False,
     ) -> list[AppendReceipt]:
-        """Checks the whole request, writes all its messages in one piece, and waits for the disk if required. The plain path.
+        """`write_messages` and `settle`; arguments and errors of both."""
+        receipts, written = self.write_messages(
+            messages, sync=sync, born_host=born_host, deduplicate=deduplicate, replicated=replicated
+        )
+        self.settle(written)
+        return receipts
+
+    def write_messages(
+        self,
+        messages: Sequence[NewMessage],
+        *,
+        sync: bool | None,
+        born_host: Host,
+        deduplicate: bool = False,
+        replicated: bool = False,
+    ) -> tuple[list[AppendReceipt], Written]:
+        """Checks the whole request and writes all its messages in one piece. The plain path.
 
         Args:
             messages: 1 to 1,024.
             sync: wait for the disk; None: as the settings say.
             born_host: the host that sent them.
             deduplicate: a message with topic and unique key of a recent one is not written; it gets the receipt of that one.
+            replicated: with `sync`: wait for the in-sync replicas, too.
 
         Raises:
             InvalidArgumentError, InvalidMessageError, TopicNotFoundError: nothing was written.
             StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
+            NotLeaderError, NotEnoughReplicasError: nothing was written.
             FlushFailedError: the outcome is unknown, the log is fenced.
         """
         began = self._clock()
@@ -178,20 +237,21 @@ class AppendPath:
         if len(messages) >= BATCH_MESSAGE_COUNT_MIN or self._request_count >= REQUEST_COUNT_MIN:
             loading.load_in_background(*KERNELS)
         records = self._checker.check(messages, born_host, deduplicate=deduplicate)
+        replicated = self._admit_replicated(sync, replicated=replicated)
         if deduplicate:
             self._begin_recent_keys()
         self._commits.wait_for_room()
-        topics = {record.queue_key[0] for record in records}
+        topics = {record.topic for record in records}
+        waiting_topics = _queue_counts(record for record in records if record.waiting is not None)
         try:
-            self._topics.create_missing(topics)
+            self._topics.create_missing(topics.union(waiting_topics), waiting_topics)
             receipts = self.appender.append(records, deduplicate=deduplicate)
         except (FlushFailedError, OSError) as error:
             raise self._fatal(error) from error
-        if self._scanner is not None and not topics.issubset(self._scanner.topics):
-            self._add_topics(self._scanner, topics)
-        self._written(receipts, sync)
-        self._tell(sync, len(receipts), began)
-        return receipts
+        scanner = self._scanner
+        if scanner is not None and not topics.issubset(scanner.topics):
+            self._add_topics(scanner, topics)
+        return receipts, self._written(receipts, sync, replicated=replicated, began=began)
 
     def check_messages(self, messages: Sequence[NewMessage], *, born_host: Host, deduplicate: bool) -> None:
         """The checks of `append_messages`; same arguments and errors. Writes nothing."""
@@ -199,44 +259,65 @@ class AppendPath:
         self._checker.check(messages, born_host, deduplicate=deduplicate)
 
     def append_internal(
-        self, records: Sequence[InternalRecord], *, sync: bool | None, born_host: Host
+        self,
+        records: Sequence[InternalRecord],
+        *,
+        sync: bool | None,
+        born_host: Host,
+        follower: str = "",
+        follower_epoch: int = 0,
+        replicated: bool = False,
     ) -> list[AppendReceipt]:
         """Writes the records of a service with one `pwritev` into one log file: all of them or none, also across a power cut.
 
         Args:
-            records: 1 to 1,024.
+            records: 1 to 1,024; none: only keep out what an earlier life of the follower may still append.
             sync: wait for the disk; None: as the settings say.
             born_host: of records that name none.
+            follower: the name of the follower that appends; empty: it is not fenced.
+            follower_epoch: which life of the follower this is.
+            replicated: with `sync`: wait for the in-sync replicas, too.
 
         Raises:
+            FollowerFencedError: a later life of the follower appends; nothing was written.
             InvalidArgumentError, InvalidMessageError: nothing was written.
             StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
+            NotLeaderError, NotEnoughReplicasError: nothing was written.
             FlushFailedError: the outcome is unknown, the log is fenced.
+            NotConfirmedError: it was written, and may be cut.
         """
         began = self._clock()
+        if follower and not records:
+            if self._refusals.gate is not None:
+                self._refusals.gate.refuse()
+            self.appender.barrier(lambda: self._fence.enter(follower, follower_epoch))
+            return []
         self._refuse(True)
+        replicated = self._admit_replicated(sync, replicated=replicated)
         prepared = self._internal_checker.check(records, born_host)
         self.appender.check_fits(prepared)  # before topics are made
+        self._fence.enter(follower, follower_epoch)
         self._commits.wait_for_room()
-        queue_counts: dict[str, int] = {}
-        for record in prepared:
-            topic, queue_id = record.queue_key
-            queue_counts[topic] = max(queue_counts.get(topic, 0), queue_id + 1)
+        queue_counts = _queue_counts(prepared)
         try:
             self._topics.create_missing(queue_counts, queue_counts)
-            receipts = self.appender.append_internal(prepared)
+            receipts = self.appender.append_internal(prepared, lambda: self._fence.enter(follower, follower_epoch))
         except (FlushFailedError, OSError) as error:
             raise self._fatal(error) from error
-        self._written(receipts, sync)
-        self._tell(sync, len(receipts), began)
+        self.settle(self._written(receipts, sync, replicated=replicated, began=began))
         return receipts
 
-    def append_request(
-        self, data: bytes, *, born_host: Host, id_prefix: str, broker_name: str
-    ) -> bytes | list[AppendReceipt] | None:
-        """`append_messages` from the bytes of an ordinary request to the bytes of its answer, or to receipts. The fast path.
+    def forget_topics(self) -> None:
+        """Must be called after topics were changed or deleted: the fast path learns them again, message by message."""
+        with self._lock:
+            self._scanner = None
 
-        None: the fast path does not take this request, or not yet. Nothing has changed then; use `append_messages`.
+    def write_request(
+        self, data: bytes, *, born_host: Host, id_prefix: str, broker_name: str
+    ) -> tuple[bytes | list[AppendReceipt], Written] | None:
+        """`write_messages` from the bytes of an ordinary request to the bytes of its answer, or to receipts. The fast path.
+
+        None: the fast path does not take this request, or not yet. Nothing has changed then; use `write_messages`.
 
         Args:
             data: an AppendMessagesRequest or AppendMessageStreamRequest.
@@ -246,6 +327,7 @@ class AppendPath:
 
         Raises:
             StoreReadOnlyError, StoreRecoveringError, DiskFullError: nothing was written.
+            InvalidArgumentError, NotLeaderError, NotEnoughReplicasError: nothing was written.
             FlushFailedError: the outcome is unknown, the log is fenced.
         """
         began = self._clock()
@@ -259,6 +341,7 @@ class AppendPath:
         if batch.deduplicate and self._recent is None:
             self._begin_recent_keys()
         try:
+            replicated = self._admit_replicated(batch.sync, replicated=batch.replicated)
             self._commits.wait_for_room()
             receipts = self.appender.append_scanned(batch)
             answer = batch.answer(id_prefix, broker_name) if receipts is None else receipts
@@ -267,30 +350,55 @@ class AppendPath:
         finally:
             scanner.give_back(batch)
         if receipts is not None:
-            self._written(receipts, batch.sync)
-        else:
-            end_offset, store_time_millis = batch.end
-            self._written_times.append((end_offset, store_time_millis))
-            self._commits.note_written(end_offset)
-            self._wait(end_offset, batch.sync)
-        self._tell(batch.sync, batch.message_count, began)
-        return answer
+            return answer, self._written(receipts, batch.sync, replicated=replicated, began=began)
+        end_offset, store_time_millis = batch.end
+        self._written_times.append((end_offset, store_time_millis))
+        self._commits.note_written(end_offset)
+        return answer, Written(end_offset, batch.sync, replicated, batch.message_count, began)
 
-    def _written(self, receipts: list[AppendReceipt], sync: bool | None) -> None:
+    def waits(self, written: Written) -> bool:
+        """Whether `settle` waits for a disk, here or elsewhere."""
+        return written.replicated or (self._is_sync if written.sync is None else written.sync)
+
+    def settle(self, written: Written) -> None:
+        """Waits for what a request has asked for: its bytes on the disk, and on those of the replicas.
+
+        Raises:
+            FlushFailedError: the outcome is unknown, the log is fenced.
+            NotConfirmedError: it was written, and may be cut.
+        """
+        gate = self._refusals.gate
+        sync = self._is_sync if written.sync is None else written.sync
+        if sync:
+            self._commits.wait_flushed(written.end_offset)
+        if written.replicated and gate is not None:
+            gate.wait_replicated(written.end_offset)
+        elif gate is not None:
+            gate.check_written(written.end_offset)
+        self._timings.appended(sync, written.message_count, self._clock() - written.began)
+
+    def _admit_replicated(self, sync: bool | None, *, replicated: bool) -> bool:
+        """Whether the append waits for replicas; raises when it would wait in vain."""
+        if not replicated and (sync is not None or not self._is_replicated):
+            return False
+        if self._refusals.gate is None:
+            raise InvalidArgumentError(
+                "flush is FLUSH_MODE_REPLICATED, and this shard has no replicas: use FLUSH_MODE_SYNC, or set coordinator of "
+                "commitlog",
+                field="flush",
+            )
+        self._refusals.gate.refuse_replicated()
+        return True
+
+    def _written(self, receipts: list[AppendReceipt], sync: bool | None, *, replicated: bool, began: float) -> Written:
         fresh = [receipt for receipt in receipts if not receipt.deduplicated]
         if fresh:
             self._written_times.append((fresh[-1].end_offset, fresh[-1].store_time_millis))
             self._commits.note_written(fresh[-1].end_offset)
-        # Waits for older messages, too: their own request may not have waited. That request noted the end of its write;
+        # Older messages count, too: their own request may not have waited. That request noted the end of its write;
         # the end of a single message is not noted here, because it may lie inside that request.
-        self._wait(max(receipt.end_offset for receipt in receipts), sync)
-
-    def _wait(self, end_offset: int, sync: bool | None) -> None:
-        if sync or (sync is None and self._is_sync):
-            self._commits.wait_flushed(end_offset)
-
-    def _tell(self, sync: bool | None, message_count: int, began: float) -> None:
-        self._timings.appended(self._is_sync if sync is None else sync, message_count, self._clock() - began)
+        end_offset = max(receipt.end_offset for receipt in receipts)
+        return Written(end_offset, sync, replicated, len(receipts), began)
 
     def _fatal(self, error: FlushFailedError | OSError) -> FlushFailedError:
         """Fences the log, also after an error of a new file, a directory or the topic table: the disk is not reliable."""

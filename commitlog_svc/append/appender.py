@@ -12,22 +12,26 @@
   even that, appends are refused until the zeroing worked. Any other failure to zero fences the log.
 - Store times never decrease within one log, so that queues can be searched by time.
 - In a batch with `deduplicate`, messages whose unique key is among the newest (`recent_keys.py`) are left out. The search
-  and the write hold the same lock, so of two equal messages at the same time one is written.
+  and the write hold the same lock, so of two equal messages at the same time one is written. A message that waits is known
+  under its own topic, so it is also found when the second try comes after its time.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commitlog_svc.append.queue_offsets import QueueKey, QueueOffsets
 from commitlog_svc.append.records import AppendReceipt, PreparedRecord
+from commitlog_svc.append.waiting import waiting_of
 from store.errors import DiskFullError, FlushFailedError, InvalidArgumentError, InvalidMessageError, StoreError
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.record import BLANK_SIZE_BYTES, Record, encode_blank, patch_record
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from commitlog_svc.append.recent_keys import KeyTable, RecentKeys
     from commitlog_svc.append.scanned_batch import ScannedBatch
 
@@ -105,8 +109,12 @@ class Appender:
             self._zero_unfinished()
             return self._append_new(records) if deduplicate else self._append(records)
 
-    def append_internal(self, records: Sequence[PreparedRecord]) -> list[AppendReceipt]:
+    def append_internal(self, records: Sequence[PreparedRecord], admit: Callable[[], None]) -> list[AppendReceipt]:
         """Writes the records of an internal request behind the end, with one `pwritev` into one log file.
+
+        Args:
+            records: 1 or more.
+            admit: raises when this request may not be written; no other request is written between it and the write.
 
         Raises:
             InvalidArgumentError: see `check_fits`.
@@ -115,8 +123,14 @@ class Appender:
         size_bytes = self.check_fits(records)
         with self._lock:
             self._refuse(True)
+            admit()
             self._zero_unfinished()
             return self._append(records, whole_bytes=size_bytes)
+
+    def barrier(self, admit: Callable[[], None]) -> None:
+        """Call `admit` when no request is being written."""
+        with self._lock:
+            admit()
 
     def check_fits(self, records: Sequence[PreparedRecord]) -> int:
         """The bytes that the records of one request take in the log; InvalidArgumentError when no log file can hold them."""
@@ -175,6 +189,74 @@ class Appender:
             if self._recent is not None:
                 self._recent.take_older(table)
 
+    def write_copy(self, offset: int, data: bytes | memoryview) -> None:
+        """Writes raw bytes of another writer; they are no part of the log until `take_copied`. For replication/log_copy.py.
+
+        Args:
+            offset: of the first byte; the begin of a file when the log is empty.
+            data: any number of bytes.
+
+        Raises:
+            DiskFullError, FlushFailedError: as `append`.
+        """
+        with self._lock:
+            self._zero_unfinished()
+            if not self._files.files:
+                self.end_offset = offset
+            self._make_files(offset + len(data))
+            try:
+                self._files.write(offset, data)
+            except DiskFullError:
+                self.disk_full = True
+                raise
+            except OSError as error:
+                raise self._fatal(f"the disk refused to write the log at {offset} ({error})") from error
+            self.disk_full = False
+
+    def take_file(self, path: "Path", first_offset: int) -> None:
+        """Moves a whole file of another writer behind the last one; no part of the log until `take_copied`.
+
+        Args:
+            path: the file, flushed.
+            first_offset: its first byte: the end of the log, or any file's begin when the log is empty.
+        """
+        with self._lock:
+            self._zero_unfinished()
+            with self._files_lock:
+                if not self._files.files:
+                    self.end_offset = first_offset
+                self._files.take(path, first_offset)
+
+    def take_copied(
+        self,
+        end_offset: int,
+        last_record: tuple[int, int] | None,
+        last_store_time_millis: int,
+        queue_offsets: Mapping[QueueKey, int],
+    ) -> None:
+        """Makes bytes of `write_copy` part of the log.
+
+        Args:
+            end_offset: the end of the log now (bytes).
+            last_record: offset and size of the last record; None when only a blank was added.
+            last_store_time_millis: the greatest store time among the new records.
+            queue_offsets: the next offset of each queue that has grown.
+        """
+        with self._lock:
+            self._queue_offsets.update(queue_offsets)
+            self.last_record = last_record or self.last_record
+            self.last_store_time_millis = max(self.last_store_time_millis, last_store_time_millis)
+            self.end_offset = end_offset
+
+    def zero_copy(self, begin_offset: int, end_offset: int) -> None:
+        """Zeroes bytes of `write_copy` behind the end of the log; DiskFullError: that is done before the next write."""
+        with self._lock:
+            while begin_offset < end_offset:
+                end = min(end_offset, self._file(begin_offset).last_offset)
+                self._unfinished.append((begin_offset, end))
+                begin_offset = end
+            self._zero_unfinished()
+
     def give_queue_slots(self, keys: list[QueueKey]) -> list[int]:
         """Moves queues into the column that a kernel updates; see QueueOffsets.give_slots."""
         with self._lock:
@@ -211,7 +293,7 @@ class Appender:
         fresh_keys: set[tuple[str, str]] = set()
         known: list[AppendReceipt | None] = []
         for record in records:
-            key = record.queue_key[0], record.unique_key
+            key = record.topic, record.unique_key
             receipt = None if key in fresh_keys else self._find_known(*key)
             known.append(receipt)
             if receipt is None and key not in fresh_keys:
@@ -221,7 +303,7 @@ class Appender:
         seen: dict[tuple[str, str], AppendReceipt] = {}
         receipts: list[AppendReceipt] = []
         for record, found in zip(records, known, strict=True):
-            key, receipt = (record.queue_key[0], record.unique_key), found
+            key, receipt = (record.topic, record.unique_key), found
             if receipt is None and key in seen:
                 receipt = replace(seen[key], deduplicated=True)
             elif receipt is None:
@@ -237,15 +319,19 @@ class Appender:
                 record = self._read(offset)
             except (StoreError, OSError):
                 continue
-            if record.topic == topic and record.unique_key == unique_key:
+            if record.unique_key != unique_key:
+                continue
+            waiting = waiting_of(record.topic, record.properties)
+            if topic == (record.topic if waiting is None else waiting.topic):
                 return AppendReceipt(
                     offset,
                     record.store_size_bytes,
-                    record.queue_id,
+                    record.queue_id if waiting is None else waiting.queue_id,
                     record.queue_offset,
                     record.store_time_millis,
                     unique_key,
                     deduplicated=True,
+                    waiting=waiting,
                 )
         return None
 
@@ -259,7 +345,7 @@ class Appender:
         position = run_begin = self.end_offset
         file_end = self._file_end(position)
         parts: list[Part] = []
-        for key, unique_key, data, takes_queue_offset in records:
+        for key, unique_key, data, takes_queue_offset, waiting in records:
             size = len(data)
             if position + max(size, whole_bytes) + BLANK_SIZE_BYTES > file_end:
                 if position < file_end:
@@ -276,7 +362,10 @@ class Appender:
                 assigned[key] = queue_offset + 1
             patch_record(data, queue_offset, position, store_time_millis)
             parts.append(data)
-            receipts.append(AppendReceipt(position, size, key[1], queue_offset, store_time_millis, unique_key))
+            queue_id = key[1] if waiting is None else waiting.queue_id
+            receipts.append(
+                AppendReceipt(position, size, queue_id, queue_offset, store_time_millis, unique_key, waiting=waiting)
+            )
             position += size
         runs.append((run_begin, parts, position - run_begin))
         self._make_files(position)
@@ -288,7 +377,7 @@ class Appender:
         if self._recent is not None:
             for record, receipt in zip(records, receipts, strict=True):
                 if record.unique_key:
-                    self._recent.note(record.queue_key[0], record.unique_key, receipt.commit_log_offset)
+                    self._recent.note(record.topic, record.unique_key, receipt.commit_log_offset)
         return receipts
 
     @property

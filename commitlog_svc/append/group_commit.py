@@ -22,6 +22,10 @@ UNFLUSHED_BYTES_MAX = 32 << 20
 WAIT_SECONDS = 1.0  # a waiter also checks the offset this often
 
 
+def _nobody() -> None:
+    """For a log that is not replicated."""
+
+
 class GroupCommit:
     """The flush thread and its waiters.
 
@@ -32,6 +36,9 @@ class GroupCommit:
         unflushed_bytes_max: `wait_for_room` waits while so many bytes are unflushed.
         clock: seconds, rising.
         on_flushed: called with the seconds of each successful flush, from the flush thread.
+
+    Attributes:
+        on_moved: called when the written or the flushed offset has moved, from any thread; it must return at once.
     """
 
     def __init__(
@@ -63,11 +70,17 @@ class GroupCommit:
         self._stopping = False
         self._failure: StoreError | None = None
         self._thread: threading.Thread | None = None
+        self.on_moved: Callable[[], None] = _nobody
 
     @property
     def flushed_offset(self) -> int:
         """Everything before it is on the disk; the end of a request."""
         return self._flushed_offset
+
+    @property
+    def written_offset(self) -> int:
+        """Everything before it is written; the end of a request."""
+        return self._written_offset
 
     @property
     def failure(self) -> StoreError | None:
@@ -90,6 +103,7 @@ class GroupCommit:
             self._written_offset = end_offset
             if self._is_due_now() or self._is_idle:
                 self._work.notify()
+        self.on_moved()
 
     def wait_for_room(self) -> None:
         """Returns when more may be written; FlushFailedError when flushing has ended."""
@@ -179,6 +193,7 @@ class GroupCommit:
             with self._lock:
                 self._flushed_offset = end
                 self._wake()
+            self.on_moved()
             self._on_flushed(self._clock() - began)
 
     def _wake(self, every_waiter: bool = False) -> None:

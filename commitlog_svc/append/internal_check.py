@@ -33,6 +33,7 @@ from store.format.topic import validate_topic
 
 QUEUE_ID_MAX = 65_535  # as many queues as a topic can be configured with
 SYS_FLAG_MAX = 0x7FF  # all bits that have a meaning
+STATE_BODY_BYTES_MAX = 64 << 10
 FIRST_PROPERTIES = (KEYS, TAGS, UNIQ_KEY)
 OWN_PROPERTIES = frozenset((CRC32, REQUEST_MARK))
 _NO_MARK = encode_request_mark(RequestMark(0, 0))  # to be replaced when the sizes of all records are known
@@ -69,7 +70,8 @@ class InternalChecker:
     Args:
         clock_millis: milliseconds since 1970; the born time of records without one.
         store_host: written into records without one.
-        message_size_bytes_max: largest body of an ordinary message; also the limit for all bodies of a request together.
+        message_size_bytes_max: largest body of an ordinary message. All bodies of a request together may take as much, and
+            64 KiB more: a moved message of the largest size goes with the record that says so.
         properties_crc: close single records with `__CRC32#`.
     """
 
@@ -83,7 +85,7 @@ class InternalChecker:
     ) -> None:
         self._clock_millis = clock_millis
         self._store_host = store_host
-        self._body_bytes_max = max(REQUEST_BODY_BYTES_MAX, message_size_bytes_max)
+        self._body_bytes_max = max(REQUEST_BODY_BYTES_MAX, message_size_bytes_max) + STATE_BODY_BYTES_MAX
         self._properties_crc = properties_crc
 
     def check(self, records: Sequence[InternalRecord], born_host: Host) -> list[PreparedRecord]:
@@ -132,7 +134,7 @@ class InternalChecker:
             queue_id,
             record.body,
             _encode_properties(properties) + (_NO_MARK if is_marked else b""),
-            check_time(record.born_time) if record.HasField("born_time") else now_millis,
+            check_time(record.born_time, "born_time") if record.HasField("born_time") else now_millis,
             _host("born_host", record.born_host) or born_host,
             _host("store_host", record.store_host) or self._store_host,
             record.flag,

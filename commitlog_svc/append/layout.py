@@ -43,7 +43,7 @@ RESULT_STORE_TIME_TAG = 0x32
 RESULT_BROKER_NAME_TAG = 0x3A
 RESULT_FRESHNESS_TOKEN_TAG = 0x4A
 
-FLUSH_MODE_MAX = 2
+FLUSH_MODE_MAX = 3
 
 # A message or request with more of these is not ordinary.
 KEY_COUNT_MAX = 64

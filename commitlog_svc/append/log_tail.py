@@ -3,10 +3,14 @@
 from collections import deque
 
 from commitlog_svc.append.recent_keys import KeyHash, KeyTable
+from commitlog_svc.append.waiting import waiting_of
 from commitlog_svc.frame_starts import FrameStarts
+from store.derive.dispatch import DispatchRequest
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError
 from store.files.mapped_file_queue import MappedFileQueue
+from store.format.record import decode_record
+from store.format.topic import WAITING_TOPICS
 from store.walk.checks import SizeCheck
 from store.walk.cursor import RecordCursor
 from store.walk.record_search import find_record_behind
@@ -27,10 +31,20 @@ def seed_table(files: MappedFileQueue, starts: FrameStarts, end_offset: int, key
     for offset, size_bytes in places:
         try:
             request = decode_dispatch(files.read(offset, size_bytes), 0, offset)
+            topic = _topic_of_message(files, request)
         except RecordCorruptedError:
             continue
-        table.note(key_hash.of(request.topic, request.unique_key), offset)
+        table.note(key_hash.of(topic, request.unique_key), offset)
     return table
+
+
+def _topic_of_message(files: MappedFileQueue, request: DispatchRequest) -> str:
+    """The topic under which a record's unique key is looked for: that of its message, if it waits."""
+    if request.topic not in WAITING_TOPICS:
+        return request.topic
+    data = files.read(request.commit_log_offset, request.record_size_bytes)
+    waiting = waiting_of(request.topic, decode_record(data, commit_log_offset=request.commit_log_offset).properties)
+    return request.topic if waiting is None else waiting.topic
 
 
 def _begin(files: MappedFileQueue, starts: FrameStarts, end_offset: int) -> int:

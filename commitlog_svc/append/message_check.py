@@ -5,8 +5,10 @@ itself are InvalidArgumentErrors.
 
 Properties are stored in this order: KEYS, TAGS, UNIQ_KEY, then the user's by name, so that one message always makes the
 same bytes. Names that the store or a broker owns are refused: a user property KEYS would make the message appear under keys
-that its field `keys` does not have. Names of features that are not supported yet (delay, timer, transaction) are refused
-too: a message with such a property would be delivered at once.
+that its field `keys` does not have.
+
+A message that asks for a delay, a time or a verdict becomes a record of a system topic (`waiting.py`). Its own topic and queue
+are checked as those of any message, and its receipt names that queue.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,85 +17,43 @@ from typing import Any, Protocol
 from commitlog_svc.append.queue_offsets import QueueTurns
 from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.append.waiting import (
+    WAITING_PROPERTIES,
+    WaitingLimits,
+    WaitingPlace,
+    asked_properties,
+    find_place,
+)
 from store.errors import InvalidArgumentError, InvalidMessageError, StoreError, TopicNotFoundError
 from store.format.host import Host
 from store.format.java_text import java_string_hash
 from store.format.message_id import UniqueKeyGenerator
-from store.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties
+from store.format.properties import (
+    KEYS,
+    MOVED_FROM,
+    OWNED_PROPERTIES,
+    PROPERTIES_SIZE_BYTES_MAX,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+    WAITING_STATE_PROPERTIES,
+    encode_properties,
+)
 from store.format.record import PreparedMessage, prepare_record
 from store.format.request_mark import REQUEST_MARK
-from store.format.topic import NOT_ALLOWED_SEND_TOPICS, validate_topic
+from store.format.topic import NOT_ALLOWED_SEND_TOPICS, SYSTEM_TOPIC_PREFIX, validate_topic
 
 MESSAGE_COUNT_MAX = 1024
 REQUEST_BODY_BYTES_MAX = 4 << 20
 # Names of topics that were found valid, so at most 255 bytes long: at most 40 MiB.
 VALID_TOPIC_COUNT_MAX = 100_000
+# A message that waits is stored again later, with more properties (services/following/moved_record.py).
+WAITING_PROPERTIES_BYTES_MAX = PROPERTIES_SIZE_BYTES_MAX - 256
 TIME_SECONDS_MAX = 253_402_300_799  # the end of the year 9999
-SHARDING_KEY = "__SHARDINGKEY"
 
-# Names of `MessageConst`, RocketMQ 5.3.3.
-OWNED_PROPERTIES = frozenset(
-    [
-        "KEYS",
-        "TAGS",
-        "UNIQ_KEY",
-        "__CRC32#",
-        "RETRY_TOPIC",
-        "REAL_TOPIC",
-        "REAL_QID",
-        "MIN_OFFSET",
-        "MAX_OFFSET",
-        "BUYER_ID",
-        "ORIGIN_MESSAGE_ID",
-        "CORRECTION_FLAG",
-        "MQ2_FLAG",
-        "RECONSUME_TIME",
-        "MSG_REGION",
-        "TRACE_ON",
-        "EXTEND_UNIQ_INFO",
-        "MAX_RECONSUME_TIMES",
-        "CONSUME_START_TIME",
-        "CLUSTER",
-        "DUP_INFO",
-        "POP_CK",
-        "POP_CK_OFFSET",
-        "1ST_POP_TIME",
-        "INNER_NUM",
-        "INNER_BASE",
-        "INNER_MULTI_DISPATCH",
-        "INNER_MULTI_QUEUE_OFFSET",
-        "DLQ_ORIGIN_TOPIC",
-        "DLQ_ORIGIN_MESSAGE_ID",
-        "__BORNHOST",
-        "BORN_TIMESTAMP",
-        REQUEST_MARK,
-    ]
-)
-UNSUPPORTED_PROPERTIES = frozenset(
-    [
-        "DELAY",
-        "TRAN_MSG",
-        "PGROUP",
-        "TRAN_PREPARED_QUEUE_OFFSET",
-        "__transactionId__",
-        "TRANSACTION_CHECK_TIMES",
-        "TRANSFER_FLAG",
-        "CHECK_IMMUNITY_TIME_IN_SECONDS",
-        "__STARTDELIVERTIME",
-        "TIMER_DELIVER_MS",
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-        "TIMER_DELAY_LEVEL",
-        "TIMER_ENQUEUE_MS",
-        "TIMER_DEQUEUE_MS",
-        "TIMER_ROLL_TIMES",
-        "TIMER_ROLL_LABEL",
-        "TIMER_OUT_MS",
-        "TIMER_DEL_UNIQKEY",
-        "TIMER_CHECKPOINT",
-    ]
-)
-REFUSED_PROPERTIES = OWNED_PROPERTIES | UNSUPPORTED_PROPERTIES
+# RocketMQ's store does not read it: a message with it would be delivered at once.
+START_DELIVER_TIME = "__STARTDELIVERTIME"
+REFUSED_PROPERTIES = OWNED_PROPERTIES | WAITING_STATE_PROPERTIES | {START_DELIVER_TIME, REQUEST_MARK, MOVED_FROM}
 
 
 class Timestamp(Protocol):
@@ -117,6 +77,7 @@ class NewMessage(Protocol):
     tags: str
     flag: int
     unique_key: str
+    delay_level: int
 
     @property
     def keys(self) -> Collection[str]:
@@ -129,6 +90,10 @@ class NewMessage(Protocol):
     @property
     def born_time(self) -> Timestamp:
         """When it was made."""
+
+    @property
+    def delivery_time(self) -> Timestamp:
+        """When consumers shall get it."""
 
     def HasField(self, field_name: Any) -> bool:  # noqa: N802  # protobuf's name
         """Whether an optional field is set."""
@@ -146,6 +111,8 @@ class MessageChecker:
         message_size_bytes_max: largest body.
         properties_crc: close records with `__CRC32#`.
         auto_create_topic: accept unknown topics.
+        waiting_limits: what messages that wait may ask for.
+        store_time_millis: milliseconds since 1970 that never run backwards; delays begin now by this clock.
     """
 
     def __init__(
@@ -159,6 +126,8 @@ class MessageChecker:
         message_size_bytes_max: int,
         properties_crc: bool,
         auto_create_topic: bool,
+        waiting_limits: WaitingLimits,
+        store_time_millis: Callable[[], int],
     ) -> None:
         self._topics = topics
         self._take_turn = turns.take
@@ -168,6 +137,8 @@ class MessageChecker:
         self._message_size_bytes_max = message_size_bytes_max
         self._properties_crc = properties_crc
         self._auto_create_topic = auto_create_topic
+        self._waiting_limits = waiting_limits
+        self._store_time_millis = store_time_millis
         self._valid_topics: set[str] = set()
 
     def check(
@@ -209,7 +180,9 @@ class MessageChecker:
     def _check_one(self, message: NewMessage, body: bytes, born_host: Host, now_millis: int) -> PreparedRecord:
         topic = message.topic
         queue_count = self._topics.writable_queue_count(topic)
-        if not queue_count or topic not in self._valid_topics:
+        # A topic that was valid may be deleted since.
+        is_gone = not self._auto_create_topic and self._topics.find(topic) is None
+        if not queue_count or is_gone or topic not in self._valid_topics:
             self._check_topic(topic)
         if not 0 < len(body) <= self._message_size_bytes_max:
             raise InvalidMessageError(
@@ -234,7 +207,6 @@ class MessageChecker:
         if user_properties:
             if not REFUSED_PROPERTIES.isdisjoint(user_properties):
                 raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
-            properties += encode_properties({name: user_properties[name] for name in sorted(user_properties)})
             sharding_key = user_properties.get(SHARDING_KEY)
         if has_field("queue_id"):
             queue_id = message.queue_id
@@ -249,11 +221,25 @@ class MessageChecker:
             queue_id = abs(java_string_hash(sharding_key)) % queue_count
         else:
             queue_id = self._take_turn(topic) % queue_count
-        born_time_millis = check_time(message.born_time) if has_field("born_time") else now_millis
+        born_time_millis = check_time(message.born_time, "born_time") if has_field("born_time") else now_millis
+        place = None
+        if user_properties or message.delay_level or has_field("delivery_time"):
+            user_properties = self._asked_properties(message)
+            place = self._find_place(message, queue_id, unique_key, user_properties)
+            stored = user_properties if place is None else place.properties
+            properties += encode_properties({name: stored[name] for name in sorted(stored)})
+            if place is not None and len(properties) > WAITING_PROPERTIES_BYTES_MAX:
+                raise InvalidMessageError(
+                    f"the properties of this message take {len(properties)} bytes, and {WAITING_PROPERTIES_BYTES_MAX} are "
+                    "allowed for one that waits: make them shorter",
+                    field="properties",
+                    sizeBytes=len(properties),
+                    sizeBytesMax=WAITING_PROPERTIES_BYTES_MAX,
+                )
+        queue_key = (topic, queue_id) if place is None else (place.topic, place.queue_id)
         data = prepare_record(
             PreparedMessage(
-                topic,
-                queue_id,
+                *queue_key,
                 body,
                 properties,
                 born_time_millis,
@@ -266,11 +252,32 @@ class MessageChecker:
                 self._properties_crc,
             )
         )
-        return PreparedRecord((topic, queue_id), unique_key, data)
+        return PreparedRecord(queue_key, unique_key, data, waiting=None if place is None else place.waiting)
+
+    def _asked_properties(self, message: NewMessage) -> dict[str, str]:
+        has_time = message.HasField("delivery_time")
+        delivery_millis = check_time(message.delivery_time, "delivery_time") if has_time else None
+        return asked_properties(message.properties, message.delay_level, delivery_millis)
+
+    def _find_place(
+        self, message: NewMessage, queue_id: int, unique_key: str, properties: Mapping[str, str]
+    ) -> WaitingPlace | None:
+        if WAITING_PROPERTIES.isdisjoint(properties):
+            return None
+        field = "delivery_time" if message.HasField("delivery_time") else "properties"
+        return find_place(
+            message.topic,
+            queue_id,
+            unique_key,
+            properties,
+            self._store_time_millis(),
+            self._waiting_limits,
+            field="delay_level" if message.delay_level else field,
+        )
 
     def _check_topic(self, topic: str) -> None:
         validate_topic(topic)
-        if topic in NOT_ALLOWED_SEND_TOPICS:
+        if topic in NOT_ALLOWED_SEND_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
             raise InvalidMessageError(f"topic {topic} belongs to the broker: choose another", field="topic")
         if not self._topics.writable_queue_count(topic):
             raise InvalidMessageError(
@@ -337,20 +344,25 @@ def _check_text(field: str, text: str) -> str:
     return text
 
 
-def check_time(time: Timestamp) -> int:
-    """A `born_time` in milliseconds since 1970; InvalidMessageError outside 1970 to 9999."""
+def check_time(time: Timestamp, field: str) -> int:
+    """The time in a field in milliseconds since 1970; InvalidMessageError outside 1970 to 9999."""
     seconds, nanos = time.seconds, time.nanos
     if not 0 <= seconds <= TIME_SECONDS_MAX or not 0 <= nanos < 1_000_000_000:
         raise InvalidMessageError(
-            f"born_time is {seconds} s and {nanos} ns since 1970: it must be in the years 1970 to 9999",
-            field="born_time",
+            f"{field} is {seconds} s and {nanos} ns since 1970: it must be in the years 1970 to 9999",
+            field=field,
         )
     return seconds * 1000 + nanos // 1_000_000
 
 
 def _refused_property(name: str) -> StoreError:
-    if name in UNSUPPORTED_PROPERTIES:
-        why = "asks for delays, timers or transactions, which are not supported yet"
+    if name == START_DELIVER_TIME:
+        why = "is not read by RocketMQ's store: use the field delivery_time or the property TIMER_DELIVER_MS"
+    elif name in WAITING_STATE_PROPERTIES:
+        why = (
+            "is set by the store, when it knows how a message waits: ask for a delay by delivery_time or delay_level, and "
+            "for a transaction by TRAN_MSG"
+        )
     elif name in (KEYS, TAGS, UNIQ_KEY):
         why = f"belongs to the store: use the field {'unique_key' if name == UNIQ_KEY else name.lower()}"
     else:

@@ -2,12 +2,29 @@
 
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from commitlog_svc.append.group_commit import GroupCommit, again
 from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.retention.disk_space import DiskSpace
 from store.errors import DiskFullError, StoreReadOnlyError, StoreRecoveringError
 from store.files.abort import ABORT_NAME
+
+
+class AppendGate(Protocol):
+    """What the replicas of a shard allow of appends; see replication/replica.py. Thread-safe."""
+
+    def refuse(self) -> None:
+        """Raises NotLeaderError unless this replica leads and may acknowledge."""
+
+    def refuse_replicated(self) -> None:
+        """Raises NotEnoughReplicasError when too few replicas are in sync."""
+
+    def check_written(self, end_offset: int) -> None:
+        """Raises NotConfirmedError when a write up to an offset (bytes) may not be acknowledged any more."""
+
+    def wait_replicated(self, end_offset: int) -> None:
+        """Returns when enough replicas have everything before an offset (bytes); NotConfirmedError when that is not known."""
 
 
 class AppendRefusals:
@@ -17,17 +34,22 @@ class AppendRefusals:
         root: the store root; appends to a read-only one are refused.
         commits: its first failure fences the log.
         closing: set when the log is being closed.
+        mirrored: what the log is a mirror of; appends to a mirror are refused.
 
     Attributes:
+        mirrored: see above.
         disk: the disk under the log; None until the log is recovered.
+        gate: what the replicas allow; None on a log without replicas.
     """
 
-    def __init__(self, root: StoreRoot, commits: GroupCommit, closing: threading.Event) -> None:
+    def __init__(self, root: StoreRoot, commits: GroupCommit, closing: threading.Event, mirrored: str = "") -> None:
         self._root = root
         self._commits = commits
         self._is_marked = True
         self._closing = closing
+        self.mirrored = mirrored
         self.disk: DiskSpace | None = None
+        self.gate: AppendGate | None = None
 
     def refuse(self, is_internal: bool) -> None:
         """Raises the reason why nothing may be appended, if there is one.
@@ -36,13 +58,20 @@ class AppendRefusals:
             is_internal: whether this is an AppendInternal, which may use the reserve of the disk.
 
         Raises:
-            StoreReadOnlyError, FlushFailedError, StoreRecoveringError, DiskFullError: the reason.
+            StoreReadOnlyError, NotLeaderError, FlushFailedError, StoreRecoveringError, DiskFullError: the reason.
         """
+        if self.mirrored:
+            raise StoreReadOnlyError(
+                f"this store mirrors {self.mirrored}: send there, or end the mirror and start the service without it",
+                directory=self._root.directory,
+            )
         if self._root.read_only:
             raise StoreReadOnlyError(
                 f"{self._root.directory} is served read-only: start the service without read_only to append",
                 directory=self._root.directory,
             )
+        if self.gate is not None:
+            self.gate.refuse()
         failure = self._commits.failure
         if failure is not None:
             raise again(failure)

@@ -18,15 +18,16 @@ from commitlog_svc.append.message_check import (
     MESSAGE_COUNT_MAX,
     REFUSED_PROPERTIES,
     REQUEST_BODY_BYTES_MAX,
-    SHARDING_KEY,
 )
 from commitlog_svc.append.queue_offsets import QueueKey, QueueOffsets, QueueTurns
 from commitlog_svc.append.recent_keys import RecentKeys
 from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topic_columns import TopicColumns, hash_table
+from commitlog_svc.append.waiting import WAITING_PROPERTIES
 from store.compiled import loading
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
+from store.format.properties import SHARDING_KEY
 from store.format.record_frame import encode_head
 from store.format.record_layout import STORE_TIMES_AT, SYS_FLAG_LOW_BYTE_AT
 
@@ -75,6 +76,7 @@ class ScannedBatch:
 
     Attributes:
         sync: whether to wait for the disk; None: as the settings say.
+        replicated: whether to wait for the in-sync replicas, too.
         deduplicate: whether known messages are left out.
         size_bytes: size of all records.
         message_count: number of records.
@@ -86,7 +88,8 @@ class ScannedBatch:
     ) -> None:
         found = buffers.found.tolist()
         flush = found[at.FOUND_FLUSH]
-        self.sync = None if flush == 0 else flush == 2  # FlushMode: 1 is async, 2 sync
+        self.sync = None if flush == 0 else flush >= 2  # FlushMode: 1 is async, 2 sync, 3 replicated
+        self.replicated = flush == 3
         self.deduplicate = bool(found[at.FOUND_DEDUPLICATE])
         self.size_bytes: int = found[at.FOUND_SIZE_BYTES]
         self.is_hashed = False
@@ -221,7 +224,7 @@ class RequestScanner:
         self._store_host = store_host
         self._is_guarded = properties_crc
         self._topics = TopicColumns.empty()
-        self._refused = hash_table([*sorted(REFUSED_PROPERTIES), SHARDING_KEY], 256)
+        self._refused = hash_table([*sorted(REFUSED_PROPERTIES | WAITING_PROPERTIES), SHARDING_KEY], 256)
         limits = [0] * at.LIMIT_COUNT
         limits[at.LIMIT_MESSAGE_COUNT] = MESSAGE_COUNT_MAX
         limits[at.LIMIT_BODY_BYTES] = message_size_bytes_max

@@ -24,7 +24,6 @@ from commitlog_svc.recovery.request_end import RequestEnds, forget_queue_offsets
 from commitlog_svc.recovery.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
 from store.compiled import loading
 from store.derive.dispatch_walk import KERNEL as DISPATCH_KERNEL
-from store.derive.queue_units import NO_UNIT_BIT
 from store.errors import DiskFullError, StoreCorruptedError
 from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
@@ -35,7 +34,7 @@ from store.format.record import Record
 from store.format.record_layout import HEADER_BYTES_MAX
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
-from store.walk.record_runs import KERNEL, RecordRun, RunCheck
+from store.walk.record_runs import KERNEL, RecordRun, RunCheck, note_next_offsets
 from store.walk.record_search import find_record_behind
 
 if TYPE_CHECKING:
@@ -161,13 +160,9 @@ def recover_log(
             feed = open_feed(begin)
     cursor = RecordCursor(files, begin, RunCheck(full), on_piece=pulse)
     for taken in cursor:
-        if isinstance(taken, RecordRun):
-            for queue, queue_offset in taken.queue_offsets.items():
-                found.queue_offsets[queue] = queue_offset + 1
-            if feed is not None:
-                feed.see_stretch(taken.piece, taken.at, taken.next_at, taken.commit_log_offset)
-        elif not taken.sys_flag & NO_UNIT_BIT:  # a record without a unit has queue offset 0
-            found.queue_offsets[taken.topic, taken.queue_id] = taken.queue_offset + 1
+        note_next_offsets(taken, found.queue_offsets)
+        if feed is not None and isinstance(taken, RecordRun):
+            feed.see_stretch(taken.piece, taken.at, taken.next_at, taken.commit_log_offset)
     end_offset = cursor.offset
     incomplete = ends.incomplete_request(end_offset, full.last_record) if was_aborted else []
     if incomplete and incomplete[0].commit_log_offset < (durable_offset or 0):

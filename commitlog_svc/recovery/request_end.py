@@ -91,7 +91,8 @@ class RequestEnds:
         mark = self._read_mark(last_record)
         if mark is None or mark.behind_bytes == 0 or last_record[0] - mark.before_bytes < self._begin_offset:
             return None
-        return mark
+        record = decode_record(self._files.read(*last_record), commit_log_offset=last_record[0])
+        return None if record.has_copied_crc else mark  # a broker's copy of a record has the mark of that one
 
     def _read_mark(self, place: Place) -> RequestMark | None:
         return decode_request_mark(self._files.read(sum(place) - TAIL_SIZE_BYTES, TAIL_SIZE_BYTES))

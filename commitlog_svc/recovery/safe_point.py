@@ -21,6 +21,9 @@ from store.files.json_state import read_bytes, read_json_state, write_json_state
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark, encode_durable_mark
 
+SNAPSHOT_NAME = "snapshot.json"
+CONFIRMED_NAME = "confirmed"  # of the form of the durable mark: up to where a log with replicas was shown
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -53,12 +56,12 @@ def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
         "queue_offsets": topics,
         "is_whole": snapshot.is_whole,
     }
-    write_json_state(fs, directory / "snapshot.json", state)
+    write_json_state(fs, directory / SNAPSHOT_NAME, state)
 
 
 def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Snapshot | None:
     """The snapshot, if there is one and the log still agrees with it."""
-    state = read_json_state(fs, directory / "snapshot.json")
+    state = read_json_state(fs, directory / SNAPSHOT_NAME)
     if state is None:
         return None
     try:
@@ -88,17 +91,18 @@ def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Sn
 
 
 class DurableMark:
-    """The file `durable`, open for writing.
+    """The file `durable`, or another one of its form, open for writing.
 
     Args:
         fs: the disk port.
         directory: `reput/commitlog`.
+        name: of the file.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, name: str = DURABLE_MARK_NAME) -> None:
         self._fs = fs
         self._directory = directory
-        self._fd = fs.open(directory / DURABLE_MARK_NAME, os.O_RDWR | os.O_CREAT)
+        self._fd = fs.open(directory / name, os.O_RDWR | os.O_CREAT)
 
     def begin(self, offset: int) -> None:
         """Writes and flushes the mark and its directory entry; a recovery has ended at `offset`.
@@ -119,7 +123,7 @@ class DurableMark:
         self._fs.close(self._fd)
 
 
-def read_durable_mark(fs: FileSystem, directory: Path) -> int | None:
-    """The offset in `durable`; None when there is no such file or it is torn."""
-    data = read_bytes(fs, directory / DURABLE_MARK_NAME)
+def read_durable_mark(fs: FileSystem, directory: Path, name: str = DURABLE_MARK_NAME) -> int | None:
+    """The offset in `durable`, or in another file of its form; None when there is no such file or it is torn."""
+    data = read_bytes(fs, directory / name)
     return None if data is None else decode_durable_mark(data)

@@ -111,7 +111,9 @@ class SafePointWriter:
     def write_checkpoint(self) -> None:
         """Writes RocketMQ's checkpoint."""
         assert self._confirm is not None
-        self._checkpoint.write(self._confirm.confirm_offset, self.flushed_store_time_millis)
+        self._checkpoint.write(
+            self._confirm.confirm_offset, self.flushed_store_time_millis, is_replicated=self._confirm.is_limited
+        )
 
     def write_early(self) -> None:
         """Writes a safe point when much was appended since the last one."""

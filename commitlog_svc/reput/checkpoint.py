@@ -45,12 +45,18 @@ class CheckpointFile:
             except StoreCorruptedError:
                 self._written = StoreCheckpoint()
 
-    def write(self, confirm_offset: int, flushed_store_time_millis: int) -> None:
+    @property
+    def confirm_offset(self) -> int:
+        """The confirmed offset in the file (bytes); 0 when it has none."""
+        return self._written.confirm_phy_offset
+
+    def write(self, confirm_offset: int, flushed_store_time_millis: int, *, is_replicated: bool = False) -> None:
         """Replaces the file if anything has changed.
 
         Args:
             confirm_offset: up to where the log may be shown (bytes).
             flushed_store_time_millis: of the newest flushed record.
+            is_replicated: whether the log has replicas.
 
         Raises:
             DiskFullError, FlushFailedError: the old file stays.
@@ -62,8 +68,8 @@ class CheckpointFile:
                 physic_msg_timestamp=flushed_store_time_millis,
                 logics_msg_timestamp=_store_time_millis(queues, self._written.logics_msg_timestamp),
                 index_msg_timestamp=_store_time_millis(indexes, self._written.index_msg_timestamp),
-                # Written only where a broker wrote one; a value ahead of the log would mislead that broker.
-                confirm_phy_offset=confirm_offset if self._written.confirm_phy_offset else 0,
+                # Without replicas written only where a broker wrote one; a value ahead of the log would mislead that broker.
+                confirm_phy_offset=confirm_offset if self._written.confirm_phy_offset or is_replicated else 0,
             )
             if checkpoint == self._written:
                 return

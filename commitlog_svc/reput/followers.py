@@ -55,7 +55,7 @@ def parse_names(text: str) -> list[str]:
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        _check_name(name)
+        check_name(name)
     if len(set(names)) != len(names):
         raise InvalidArgumentError(f"{text!r} names a follower twice: name each once", field="followers")
     if len(names) > FOLLOWER_COUNT_MAX:
@@ -108,7 +108,7 @@ class FollowerRegistry:
             StoreRecoveringError: the registered names are not read yet.
             DiskFullError, FlushFailedError: the name could not be made durable; it is not registered.
         """
-        _check_name(name)
+        check_name(name)
         if next_offset != SWITCHED_OFF and not 0 <= next_offset <= confirm_offset:
             raise InvalidArgumentError(
                 f"{name} cannot be at {next_offset}: the log may be shown up to {confirm_offset}",
@@ -203,9 +203,10 @@ class FollowerRegistry:
         return names
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str, field: str = "builder") -> None:
+    """InvalidArgumentError unless this can be the name of a follower; `field` holds it."""
     if not NAME_PATTERN.fullmatch(name):
         raise InvalidArgumentError(
             f"{name[:80]!r} is not a follower's name: use 1 to 63 of a-z, 0-9, '_' and '-', first a letter",
-            field="builder",
+            field=field,
         )

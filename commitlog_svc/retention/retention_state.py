@@ -26,8 +26,9 @@ EXPIRED = "expired"
 DISK_CLEAN = "disk-clean"
 DISK_CLEAN_FORCIBLY = "disk-clean-forcibly"
 OUTSIDE = "outside"
+OWNER = "owner"  # of a log that is only followed; not in the file
 # A merged event has the last of its parts' reasons in this order.
-REASONS = (EXPIRED, DISK_CLEAN, OUTSIDE, DISK_CLEAN_FORCIBLY)
+REASONS = (EXPIRED, OWNER, DISK_CLEAN, OUTSIDE, DISK_CLEAN_FORCIBLY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
     text        decoded, as it is                json        parsed, indented, non-ASCII as it is
     hex         offset, bytes, characters        protobuf    the wire format, without a schema (protobuf_raw.py)
+    schema      JSON with the names of a schema (schemas.py)
 
 A view that is cut gives the number of bytes that it shows and the size of the body.
 """
@@ -13,6 +14,8 @@ from enum import StrEnum
 
 from console.bodies.encoding import charset_of, decode_begin, detect_encoding
 from console.bodies.protobuf_raw import NotProtobufError, describe_fields
+from console.bodies.schema_errors import BodyNotReadableError
+from console.bodies.schemas import BodySchema
 from store.format.body_compression import BodyNotInflatedError, compression_name, inflate, inflate_begin
 
 # A producer may send 4 MiB; a body that inflates to more than this is treated as an attack.
@@ -35,6 +38,7 @@ class View(StrEnum):
     JSON = "json"
     HEX = "hex"
     PROTOBUF = "protobuf"
+    SCHEMA = "schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +124,25 @@ def show(body: Body, view: View, begin: int = 0) -> ShownBody:
         return ShownBody(view, text, len(content) if not shown else 0, len(content))
     if view is View.JSON:
         return _show_json(body)
+    if view is View.SCHEMA:
+        return ShownBody(view, "", 0, len(content), "No schema is chosen.")
     text = content.decode(body.charset or "utf-8", errors="backslashreplace")
     text, is_cut = _cut(text)
     shown_size_bytes = len(text.encode(body.charset or "utf-8", errors="replace")) if is_cut else len(content)
     return ShownBody(view, text, min(shown_size_bytes, len(content)), len(content))
+
+
+def show_by(schema: BodySchema, type_name: str, body: Body) -> ShownBody:
+    """The body as JSON by a schema."""
+    size_bytes = len(body.content)
+    if size_bytes > PROTOBUF_BYTES_MAX:
+        problem = f"Only bodies of up to {PROTOBUF_BYTES_MAX} bytes are taken apart here."
+        return ShownBody(View.SCHEMA, "", 0, size_bytes, problem)
+    try:
+        text, is_cut = _cut(schema.to_json(type_name, body.content))
+    except BodyNotReadableError as error:
+        return ShownBody(View.SCHEMA, "", 0, size_bytes, str(error))
+    return ShownBody(View.SCHEMA, text, 0 if is_cut else size_bytes, size_bytes)
 
 
 def preview(stored: bytes, sys_flag: int) -> str:

@@ -10,14 +10,17 @@ page has the page token (`page`) and two facts about earlier pages that are not 
 the result (`part=result`) and gives the number of rows that it has (`have`).
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from console.calls import Calls
 from console.pages.page import Page, Stopwatch, to_json
 from console.parts.banner import banner_of
 from console.parts.formats import time_text
+from console.parts.held import held_span
 from console.parts.message_row import MessageRow, message_row
 from console.parts.scan_progress import ScanProgress, scan_progress
 from console.parts.tag_expression import parse_tags
@@ -39,6 +42,8 @@ FIND_MILLIS_MAX = 80
 STEP_PARAMETERS = {"part": None, "have": None}
 # Facts about earlier pages in a link, which are not part of the query either.
 BEFORE_PARAMETERS = {"partial": None, "matched": None}
+# The longest text that becomes part of the link to a search by prefix.
+PREFIX_CHARACTERS_MAX = 200
 UNCHANGED: Mapping[str, str | None] = {}
 
 
@@ -94,7 +99,24 @@ def find_page(calls: Calls, question: Question) -> Page:
         if found.next_href:
             answer["next"] = found.next_href
     template = "find.html" if part == "all" or found is None else "find_result.html"
-    return Page(template, _values(question, mode, found, took_millis), answer)
+    values = _values(question, mode, found, took_millis)
+    if found is not None and not found.rows and not found.next_href and "page" not in asked:
+        values["held"] = held_span(calls)
+        values["other_cases"], values["prefix_href"] = _next_steps(question, mode)
+    return Page(template, values, answer)
+
+
+def _next_steps(question: Question, mode: str) -> tuple[list[tuple[str, str]], str]:
+    """What to ask when nothing was found: the text in another case with its link, and the link to keys that begin with it."""
+    name = {"find": "q", "key": "key", "unique": "unique"}.get(mode, "")
+    text = question.text(name) if name else ""
+    cases = [other for other in dict.fromkeys((text.upper(), text.lower())) if other != text]
+    topic, key = (question.text("topic"), text) if mode == "key" else split_topic_and_key(text)
+    prefix_href = ""
+    if mode in ("find", "key") and topic and key and len(key) <= PREFIX_CHARACTERS_MAX:
+        begins = f"message.keys.exists(k, k.startsWith({json.dumps(key)}))"
+        prefix_href = f"/?{urlencode({'mode': 'search', 'topic': topic, 'cel': begins})}"
+    return [(other, question.link("/", **{name: other})) for other in cases], prefix_href
 
 
 class FindFailedError(Exception):
@@ -127,6 +149,9 @@ def _values(question: Question, mode: str, found: Found | None, took_millis: flo
         "banner": banner,
         "took_millis": took_millis,
         "is_first_page": "page" not in given,
+        "held": None,
+        "other_cases": [],
+        "prefix_href": "",
         "first_href": question.link("/", page=None, **STEP_PARAMETERS, **BEFORE_PARAMETERS),
         "page_size": _page_size(question),
         # A scan uses no index, and its answer names the positions that it searched.

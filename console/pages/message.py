@@ -1,4 +1,4 @@
-"""A message: all fields by RocketMQ's names, its body in four views, its position, and related messages.
+"""A message: all fields by RocketMQ's names, its body in five views, its position, related messages, and what became of it.
 
 Other messages with its unique key are searched in all topics for a short time, because a store may have thousands of
 topics. When the time is not enough, the page says so and links to Find.
@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from console.bodies.body import HEX_BYTES_MAX, Body, View, show
+from console.bodies.body import HEX_BYTES_MAX, Body, ShownBody, View, show, show_by
+from console.bodies.schemas import SCHEMA_BYTES_MAX, Schemas
 from console.calls import Calls
 from console.pages.page import Page, Stopwatch, to_json
 from console.parts.banner import Banner, banner_of
 from console.parts.index_place import index_place
 from console.parts.message_row import MessageRow, message_href, message_row, topic_kind
 from console.parts.position import Track, log_track, queue_track
+from console.parts.timeline import timeline_of
+from console.parts.tracks import tracks_of
 from console.question import Question
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.convert import timestamp_to_millis
-from store.errors import StoreError
+from store.errors import InvalidArgumentError, StoreError
 from store.format.sys_flag import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -39,6 +42,8 @@ SHOWN_PROPERTY_COUNT = 100
 # The property of a message that was sent back: the offsetMsgId of the one that a consumer got first.
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 SHOWN_PROPERTY_CHARACTERS = 1_000
+# The choice of types on the page.
+SHOWN_TYPE_COUNT = 300
 _FLAG_NAMES = (
     (COMPRESSED, "COMPRESSED"),
     (MULTI_TAGS, "MULTI_TAGS"),
@@ -66,37 +71,67 @@ class Related:
     answer: Any = None
 
 
-def message_page(calls: Calls, question: Question) -> Page:
+@dataclass(frozen=True, slots=True)
+class ChosenSchema:
+    """The schema by which the body is shown.
+
+    Attributes:
+        types: what it has.
+        type_name: the one that is shown.
+        digest: of an uploaded one; empty: the configured one of the topic.
+        shown: the body; with the reason when it is not of this type.
+    """
+
+    types: Sequence[str]
+    type_name: str
+    digest: str
+    shown: ShownBody
+
+
+def message_page(schemas: Schemas, calls: Calls, question: Question) -> Page:
     """The message of an offsetMsgId."""
     stopwatch = Stopwatch()
     message = read_message(calls, question)
     body = Body.of(message.body, message.sys_flag)
-    view = View(question.choice("view", tuple(View), body.best_view))
-    shown = show(body, view, question.number("at", 0))
+    chosen, schema_problem = _by_schema(schemas, question, message.topic, body)
+    best_view = View.SCHEMA if chosen is not None and not chosen.shown.problem else body.best_view
+    view = View(question.choice("view", tuple(View), best_view))
+    is_by_schema = view is View.SCHEMA and chosen is not None
+    shown = chosen.shown if is_by_schema and chosen is not None else show(body, view, question.number("at", 0))
     related = _related(calls, message)
     neighbours, queue, neighbour_problem = _neighbours(calls, message)
     log = _log_track(calls, message)
     explained = _explain(calls, message)
+    tracks = tracks_of(calls, message)
     took_millis = stopwatch.millis()
     href = message_href(message.offset_msg_id, message.broker_name)
+    row = message_row(message)
+    born_millis = timestamp_to_millis(message.born_time, "born_time")
+    own = (each for kind, rows in related.groups if kind != "batch" for each in rows)
+    events = timeline_of(message, row, born_millis, own)
     at = question.number("at", 0) // 16 * 16 if view is View.HEX else 0
     values = {
         "message": message,
-        "row": message_row(message),
+        "row": row,
+        "events": events,
         "href": href,
         "kind": topic_kind(message.topic),
         "store_time_millis": timestamp_to_millis(message.store_time, "store_time"),
-        "born_time_millis": timestamp_to_millis(message.born_time, "born_time"),
+        "born_time_millis": born_millis,
         "flags": flag_names(message.sys_flag),
         "properties": _properties(message.properties),
         "property_count": len(message.properties),
         "body": body,
         "shown": shown,
         "views": tuple(View),
+        "chosen": chosen,
+        "schema_problem": schema_problem,
+        "upload_bytes_max": SCHEMA_BYTES_MAX,
         "hex_begin": at,
         "hex_previous": max(0, at - HEX_BYTES_MAX) if at else None,
         "hex_next": at + HEX_BYTES_MAX if view is View.HEX and at + HEX_BYTES_MAX < len(body.content) else None,
         "related": related,
+        "tracks": tracks,
         "shown_related_count": SHOWN_RELATED_COUNT,
         "neighbours": neighbours,
         "neighbour_problem": neighbour_problem,
@@ -121,8 +156,11 @@ def message_page(calls: Calls, question: Question) -> Page:
             "logFileOffset": str(log.at) if log else "",
             "commitLogOffset": str(message.commit_log_offset),
         },
+        "timeline": [event.to_json() for event in events],
         "tookMillis": took_millis,
     }
+    if tracks.answer is not None:
+        answer["tracks"] = to_json(tracks.answer)
     if related.answer is not None:
         answer["related"] = to_json(related.answer)
     if queue is not None:
@@ -130,6 +168,26 @@ def message_page(calls: Calls, question: Question) -> Page:
     if explained is not None:
         answer["explained"] = to_json(explained)
     return Page("message.html", values, answer)
+
+
+def _by_schema(
+    schemas: Schemas, question: Question, topic: str, body: Body
+) -> tuple[ChosenSchema | None, StoreError | None]:
+    """The body by the schema that the URL names, otherwise by that of its topic; or why the schema cannot be used."""
+    digest = question.text("schema")
+    try:
+        if digest:
+            schema = schemas.uploaded(digest)
+            type_name = question.text("type") or schema.types[0]
+        else:
+            found = schemas.of_topic(topic)
+            if found is None:
+                return None, None
+            schema, type_name = found
+            type_name = question.text("type") or type_name
+    except InvalidArgumentError as error:
+        return None, error
+    return ChosenSchema(schema.types[:SHOWN_TYPE_COUNT], type_name, digest, show_by(schema, type_name, body)), None
 
 
 def read_message(calls: Calls, question: Question) -> Any:
@@ -234,7 +292,9 @@ def _append_of(message: Any) -> tuple[str, str, int, int]:
     return message.broker_name, message.topic, message.queue_id, millis
 
 
-def _neighbours(calls: Calls, message: Any) -> tuple[Sequence[tuple[MessageRow, bool]], Track | None, str]:
+def _neighbours(
+    calls: Calls, message: Any
+) -> tuple[Sequence[tuple[MessageRow, bool]], Track | None, StoreError | None]:
     """The messages around it, each with whether it is this message; the track of its queue; or why there are none."""
     request = pb.QueryMessageByOffsetRequest(
         topic=message.topic,
@@ -246,12 +306,12 @@ def _neighbours(calls: Calls, message: Any) -> tuple[Sequence[tuple[MessageRow, 
     try:
         answer = calls.ask(calls.gateway.QueryMessageByOffset, request)
     except StoreError as error:
-        return (), None, error.message
+        return (), None, error
     rows = [(message_row(other), other.queue_offset == message.queue_offset) for other in answer.messages]
     if not answer.min_offset <= message.queue_offset < answer.max_offset:
-        return rows, None, ""
+        return rows, None, None
     name = f"{message.topic}/{message.queue_id}"
-    return rows, queue_track(name, answer.min_offset, answer.max_offset, message.queue_offset), ""
+    return rows, queue_track(name, answer.min_offset, answer.max_offset, message.queue_offset), None
 
 
 def _log_track(calls: Calls, message: Any) -> Track | None:

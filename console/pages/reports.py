@@ -26,6 +26,10 @@ def reports_page(reports: Reports, calls: Calls, question: Question) -> Page:
         "has_directory": reports.root is not None,
         "reports": found,
         "latest": set(latest.values()),
+        # The newest report of each job, those with findings first.
+        "verdicts": sorted(
+            (report for report in found if report.name in latest.values()), key=lambda report: not report.finding_count
+        ),
         "pages": reports.pages(),
     }
     answer = {"reports": [_to_json(asdict(report)) for report in found], "pages": reports.pages()}

@@ -5,15 +5,15 @@ from console.pages.page import Page, Stopwatch
 from console.parts.banner import banner_of
 from console.parts.charts import bars
 from console.parts.message_row import topic_href, topic_kind
-from console.parts.rates import Asking, QueueSpan, Rates, rates_of, spans_of
+from console.parts.rates import LATER_SECONDS, Asking, QueueSpan, Rates, rates_of, spans_of
 from console.parts.topic_queues import queues_of
 from console.question import Question
 
-# Each queue costs calls and a row. Further queues have a page of their own, by their numbers in the URL.
+# Each queue costs calls and a row. Further queues are on the next pages.
 SHOWN_QUEUE_COUNT = 64
-# The time that the page waits, and the time for the script's request when that was too short.
+LIST_PAGE_COUNT_MAX = 16
+# The time that the page waits; the script's request has LATER_SECONDS.
 RATES_SECONDS = 0.1
-RATES_SECONDS_LATER = 3.0
 CHART_WIDTH, CHART_HEIGHT = 960, 96
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
 
@@ -22,10 +22,12 @@ def topic_page(calls: Calls, question: Question) -> Page:
     """The topic of the path."""
     stopwatch = Stopwatch()
     topic = question.path_text("topic")
-    found = queues_of(calls, topic)
-    shown = found.queues[:SHOWN_QUEUE_COUNT]
+    found = queues_of(calls, topic, LIST_PAGE_COUNT_MAX)
+    begin = question.number("from", 0)
+    shown = found.queues[begin : begin + SHOWN_QUEUE_COUNT]
     part = question.choice("part", ("all", "rates"), "all")
-    asking = Asking(calls, topic, RATES_SECONDS if part == "all" else RATES_SECONDS_LATER)
+    is_final = part == "rates" or bool(question.text("whole"))
+    asking = Asking(calls, topic, LATER_SECONDS if is_final else RATES_SECONDS)
     spans = spans_of(asking, shown)
     rates = rates_of(asking, spans)
     took_millis = stopwatch.millis()
@@ -35,8 +37,18 @@ def topic_page(calls: Calls, question: Question) -> Page:
         for name, counts in rates.by_queue.items():
             # All queues on one scale: the last value only sets it.
             sparks[name] = bars((*counts, top), SPARK_WIDTH * (len(counts) + 1) / len(counts), SPARK_HEIGHT)[:-1]
+    lacks = not is_final and _lacks(spans, rates)
+    end = begin + len(shown)
+    href = topic_href(topic)
     values = {
         "topic": topic,
+        "begin": begin,
+        "end": end,
+        "previous_href": question.link(href, part=None, **{"from": max(0, begin - SHOWN_QUEUE_COUNT) or None})
+        if begin
+        else "",
+        "next_href": question.link(href, part=None, **{"from": end}) if shown and end < len(found.queues) else "",
+        "is_final": is_final,
         "kind": topic_kind(topic),
         "spans": spans,
         "sparks": sparks,
@@ -45,8 +57,9 @@ def topic_page(calls: Calls, question: Question) -> Page:
         "rates": rates,
         "chart": bars(rates.totals, CHART_WIDTH, CHART_HEIGHT) if rates else [],
         # The script's request for the missing part; empty when nothing is missing or this is that request.
-        "rates_href": f"{topic_href(topic)}?part=rates" if part == "all" and _lacks(spans, rates) else "",
-        "tail_href": f"{topic_href(topic)}/tail",
+        "rates_href": question.link(href, part="rates") if lacks else "",
+        "whole_href": question.link(href, whole="1") if lacks else "",
+        "tail_href": f"{href}/tail",
         "tail_tag": question.text("tag"),
         "banner": banner_of(found.answer, took_millis),
         "took_millis": took_millis,

@@ -9,11 +9,16 @@ COMPLETENESS = {0: "unknown", 1: "complete", 2: "truncated", 3: "partial"}
 
 @dataclass(frozen=True, slots=True)
 class ShardNote:
-    """A shard that is missing or behind; `text` is the gateway's error text."""
+    """A shard that is missing, with its error (google.rpc.Status), or behind.
+
+    `replicas` answered instead of its leader; what was confirmed more than `stale_seconds` before is there, None: not known.
+    """
 
     broker_name: str
-    text: str
+    error: Any
     behind_bytes: int = 0
+    replicas: str = ""
+    stale_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,15 @@ def _notes(shards: Iterable[Any]) -> Iterable[ShardNote]:
     for shard in shards:
         behind_bytes = max(0, shard.log_end_offset - shard.indexed_up_to_offset)
         if shard.HasField("error"):
-            yield ShardNote(shard.broker_name, shard.error.message)
+            yield ShardNote(shard.broker_name, shard.error, **_staleness(shard))
         elif shard.catching_up or behind_bytes:
-            yield ShardNote(shard.broker_name, "", behind_bytes)
+            yield ShardNote(shard.broker_name, None, behind_bytes)
+
+
+def _staleness(shard: Any) -> dict[str, Any]:
+    """The last fields of a note."""
+    seconds = shard.staleness.ToMilliseconds() / 1000 if shard.HasField("staleness") else None
+    return {"replicas": ", ".join(shard.replicas), "stale_seconds": seconds}
 
 
 def _millis(answer: Any, field: str) -> int | None:

@@ -21,6 +21,8 @@ from store.errors import DeadlineExceededError, StoreError
 BAR_COUNT_MAX = 24
 BAR_COUNT_MIN = 6
 CALL_COUNT_MAX = 80
+# What the script loads after the page may take so long.
+LATER_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class QueueSpan:
     queue: TopicQueue
     first_millis: int | None = None
     last_millis: int | None = None
-    problem: str = ""
+    problem: StoreError | None = None
     is_left_out: bool = False
 
 
@@ -105,7 +107,7 @@ def spans_of(asking: Asking, queues: Sequence[TopicQueue]) -> list[QueueSpan]:
             spans.append(QueueSpan(queue, is_left_out=True))
             continue
         except StoreError as error:
-            spans.append(QueueSpan(queue, problem=error.message))
+            spans.append(QueueSpan(queue, problem=error))
             continue
         first = answer.first_store_time.ToMilliseconds() if answer.HasField("first_store_time") else None
         last = answer.last_store_time.ToMilliseconds() if answer.HasField("last_store_time") else None

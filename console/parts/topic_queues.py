@@ -42,12 +42,21 @@ class TopicQueues:
         return tuple(shard.broker_name for shard in self.answer.shards if shard.HasField("error"))
 
 
-def queues_of(calls: Calls, topic: str) -> TopicQueues:
-    """All queues of the topic; TopicNotFoundError when there is no such topic."""
-    answer = calls.ask(calls.gateway.ListTopics, pb.ListTopicsRequest(topic=topic))
+def queues_of(calls: Calls, topic: str, page_count_max: int = 1) -> TopicQueues:
+    """The queues of the topic that are in the first pages of the list; TopicNotFoundError when there is no such topic."""
+    request = pb.ListTopicsRequest(topic=topic)
+    answer = calls.ask(calls.gateway.ListTopics, request)
     for row in answer.topics:
-        queues = (TopicQueue(q.broker_name, q.queue_id, q.min_offset, q.max_offset) for q in row.queues)
-        return TopicQueues(tuple(queues), answer, max(row.queue_count, len(row.queues)))
+        rows, token = list(row.queues), answer.next_page_token
+        for _ in range(page_count_max - 1):
+            if not token:
+                break
+            request.page_token = token
+            following = calls.ask(calls.gateway.ListTopics, request)
+            rows += (queue for each in following.topics for queue in each.queues)
+            token = following.next_page_token
+        queues = (TopicQueue(q.broker_name, q.queue_id, q.min_offset, q.max_offset) for q in rows)
+        return TopicQueues(tuple(queues), answer, max(row.queue_count, len(rows)))
     for shard in answer.shards:
         if shard.HasField("error"):
             raise StoreError(f"shard {shard.broker_name}, which may have it, did not answer: {shard.error.message}")

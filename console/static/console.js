@@ -5,15 +5,21 @@
 document.addEventListener("keydown", (event) => {
   const inField = event.target.closest("input, select, textarea, [contenteditable]");
   if (event.key !== "/" || inField || event.ctrlKey || event.metaKey || event.altKey) return;
-  const box = document.querySelector("[data-search]");
+  const box = [...document.querySelectorAll("[data-search]")].find((each) => each.offsetParent);
   event.preventDefault();
-  if (box && box.offsetParent) {
+  if (box) {
     box.focus();
     box.select();
   } else {
     location.assign("/");
   }
 });
+
+// Strips of links that are wider than the screen begin at the open page.
+for (const link of document.querySelectorAll("nav a[aria-current]")) {
+  const strip = link.parentElement;
+  strip.scrollLeft = link.offsetLeft - strip.offsetLeft - (strip.clientWidth - link.offsetWidth) / 2;
+}
 
 // The fields for two times are shown only for the choice "Between two times".
 for (const range of document.querySelectorAll("[data-range]")) {
@@ -29,7 +35,7 @@ for (const range of document.querySelectorAll("[data-range]")) {
 }
 
 // Empty and default values are left out of the URL.
-for (const form of document.querySelectorAll("form:not([method=post], [data-tail-form])")) {
+for (const form of document.querySelectorAll("form:not([method=post], [data-tail-form], [data-upload])")) {
   form.addEventListener("submit", () => {
     for (const field of form.querySelectorAll("input, select")) {
       // The first choice of a list is its default.
@@ -44,6 +50,39 @@ addEventListener("pageshow", () => {
     if (!hidden) field.disabled = false;
   }
 });
+
+// Copy buttons, where the browser lets a page write to the clipboard: over HTTPS and on this machine.
+if (navigator.clipboard) {
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    const label = button.textContent;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = button.dataset.copied;
+      setTimeout(() => (button.textContent = label), 1500);
+    });
+  }
+}
+
+// The upload of a schema: the page is shown again with it.
+for (const form of document.querySelectorAll("[data-upload]")) {
+  const said = form.querySelector("[data-upload-said]");
+  form.hidden = false;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const [file] = form.querySelector("input[type=file]").files;
+    try {
+      if (file.size > Number(form.dataset.uploadMax)) throw new Error(`${file.size} > ${form.dataset.uploadMax}`);
+      const answer = await fetch(`/schemas?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file });
+      const told = await answer.json();
+      if (!answer.ok) throw new Error(told.message);
+      location.assign(`${form.dataset.uploadPage}&view=schema&schema=${told.schema}`);
+    } catch (error) {
+      said.textContent = error.message;
+      said.hidden = false;
+    }
+  });
+}
 
 // The time in the reader's own zone, as the tooltip of each time.
 document.addEventListener("mouseover", (event) => {
@@ -68,13 +107,22 @@ for (const part of document.querySelectorAll("[data-live]")) {
   setTimeout(again, 1200);
 }
 
-// Parts that are loaded after the page.
+// Parts that are loaded after the page. Their places always end: with the part, or with the word that there is no answer.
+const LOAD_MILLIS_MAX = 20000;
 for (const part of document.querySelectorAll("[data-load]")) {
-  fetch(part.dataset.load, { headers: { Accept: "text/html" } })
+  fetch(part.dataset.load, { headers: { Accept: "text/html" }, signal: AbortSignal.timeout(LOAD_MILLIS_MAX) })
     .then(async (answer) => {
-      if (answer.ok && !answer.redirected) part.innerHTML = await answer.text();
+      if (!answer.ok || answer.redirected) throw new Error(`status ${answer.status}`);
+      part.innerHTML = await answer.text();
     })
-    .catch(() => part.toggleAttribute("data-stale", true));
+    .catch(() => {
+      for (const place of part.querySelectorAll(".skeleton")) {
+        const said = document.createElement("span");
+        said.className = "quiet";
+        said.textContent = part.dataset.loadFailed;
+        place.replaceWith(said);
+      }
+    });
 }
 
 // A result with room left: the script continues until the page is full, everything was searched, or the user stops it. Rows

@@ -1,7 +1,7 @@
 """The console's application: routes, and the common parts of all pages.
 
-Pages are GET requests and change nothing. The two posted forms (language and colours, sign-in) change a cookie of the same
-browser, and only when they come from the console's own pages.
+Pages are GET requests and change nothing. Posted forms are taken from the console's own pages only: language and colours and
+the sign-in change a cookie of the same browser; dead letters are sent again (pages/dead_letters.py).
 """
 
 import functools
@@ -16,18 +16,24 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from console.bodies.schemas import SCHEMA_BYTES_MAX, Schemas
 from console.calls import PAGE_SECONDS, CallContext, Calls
 from console.gateway_port import GatewayPort
+from console.pages.dead_letters import dead_letters_page, resend_page
 from console.pages.download import download
 from console.pages.explain import explain_page
 from console.pages.find import FindFailedError, find_page
+from console.pages.groups import group_page, groups_page, members_page
 from console.pages.message import message_page
 from console.pages.page import Page, to_json
 from console.pages.queue import queue_page
+from console.pages.replicas import replicas_page
 from console.pages.reports import report_file, reports_page
 from console.pages.store import StoreHistory, store_page
 from console.pages.topic import topic_page
 from console.pages.topics import topics_page
+from console.pages.waiting import half_messages_page, scheduled_page
+from console.parts.error_text import error_text
 from console.parts.reports import Reports
 from console.question import Question
 from console.rendering import STATIC_TYPES, THEMES, Renderer
@@ -36,6 +42,7 @@ from console.web.exchange import (
     here_of,
     json_response,
     own_path,
+    read_content,
     read_form,
     set_cookie,
     sign_in_href,
@@ -46,6 +53,7 @@ from console.web.failure import Failure, failure_of
 from console.web.live import LiveTails
 from console.web.openapi import openapi
 from console.web.page_threads import BrowserGoneError, PageThreads
+from console.web.parameters import check_parameters, parameters_by_path
 from console.web.request_guard import RequestGuard
 from console.web.session import COOKIE, SignIn, is_token, metadata_of
 from console.words import LANGUAGES, Words, language_of
@@ -54,6 +62,8 @@ from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
 
 LANGUAGE_COOKIE, THEME_COOKIE = "reput_language", "reput_theme"
 COOKIE_SECONDS = 365 * 86_400
+BODY_PATH, TAIL_PATH = "/messages/{offset_msg_id}/body", "/topics/{topic}/tail"
+DEAD_LETTERS_PATH = "/groups/{consumer_group}/dead-letters"
 
 _log = structlog.get_logger("reput.console")
 
@@ -69,6 +79,7 @@ class ConsoleSource:
         sign_in: checks tokens.
         request_guard: refuses requests that do not come from a browser's own console page.
         reports: the pipeline's.
+        schemas: of message bodies.
         clock: seconds since 1970.
         history: the samples of the page Store.
     """
@@ -77,6 +88,7 @@ class ConsoleSource:
     sign_in: SignIn
     request_guard: RequestGuard
     reports: Reports
+    schemas: Schemas = field(default_factory=lambda: Schemas(None))
     clock: Callable[[], float] = time.time
     history: StoreHistory = field(default_factory=StoreHistory)
 
@@ -96,25 +108,36 @@ class ConsoleApp:
         self._renderer = Renderer()
         self._threads = PageThreads()
         self._tails = LiveTails(self._threads)
+        self._parameters = parameters_by_path(openapi())
         pages: tuple[tuple[str, str, PageFunction], ...] = (
             ("/", "find", find_page),
-            ("/messages/{offset_msg_id}", "find", message_page),
+            ("/messages/{offset_msg_id}", "find", functools.partial(message_page, source.schemas)),
             ("/explain", "find", explain_page),
             ("/topics", "topics", topics_page),
             ("/topics/{topic}", "topics", topic_page),
             ("/topics/{topic}/{queue_id}", "topics", queue_page),
+            ("/groups", "groups", groups_page),
+            ("/groups/{consumer_group}", "groups", group_page),
+            ("/groups/{consumer_group}/members", "groups", members_page),
+            (DEAD_LETTERS_PATH, "groups", dead_letters_page),
+            ("/waiting", "waiting", scheduled_page),
+            ("/half-messages", "waiting", half_messages_page),
+            ("/replicas", "replicas", replicas_page),
             ("/store", "store", functools.partial(store_page, source.history)),
             ("/reports", "reports", functools.partial(reports_page, source.reports)),
         )
-        routes = [Route(path, self._page(section, function)) for path, section, function in pages]
+        routes = [Route(path, self._page(path, section, function)) for path, section, function in pages]
         routes[2:2] = [
-            Route("/messages/{offset_msg_id}/body", self._download),
-            Route("/topics/{topic}/tail", self._tail),
+            Route(BODY_PATH, self._download),
+            Route(TAIL_PATH, self._tail),
         ]
         routes += [
+            Route(DEAD_LETTERS_PATH, self._resend, methods=["POST"]),
+            Route("/schemas", self._upload, methods=["POST"]),
             Route("/reports/{name}/page", self._report),
             Route("/static/{name}", self._static),
             Route("/openapi.json", self._openapi),
+            Route("/api", self._api),
             Route("/preferences", self._preferences, methods=["POST"]),
             Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
             Route("/sign-out", self._sign_out, methods=["POST"]),
@@ -129,13 +152,13 @@ class ConsoleApp:
         self._tails.close()
         self._threads.close()
 
-    def _page(self, section: str, function: PageFunction) -> Callable[[Request], Any]:
+    def _page(self, path: str, section: str, function: PageFunction) -> Callable[[Request], Any]:
         async def serve(request: Request) -> Response:
-            context = self._context(request)
             refusal = await self._refused(request)
             if refusal is not None:
                 return refusal
-            make = functools.partial(self._make, request, section, function, context)
+            context = self._context(request)
+            make = functools.partial(self._make, request, path, section, function, context)
             try:
                 return await self._threads.work(make, context, functools.partial(until_gone, request))
             except ResourceBusyError as error:
@@ -145,10 +168,29 @@ class ConsoleApp:
 
         return serve
 
-    def _make(self, request: Request, section: str, function: PageFunction, context: CallContext) -> Response:
+    async def _resend(self, request: Request) -> Response:
+        """Sends dead letters again; goes on also when the browser has gone, since it cannot be taken back."""
+        form = await read_form(request)
+        refusal = await self._refused(request)
+        if refusal is not None:
+            return refusal
+        context = self._context(request)
+
+        def function(calls: Calls, question: Question) -> Page:
+            return resend_page(calls, question, form)
+
+        make = functools.partial(self._make, request, DEAD_LETTERS_PATH, "groups", function, context)
+        try:
+            return await self._threads.work(make, context)
+        except ResourceBusyError as error:
+            return self._failed(request, "groups", error)
+
+    def _make(
+        self, request: Request, path: str, section: str, function: PageFunction, context: CallContext
+    ) -> Response:
         """A page, in a thread."""
         try:
-            page = function(self._calls(request, context), self._question(request))
+            page = function(self._calls(request, context), self._question(request, path))
             if wants_json(request):
                 return json_response(page.answer, page.status_code)
             return self._render(request, section, page.template, {"failure": None, **page.values}, page.status_code)
@@ -210,8 +252,28 @@ class ConsoleApp:
             return json_response({"code": 16, "message": "Sign in: send an API key or a JWT as a bearer token."}, 401)
         return RedirectResponse(sign_in_href(request), 303)
 
+    async def _upload(self, request: Request) -> Response:
+        """Keeps the schema that the script of a message's page sends; answers its digest."""
+        content = await read_content(request, SCHEMA_BYTES_MAX)
+        name = request.query_params.get("name", "")[:100]
+        context = self._context(request)
+
+        def kept() -> Response:
+            try:
+                if self._source.sign_in.is_on:
+                    self._source.sign_in.name_of(self._token(request), context.peer())
+                return json_response({"schema": self._source.schemas.upload(name, content)}, 200)
+            except StoreError as error:
+                status = failure_of(error, self._words(request)).status_code
+                return json_response({"message": error_text(self._words(request), error)}, status)
+
+        try:
+            return await self._threads.work(kept, context)
+        except ResourceBusyError as error:
+            return json_response({"message": error_text(self._words(request), error)}, 429)
+
     async def _download(self, request: Request) -> Response:
-        return await self._file(request, "find", lambda calls: download(calls, self._question(request)))
+        return await self._file(request, "find", lambda calls: download(calls, self._question(request, BODY_PATH)))
 
     async def _report(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -243,7 +305,7 @@ class ConsoleApp:
             return self._tails.stream(
                 request,
                 lambda seconds: Calls(self._source.gateway, self._context(request, seconds)),
-                self._question(request),
+                self._question(request, TAIL_PATH),
                 functools.partial(self._renderer.render, "tail_rows.html", words=self._words(request), frame={}),
             )
         except StoreError as error:
@@ -258,6 +320,10 @@ class ConsoleApp:
 
     async def _openapi(self, _request: Request) -> Response:
         return json_response(openapi(), 200)
+
+    async def _api(self, request: Request) -> Response:
+        """What clients of the gateway call; made by tools/api_reference.py."""
+        return json_response(openapi(), 200) if wants_json(request) else self._render(request, "", "api.html", {})
 
     async def _nothing(self, request: Request) -> Response:
         words = self._words(request)
@@ -293,7 +359,7 @@ class ConsoleApp:
                 set_cookie(request, response, COOKIE, token, None)
                 return response
             except StoreError as error:
-                problem = error.message
+                problem = error_text(self._words(request), error)
         values = {"failure": None, "problem": problem, "target": target}
         return self._render(request, "", "sign_in.html", values, 401 if problem else 200)
 
@@ -313,7 +379,8 @@ class ConsoleApp:
         sees_store = not sign_in.is_on or sign_in.sees_store(self._token(request), context.peer())
         return Calls(self._source.gateway, context, sees_store=sees_store)
 
-    def _question(self, request: Request) -> Question:
+    def _question(self, request: Request, path: str) -> Question:
+        check_parameters(request.query_params.keys(), self._parameters[path])
         parameters = {name: value for name, value in request.query_params.items() if name != "format"}
         return Question(parameters, request.path_params, int(self._source.clock() * 1000))
 

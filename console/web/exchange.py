@@ -24,16 +24,25 @@ async def until_gone(request: Request) -> None:
 
 async def read_form(request: Request) -> dict[str, str]:
     """The fields of a posted form; of a repeated name the last. Empty when it is too large, too slow or not a form."""
-    content = b""
+    try:
+        content = await read_content(request, FORM_BYTES_MAX)
+        return dict(parse_qsl(content.decode("utf-8", "replace"), max_num_fields=FORM_FIELD_COUNT_MAX))
+    except ValueError:
+        return {}
+
+
+async def read_content(request: Request, bytes_max: int) -> bytes:
+    """The bytes that are posted; none when they are too many or too slow."""
+    content = bytearray()
     try:
         async with asyncio.timeout(FORM_SECONDS_MAX):
             async for chunk in request.stream():
                 content += chunk
-                if len(content) > FORM_BYTES_MAX:
-                    return {}
-        return dict(parse_qsl(content.decode("utf-8", "replace"), max_num_fields=FORM_FIELD_COUNT_MAX))
-    except (TimeoutError, ValueError):
-        return {}
+                if len(content) > bytes_max:
+                    return b""
+    except TimeoutError:
+        return b""
+    return bytes(content)
 
 
 def set_cookie(request: Request, response: Response, name: str, value: str, max_age: int | None) -> None:

@@ -21,6 +21,7 @@ class Failure:
         reason: as in ErrorInfo.
         title: in the reader's language.
         message: the gateway's error text.
+        explanation: the same in the reader's language, less detailed; empty in English.
         hint: what to do, in the reader's language; may be empty.
         status_code: the HTTP status.
     """
@@ -30,6 +31,7 @@ class Failure:
     message: str
     hint: str
     status_code: int
+    explanation: str = ""
 
     @property
     def may_retry(self) -> bool:
@@ -52,4 +54,5 @@ def failure_of(error: StoreError, words: Words) -> Failure:
         ),
         504: (words("It took too long"), words("Ask for less, or try again.")),
     }.get(status_code, (words("It failed"), ""))
-    return Failure(reason_of(type(error)), title, error.message, hint, status_code)
+    reason = reason_of(type(error))
+    return Failure(reason, title, error.message, hint, status_code, words.reason(reason))

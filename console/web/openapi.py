@@ -11,6 +11,7 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from console.pages.explain import MODES as EXPLAINED_MODES
 from console.pages.find import MODES
+from console.pages.topics import SORTS
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 
@@ -97,6 +98,8 @@ def openapi() -> dict[str, Any]:
 
     topic, queue = _path("topic", _TEXT), _path("queue_id", {"type": "integer", "minimum": 0})
     message_id, broker = _path("offset_msg_id", _TEXT), _query("broker", "The shard; empty: the gateway finds it.")
+    shown = [_query("view", "How to show the body."), _query("at", "From this byte of the body on.")]
+    shown += [_query("schema", "The digest of an uploaded schema."), _query("type", "A type of the schema.")]
     window = [
         _query("last", "15m, 1h, 6h, 24h, 7d, 30d, all, or custom: begin and end count."),
         _query("begin", "Stored at or after this (UTC)."),
@@ -111,6 +114,10 @@ def openapi() -> dict[str, Any]:
     names = ("q", "topic", "key", "unique", "id", "queue", "offset", "tag", "body", "body_as", "cel", "order")
     asked = [{**_query("mode", "The kind of query."), "schema": {"type": "string", "enum": list(MODES)}}]
     asked += [_query(name, f"See the form of the mode that has `{name}`.") for name in names]
+    waiting = [
+        _query("topic", "Only messages of this topic."),
+        _query("page", "The page token of the previous answer."),
+    ]
     return {
         "openapi": VERSION,
         "info": {
@@ -120,7 +127,7 @@ def openapi() -> dict[str, Any]:
         },
         "paths": {
             "/": page("Find messages.", _find(answers), [*asked, broker, *window, *paging]),
-            "/messages/{offset_msg_id}": page("A message.", _message(schemas), [message_id, broker]),
+            "/messages/{offset_msg_id}": page("A message.", _message(schemas), [message_id, broker, *shown]),
             "/messages/{offset_msg_id}/body": {
                 "get": {
                     "summary": "A message's body, inflated where it can be; with `stored=1` as it is stored.",
@@ -137,18 +144,78 @@ def openapi() -> dict[str, Any]:
                         "answer": schemas.reference(pb.ExplainQueryResponse.DESCRIPTOR),
                     }
                 ),
-                [*asked, broker, *window],
+                [*asked, broker, *window, *paging],
+            ),
+            "/groups": page(
+                "Consumer groups with their lag, as far as the time was enough.",
+                _groups(schemas),
+                [_query("q", "Part of the name.")],
+            ),
+            "/groups/{consumer_group}": page(
+                "A consumer group: members, queues and lag.",
+                _object({"answer": schemas.reference(pb.GetConsumerGroupResponse.DESCRIPTOR)}),
+                [_path("consumer_group", _TEXT)],
+            ),
+            "/groups/{consumer_group}/members": page(
+                "The members of a consumer group that live.",
+                _object({"answer": schemas.reference(pb.GetConsumerGroupResponse.DESCRIPTOR)}),
+                [_path("consumer_group", _TEXT)],
+            ),
+            "/groups/{consumer_group}/dead-letters": page(
+                "The dead letters of a consumer group; with `check`, what would be sent again.",
+                _object(
+                    {
+                        "group": schemas.reference(pb.GetConsumerGroupResponse.DESCRIPTOR),
+                        "answer": schemas.reference(pb.SearchMessagesResponse.DESCRIPTOR),
+                        "planned": schemas.reference(pb.ResendDeadLettersResponse.DESCRIPTOR),
+                    },
+                    optional=("planned",),
+                ),
+                [
+                    _path("consumer_group", _TEXT),
+                    _query("page", "The page token of the previous answer."),
+                    _query("check", "1: what would be sent."),
+                    *(_query(name, "Of the dead letters that would be sent.") for name in ("tag", "begin", "end")),
+                ],
+            ),
+            "/waiting": page(
+                "Messages that wait for their time.",
+                _object({"scheduled": schemas.reference(pb.ListScheduledMessagesResponse.DESCRIPTOR)}),
+                waiting,
+            ),
+            "/half-messages": page(
+                "Half messages that wait for the verdict of their transaction.",
+                _object({"transactions": schemas.reference(pb.ListPendingTransactionsResponse.DESCRIPTOR)}),
+                waiting,
+            ),
+            "/replicas": page(
+                "The replicas of each shard: the state of the commit log services.",
+                _object(
+                    {
+                        "shards": {
+                            "type": "array",
+                            "items": schemas.reference(pb.GetStatusResponse.ServiceStatus.DESCRIPTOR),
+                        },
+                        "tookMillis": _MILLIS,
+                    }
+                ),
             ),
             "/topics": page(
                 "Topics.",
-                _object({"answer": schemas.reference(pb.ListTopicsResponse.DESCRIPTOR), "tookMillis": _MILLIS}),
+                _topics(schemas),
                 [
                     _query("q", "Part of the name."),
+                    {**_query("sort", "The order."), "schema": {"type": "string", "enum": list(SORTS)}},
+                    _query("from", "Of another order than by name: how many topics are before this page."),
                     _query("page", "The page token of the previous answer."),
                     _query("size", "The most rows."),
                 ],
             ),
-            "/topics/{topic}": page("A topic's queues, times and rates.", _topic(), [topic]),
+            "/topics/{topic}": page(
+                "A topic's queues, times and rates.",
+                _topic(),
+                [topic, _query("from", "How many queues are before this page.")],
+            ),
             "/topics/{topic}/{queue_id}": page(
                 "Messages of a queue.",
                 _object(
@@ -196,12 +263,27 @@ def _message(schemas: Schemas) -> dict[str, Any]:
         "message": schemas.reference(message_pb2.StoredMessage.DESCRIPTOR),
         "body": _object(body),
         "position": _object(position),
+        "timeline": {"type": "array", "items": _object(dict.fromkeys(("kind", "millis", "topic", "href"), _TEXT))},
         "queue": _object({"minOffset": _INT64, "maxOffset": _INT64}),
         "related": schemas.reference(pb.FindMessageResponse.DESCRIPTOR),
         "explained": schemas.reference(pb.ExplainQueryResponse.DESCRIPTOR),
+        "tracks": schemas.reference(pb.TrackMessageResponse.DESCRIPTOR),
         "tookMillis": _MILLIS,
     }
-    return _object(properties, optional=("queue", "related", "explained"))
+    return _object(properties, optional=("queue", "related", "explained", "tracks"))
+
+
+def _groups(schemas: Schemas) -> dict[str, Any]:
+    lag = _object({"consumerGroup": _TEXT, "lagCount": _INT64})
+    answer = schemas.reference(pb.ListConsumerGroupsResponse.DESCRIPTOR)
+    return _object({"answer": answer, "lags": {"type": "array", "items": lag}})
+
+
+def _topics(schemas: Schemas) -> dict[str, Any]:
+    last = {"type": ["string", "null"], "description": "Null: none, or there was no time to look for it."}
+    line = _object({"topic": _TEXT, "messageCount": _INT64, "lastStoreMillis": last})
+    answer = schemas.reference(pb.ListTopicsResponse.DESCRIPTOR)
+    return _object({"answer": answer, "topics": {"type": "array", "items": line}, "tookMillis": _MILLIS})
 
 
 def _topic() -> dict[str, Any]:

@@ -39,6 +39,12 @@ class GuardedGateway:
         self.DownloadBody = guard.guard(prefix + "DownloadBody", body).unary_stream
         self.SearchOffset = guarded("SearchOffset", gateway.SearchOffset)
         self.ListTopics = guarded("ListTopics", gateway.ListTopics)
+        self.ListConsumerGroups = guarded("ListConsumerGroups", gateway.ListConsumerGroups)
+        self.GetConsumerGroup = guarded("GetConsumerGroup", gateway.GetConsumerGroup)
+        self.ResendDeadLetters = guarded("ResendDeadLetters", gateway.ResendDeadLetters)
+        self.TrackMessage = guarded("TrackMessage", gateway.TrackMessage)
+        self.ListScheduledMessages = guarded("ListScheduledMessages", gateway.ListScheduledMessages)
+        self.ListPendingTransactions = guarded("ListPendingTransactions", gateway.ListPendingTransactions)
         self.GetStatus = guarded("GetStatus", gateway.GetStatus)
 
 

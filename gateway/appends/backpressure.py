@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterator
 
-# Unanswered requests of one stream. A commitlog handles one after the other, so a few keep it busy.
+# Unanswered requests of one stream, of at most 4 MiB each. A few keep a commitlog busy, and share a flush.
 UNANSWERED_COUNT_MAX = 8
 
 

@@ -14,7 +14,14 @@ import grpc
 from grpc_status import rpc_status
 
 from gateway.appends.backpressure import UNANSWERED_COUNT_MAX, Backpressure
-from gateway.appends.commitlog import ALONE_COUNT_DEFAULT, Commitlog, failure_of
+from gateway.appends.commitlog import (
+    ALONE_COUNT_DEFAULT,
+    Commitlog,
+    CommitlogGroup,
+    LeaderWaits,
+    failure_of,
+    with_retry_info,
+)
 from gateway.appends.routes import AppendRoutes
 from gateway.appends.spread import AppendSpread
 from gateway.appends.spread_stream import SpreadStream, time_left_until
@@ -45,6 +52,7 @@ class AppendForwarder:
         alone_count: requests of one shard sent alone at the same time: large ones, or with options of their own.
         targets: the commitlogs' addresses; without them, the channels are the only way.
         routes: chooses among several shards.
+        leaders: which replica of a shard leads; None: no shard has replicas.
     """
 
     def __init__(
@@ -54,7 +62,9 @@ class AppendForwarder:
         targets: Sequence[str] = (),
         *,
         routes: AppendRoutes | None = None,
+        leaders: LeaderWaits | None = None,
     ) -> None:
+        self._group = None if leaders is None else CommitlogGroup(leaders)
         self._alone_count = alone_count
         self._spread = AppendSpread(routes or AppendRoutes())
         self._open: dict[AppendTarget, Commitlog] = {}
@@ -82,10 +92,13 @@ class AppendForwarder:
         before = self._open
         self._open = {
             target: before.get(target)
-            or Commitlog(target.channel, target.address, self._alone_count, target.broker_name)
+            or Commitlog(target.channel, target.address, self._alone_count, target.broker_name, self._group)
             for target in targets
         }
-        self._spread.keep({target.broker_name: commitlog for target, commitlog in self._open.items()})
+        by_name = {target.broker_name: commitlog for target, commitlog in self._open.items()}
+        if self._group is not None:
+            self._group.keep(by_name)
+        self._spread.keep(by_name)
         self._only = next(iter(self._open.values())) if len(self._open) == 1 else None
         for target in before.keys() - self._open.keys():
             retire(before[target].close)
@@ -131,7 +144,7 @@ class AppendForwarder:
                 yield response
                 held.answered()
         except grpc.RpcError as rpc_error:
-            context.abort_with_status(rpc_status.to_status(failure_of(rpc_error).status))
+            context.abort_with_status(rpc_status.to_status(self._told(failure_of(rpc_error).status, only)))
         except StatusError as error:
             context.abort_with_status(rpc_status.to_status(error.status))
         finally:
@@ -153,7 +166,7 @@ class AppendForwarder:
             for response in stream:
                 pump.send(response)
         except StatusError as error:
-            context.abort_with_status(rpc_status.to_status(error.status))
+            context.abort_with_status(rpc_status.to_status(self._told(error.status, only)))
         finally:
             pump.wait_until_sent()  # the call must not end before its last responses are sent
         return True
@@ -162,6 +175,13 @@ class AppendForwarder:
         """Send nothing more; waiting callers get no response."""
         for commitlog in self._open.values():
             commitlog.close()
+
+    def _told(self, status: Any, commitlog: Commitlog | None) -> Any:
+        """The status of a stream to one commitlog that has failed, as its caller gets it."""
+        if self._group is None or commitlog is None or not self._group.leaders.is_replicated(commitlog.broker_name):
+            return status
+        commitlog.successor(status, 0)  # notes that it does not lead
+        return with_retry_info(status)
 
     def _one_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext, commitlog: Commitlog) -> Any:
         remaining = context.time_remaining()

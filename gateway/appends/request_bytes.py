@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 MESSAGES_TAG = 0x0A  # field 1, length-delimited: `messages` of a request, `results` of a response
 FLUSH_TAG = 0x10  # field 2, varint
-FLUSH_MODE_COUNT = 3
+FLUSH_MODE_COUNT = 4
 # Joining a larger request gains nothing, and its length would delay the other callers.
 SMALL_REQUEST_BYTES_MAX = 64 * 1024
 SMALL_MESSAGE_COUNT_MAX = 32

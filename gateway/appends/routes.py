@@ -24,12 +24,15 @@ from dataclasses import dataclass
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import BrokerNotFoundError
+from store.format.properties import SHARDING_KEY
 
-SHARDING_KEY = "__SHARDINGKEY"
 # Points of a shard on the ring: the shares differ by about a tenth. One digest gives four points.
 RING_POINT_COUNT = 100
 # The time for which turns skip an unreachable shard: about the time in which a channel connects again.
 REST_SECONDS = 1.0
+# An append that took so long (s) makes turns skip its shard for so long (s), as RocketMQ's producers have it with
+# `sendLatencyFaultEnable` (`MQFaultStrategy`, 5.3.3).
+SLOW_RESTS = ((15.0, 30.0), (5.0, 10.0), (3.0, 6.0), (1.8, 5.0), (0.55, 2.0))
 # Topics whose shards are cached. Clients may invent names, so their number and length are limited: at most 20 MiB. A shard
 # refuses messages with longer ones.
 TOPIC_COUNT_MAX = 10_000
@@ -82,10 +85,13 @@ class AppendRoutes:
 
     Args:
         clock: seconds, rising.
+
+    Attributes:
+        clock: as given.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
         self._turns = itertools.count()
         self._names: Names = ()
@@ -114,7 +120,14 @@ class AppendRoutes:
 
     def rest(self, broker_name: str) -> None:
         """Skip an unreachable shard for REST_SECONDS where other shards accept the message."""
-        self._resting[broker_name] = self._clock() + REST_SECONDS
+        self._resting[broker_name] = self.clock() + REST_SECONDS
+
+    def note_latency(self, broker_name: str, seconds: float) -> None:
+        """Skip a shard for a while if an append to it took long, where other shards accept the message."""
+        rest_seconds = next((rest for slow, rest in SLOW_RESTS if seconds >= slow), 0.0)
+        if rest_seconds:
+            until = self.clock() + rest_seconds
+            self._resting[broker_name] = max(until, self._resting.get(broker_name, until))
 
     def shards_of(self, topic: str) -> Names:
         """The shards that accept a topic; all when none does, because each of them then refuses with the reason."""
@@ -203,7 +216,7 @@ class AppendRoutes:
         turned = shards[begin:] + shards[:begin]
         if not self._resting:
             return turned
-        now = self._clock()
+        now = self.clock()
         resting = {name for name, until in tuple(self._resting.items()) if until > now}
         if not resting:
             self._resting = {}

@@ -82,7 +82,7 @@ class AppendSpread:
             return split
         part = parts[0] if parts else Part(next(iter(self._commitlogs)), ())
         if part.others:
-            caller = _Attempts(request, part, deadline_seconds, caller, send, self._routes.rest)
+            caller = _Attempts(request, part, deadline_seconds, caller, send, self._routes)
         send(part.broker_name, request, deadline_seconds, caller)
         return None
 
@@ -101,7 +101,7 @@ class _Attempts:
         deadline_seconds: float,
         caller: Answerable,
         send: Send,
-        rest: Callable[[str], None],
+        routes: AppendRoutes,
     ) -> None:
         self._request = request
         self._name = part.broker_name
@@ -109,12 +109,14 @@ class _Attempts:
         self._deadline_seconds = deadline_seconds
         self._caller = caller
         self._send = send
-        self._rest = rest
+        self._routes = routes
+        self._began_at = routes.clock()
         self.is_active = caller.is_active
         self.time_remaining = caller.time_remaining
 
     def answer(self, response: bytes) -> None:
         """See Answerable."""
+        self._routes.note_latency(self._name, self._routes.clock() - self._began_at)
         self._caller.answer(response)
 
     def fail(self, status: Any) -> None:
@@ -122,11 +124,12 @@ class _Attempts:
         if not was_not_written(status):
             self._caller.fail(status)
             return
-        self._rest(self._name)
+        self._routes.rest(self._name)
         if not self._others or self._deadline_seconds <= time.monotonic():
             self._caller.fail(status)
             return
         self._name = self._others.pop(0)
+        self._began_at = self._routes.clock()
         self._send(self._name, self._request, self._deadline_seconds, self)
 
 

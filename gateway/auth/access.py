@@ -4,7 +4,9 @@
     write    append messages
     admin    both, and what concerns the whole store: the state of its services
 
-A pattern is a topic's name in which `*` stands for any characters: `orders`, `orders-*`, `%RETRY%*`, `*`.
+    groups   consumer groups that its reads may consume for; without any, every group
+
+A pattern is a topic's or group's name in which `*` stands for any characters: `orders`, `orders-*`, `%RETRY%*`, `*`.
 """
 
 import enum
@@ -40,10 +42,13 @@ class Access:
     Args:
         name: its name in the audit log and in errors.
         patterns: topic patterns by role.
+        groups: patterns of consumer groups; None: all.
     """
 
-    def __init__(self, name: str, patterns: Mapping[Role, Iterable[str]]) -> None:
+    def __init__(self, name: str, patterns: Mapping[Role, Iterable[str]], groups: Iterable[str] | None = None) -> None:
         self.name = name
+        self.groups = None if groups is None else frozenset(groups)
+        self._matches_group = None if self.groups is None else _matcher(self.groups)
         given = {role: frozenset(patterns.get(role, ())) for role in Role}
         self.patterns = {role: given[role] | given[Role.ADMIN] for role in Role}
         self._matches = {role: _matcher(of_role) for role, of_role in self.patterns.items()}
@@ -63,7 +68,13 @@ class Access:
 
     def and_also(self, other: "Access") -> "Access":
         """The rights of both, under this name."""
-        return Access(self.name, {role: self.patterns[role] | other.patterns[role] for role in Role})
+        groups = None if self.groups is None or other.groups is None else self.groups | other.groups
+        return Access(self.name, {role: self.patterns[role] | other.patterns[role] for role in Role}, groups)
+
+    def allows_group(self, consumer_group: str) -> bool:
+        """Whether it may consume for the group."""
+        matches = self._matches_group
+        return matches is None or matches.fullmatch(consumer_group) is not None
 
     def allows(self, roles: Roles, topic: str) -> bool:
         """Whether one of the roles holds for the topic."""

@@ -9,6 +9,7 @@
     read = ["orders-*"]                         # topic patterns: see access.py
     write = ["orders-*"]
     admin = []
+    groups = ["orders-*"]                       # patterns of consumer groups; left out: every group
 
 A key has 256 random bits, so its plain SHA-256 does not reveal it, and neither a salt nor a slow hash is needed; a stolen
 file gives no access. The file is checked for changes regularly and read as a whole: when a new version is not valid, the log
@@ -54,6 +55,7 @@ class _Client(pydantic.BaseModel):
     read: Patterns = []
     write: Patterns = []
     admin: Patterns = []
+    groups: Patterns | None = None
 
 
 class _File(pydantic.BaseModel):
@@ -78,7 +80,7 @@ class Clients:
         # The cache lives as long as this version of the file.
         self.by_claims = lru_cache(ACCESS_COUNT_MAX)(self._by_claims)
         for client in clients:
-            access = Access(client.name, {role: getattr(client, role.value) for role in Role})
+            access = Access(client.name, {role: getattr(client, role.value) for role in Role}, client.groups)
             for shown, texts in (
                 (self.by_key_hash, client.api_key_sha256),
                 (self.by_subject, client.jwt_subjects),
@@ -102,7 +104,7 @@ class Clients:
                 access = of_group if access is None else access.and_also(of_group)
         if access is None or access.name == subject:
             return access
-        return Access(f"{access.name} ({subject})", access.patterns)
+        return Access(f"{access.name} ({subject})", access.patterns, access.groups)
 
 
 def parse_clients(data: bytes) -> Clients:

@@ -88,9 +88,10 @@ class Audit:
             **fields,
         )
 
-    def admin(self, client: str, peer: str, method: str) -> None:
-        """Records an allowed call that needs the role admin."""
-        self._write("audit.admin", client=_text(client), peer=_text(peer), method=method, outcome="ALLOWED")
+    def admin(self, client: str, peer: str, method: str, topic: str = "", group: str = "") -> None:
+        """Records an allowed call that needs the role admin, with the topic and the consumer group that it names."""
+        named = {name: _text(value) for name, value in (("topic", topic), ("group", group)) if value}
+        self._write("audit.admin", client=_text(client), peer=_text(peer), method=method, outcome="ALLOWED", **named)
 
     def appended(self, client: str, method: str, message_count_by_topic: dict[str, int], outcome: str) -> None:
         """Records the end of an append."""

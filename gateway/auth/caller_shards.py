@@ -8,6 +8,8 @@ below all queries, so a new query cannot show a forbidden topic by mistake. The 
     lists of topics and queues       is left out
     its queues, its keys             PERMISSION_DENIED: the caller has named it
     one record, by its offset        as an offset at which no record starts
+    its groups                       a group that it may not consume for is left out; PERMISSION_DENIED when it has named it
+    what waits                       a message of such a topic is left out, and not counted
     many records                     the record is replaced by a blank one without topic, keys and body; a query treats
                                      it as a record with another key
 
@@ -22,6 +24,18 @@ from typing import Generic
 
 from gateway.auth.access import Access, Roles
 from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import GroupSettings
+from gateway.ports.groups import (
+    GroupFacts,
+    GroupKeeper,
+    LockQuestion,
+    Position,
+    Reset,
+    ResetQuestion,
+    SendBackOutcome,
+    SendBackQuestion,
+    Track,
+)
 from gateway.ports.shard import (
     Boundary,
     BuildProgress,
@@ -39,6 +53,8 @@ from gateway.ports.shard import (
 )
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.ports.time_window import TimeWindow
+from gateway.ports.topic_admin import TopicAdmin, TopicChange, TopicSettings
+from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
 
 
@@ -89,6 +105,14 @@ def work_for(sight: Sight) -> Iterator[None]:
         _sight.reset(token)
 
 
+def check_topic(topic: str) -> None:
+    """PermissionDeniedError when the caller of this thread may not do what it has called for this topic."""
+    sight = _sight.get()
+    if sight is None:
+        raise StoreError("the gateway acted without a caller; this is a bug of the gateway")
+    sight.check(topic)
+
+
 class CallerShards(Generic[Message]):
     """A ShardsSource whose shards show what the thread's caller may see.
 
@@ -107,7 +131,7 @@ class CallerShards(Generic[Message]):
         if sight is None:
             raise StoreError("the gateway asked for shards without a caller; this is a bug of the gateway")
         shards = self._source.now()
-        if sight.access.has_all_topics(sight.roles):
+        if sight.access.has_all_topics(sight.roles) and sight.access.groups is None:
             return shards
         return Shards([self._seen(shard, sight) for shard in shards], shards.fan_out)
 
@@ -118,6 +142,9 @@ class CallerShards(Generic[Message]):
             queues=SeenQueues(shard.queues, sight),
             keys=SeenKeys(shard.keys, sight),
             topics=SeenTopics(shard.topics, sight),
+            topic_admin=None if shard.topic_admin is None else SeenTopicAdmin(shard.topic_admin, sight),
+            groups=None if shard.groups is None else SeenGroups(shard.groups, sight),
+            waiting=None if shard.waiting is None else SeenWaiting(shard.waiting, sight),
         )
 
 
@@ -253,3 +280,149 @@ class SeenTopics:
     def new_topic_queue_count(self, deadline: Deadline) -> int:
         """See the port."""
         return self._topics.new_topic_queue_count(deadline)
+
+
+class SeenTopicAdmin:
+    """A TopicAdmin."""
+
+    def __init__(self, admin: TopicAdmin, sight: Sight) -> None:
+        self._admin = admin
+        self._sight = sight
+
+    def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
+        """See the port."""
+        settings = self._admin.settings(deadline)
+        return {topic: each for topic, each in settings.items() if self._sight.holds(topic)}
+
+    def create(self, topic: str, change: TopicChange, deadline: Deadline) -> TopicSettings:
+        """See the port."""
+        self._sight.check(topic)
+        return self._admin.create(topic, change, deadline)
+
+    def update(self, topic: str, change: TopicChange, deadline: Deadline) -> TopicSettings:
+        """See the port."""
+        self._sight.check(topic)
+        return self._admin.update(topic, change, deadline)
+
+    def delete(self, topic: str, deadline: Deadline) -> bool:
+        """See the port."""
+        self._sight.check(topic)
+        return self._admin.delete(topic, deadline)
+
+
+class SeenGroups:
+    """A GroupKeeper."""
+
+    def __init__(self, groups: GroupKeeper, sight: Sight) -> None:
+        self._groups = groups
+        self._sight = sight
+
+    def settings(self, topic: str, deadline: Deadline) -> Sequence[GroupSettings]:
+        """See the port."""
+        return [each for each in self._groups.settings(topic, deadline) if self._holds(each.consumer_group)]
+
+    def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
+        """See the port; without the topics that the caller may not see."""
+        self._check(consumer_group)
+        facts = self._groups.facts(consumer_group, deadline)
+        return dataclasses.replace(
+            facts,
+            members=[
+                dataclasses.replace(
+                    member, subscriptions=tuple(each for each in member.subscriptions if self._sight.holds(each[0]))
+                )
+                for member in facts.members
+            ],
+            queues=[queue for queue in facts.queues if self._sight.holds(queue.topic)],
+        )
+
+    def positions(self, consumer_group: str, topic: str, deadline: Deadline) -> Sequence[Position]:
+        """See the port."""
+        self._check(consumer_group)
+        positions = self._groups.positions(consumer_group, topic, deadline)
+        return [each for each in positions if self._sight.holds(each.topic)]
+
+    def commit(self, consumer_group: str, positions: Sequence[Position], deadline: Deadline) -> None:
+        """See the port."""
+        self._check(consumer_group)
+        for each in positions:
+            self._sight.check(each.topic)
+        self._groups.commit(consumer_group, positions, deadline)
+
+    def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
+        """See the port."""
+        self._check(question.consumer_group)
+        self._sight.check(question.topic)
+        return self._groups.send_back(question, deadline)
+
+    def lock(self, question: LockQuestion, deadline: Deadline) -> Sequence[tuple[str, int]]:
+        """See the port."""
+        self._check(question.consumer_group)
+        for topic, _ in question.queues:
+            self._sight.check(topic)
+        return self._groups.lock(question, deadline)
+
+    def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
+        """See the port."""
+        self._check(question.consumer_group)
+        self._sight.check(question.topic)
+        return self._groups.reset(question, deadline)
+
+    def update(self, settings: GroupSettings, deadline: Deadline) -> None:
+        """See the port."""
+        self._check(settings.consumer_group)
+        self._groups.update(settings, deadline)
+
+    def delete(self, consumer_group: str, deadline: Deadline) -> None:
+        """See the port."""
+        self._check(consumer_group)
+        self._groups.delete(consumer_group, deadline)
+
+    def track(self, message: object, deadline: Deadline) -> Sequence[Track]:
+        """See the port; groups that the caller may not see are left out."""
+        tracks = self._groups.track(message, deadline)
+        return [each for each in tracks if not each.consumer_group or self._holds(each.consumer_group)]
+
+    def _holds(self, consumer_group: str) -> bool:
+        return self._sight.access.allows_group(consumer_group)
+
+    def _check(self, consumer_group: str) -> None:
+        if not self._holds(consumer_group):
+            raise self._sight.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)
+
+
+class SeenWaiting:
+    """WaitingLists."""
+
+    def __init__(self, waiting: WaitingLists, sight: Sight) -> None:
+        self._waiting = waiting
+        self._sight = sight
+
+    def known_offset(self, deadline: Deadline) -> int:
+        """See the port."""
+        return self._waiting.known_offset(deadline)
+
+    def delay_levels_millis(self, deadline: Deadline) -> Sequence[int]:
+        """See the port."""
+        return self._waiting.delay_levels_millis(deadline)
+
+    def transactions(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[PendingTransaction]:
+        """See the port."""
+        self._check(question)
+        page = self._waiting.transactions(question, deadline)
+        items = [each for each in page.items if self._sight.holds(each.topic)]
+        return WaitingPage(items, page.next_page_token, self._count(page.pending_count))
+
+    def scheduled(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[ScheduledMessage]:
+        """See the port."""
+        self._check(question)
+        page = self._waiting.scheduled(question, deadline)
+        items = [each for each in page.items if self._sight.holds(each.topic)]
+        return WaitingPage(items, page.next_page_token, self._count(page.pending_count))
+
+    def _check(self, question: WaitingQuestion) -> None:
+        if question.topic:
+            self._sight.check(question.topic)
+
+    def _count(self, pending_count: int) -> int:
+        return pending_count if self._sight.access.has_all_topics(self._sight.roles) else 0

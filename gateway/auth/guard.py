@@ -5,7 +5,9 @@
     bytes, answered later (appends)       the same, after parsing                     gets the bytes received
     append stream                         the same, for each request                  gets the bytes received; a refused request
                                                                                       is answered with its `error`
-    session (Telemetry), reflection       signed in, at the begin                     runs
+    long poll, acknowledgement            the same, and the group it names            gets the bytes received
+    session (Telemetry), reflection       signed in, at the begin; groups and topics  runs
+                                          of a producer, for each
 
 An append is parsed here only to read its topics; the handler gets its bytes. The responses of a stream have the order of
 its requests, and only the handler keeps that order. So for a refused request the handler gets an empty one, which is not
@@ -16,12 +18,14 @@ JWT, a key removed from the file).
 import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.auth.access import ADMIN, Access
+from gateway.auth.access import ADMIN, WRITE, Access
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import Sight, work_for
 from gateway.auth.rules import Rule, rule_of
@@ -30,6 +34,7 @@ from gateway.queries.limits import check_topic_size
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.methods import METHODS
 from services.serving.append_pump import Pumped, StreamPump
+from services.serving.streamed_later import StreamedLater
 from services.serving.unary_call import AnsweredLater
 from services.status import code_of, to_status
 from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError, UnauthenticatedError
@@ -39,6 +44,7 @@ UNKNOWN = "UNKNOWN"
 UNANSWERED = "UNANSWERED"
 NO_CLIENT = ""
 EMPTY_REQUEST = b""
+GROUP_CHARACTERS_SHOWN = 128
 
 
 class GatewayGuard:
@@ -85,6 +91,8 @@ class GatewayGuard:
             if rule is not None and rule.topics is not None:
                 return handler._replace(stream_stream=_append_stream(guard, inner))
             return handler._replace(stream_stream=_session(guard, inner))
+        if isinstance(handler.unary_stream, StreamedLater):
+            return handler._replace(unary_stream=_streamed_later(guard, handler.unary_stream))
         if handler.response_streaming:
             return handler._replace(unary_stream=_server_stream(guard, handler.unary_stream))
         if isinstance(handler.unary_unary, AnsweredLater):
@@ -110,16 +118,20 @@ class _MethodGuard:
         sight: Sight = self.noting(context, lambda: self._enter(context, request))
         return sight
 
-    def check_bytes(self, context: Any, request: bytes) -> "_Append":
-        """The same for a request of bytes; InvalidArgumentError when it cannot be read."""
+    def check_bytes(self, context: Any, request: bytes) -> "_Append | None":
+        """The same for a request of bytes; InvalidArgumentError when it cannot be read.
 
-        def enter() -> _Append:
+        What an append does is recorded.
+        """
+
+        def enter() -> _Append | None:
             assert self._rule is not None
             assert self._rule.topics is not None
             assert self._rule.parse is not None
             sight = self._signed_in(context)
             try:
-                topics = list(self._rule.topics(self._rule.parse(request)))
+                parsed = self._rule.parse(request)
+                topics = list(self._rule.topics(parsed))
             except DecodeError as error:
                 raise InvalidArgumentError(
                     f"the request of {self.method} cannot be parsed: {error}", field="request"
@@ -133,9 +145,12 @@ class _MethodGuard:
                     raise
                 if not sight.holds(topic):
                     raise sight.refusal(f"topic {topic!r}", topic=topic, index=topics.index(topic))
+            self._check_groups(sight, parsed)
+            if self._rule.outcome is None:
+                return None
             return _Append(self._audit, sight.access.name, self.method, counted, self._rule.outcome)
 
-        append: _Append = self.noting(context, enter)
+        append: _Append | None = self.noting(context, enter)
         return append
 
     def noting(self, context: Any, work: Callable[[], Any]) -> Any:
@@ -160,9 +175,36 @@ class _MethodGuard:
             for topic in rule.topics(request):
                 check_topic_size(topic)
                 sight.check(topic)
+        if request is not None:
+            self._check_groups(sight, request)
         if rule is not None and rule.roles == ADMIN:
-            self._audit.admin(sight.access.name, context.peer(), self.method)
+            topics = rule.topics(request) if rule.topics is not None and request is not None else ()
+            groups = rule.groups(request) if rule.groups is not None and request is not None else ()
+            named = next(iter(topics), ""), next(iter(groups), "")
+            self._audit.admin(sight.access.name, context.peer(), self.method, *named)
         return sight
+
+    def check_said(self, context: Any, request: Any) -> Any:
+        """The request of a session, if its client may consume for the groups and write to the topics that it names."""
+
+        def check() -> None:
+            sight = self._signed_in(context)
+            self._check_groups(sight, request)
+            if self._rule is not None and self._rule.written is not None:
+                writing = replace(sight, roles=WRITE)
+                for topic in self._rule.written(request):
+                    check_topic_size(topic)
+                    writing.check(topic)
+
+        self.noting(context, check)
+        return request
+
+    def _check_groups(self, sight: Sight, request: Any) -> None:
+        if self._rule is None or self._rule.groups is None or sight.access.groups is None:
+            return
+        for group in self._rule.groups(request):
+            if not sight.access.allows_group(group):
+                raise sight.refusal(f"for consumer group {group[:GROUP_CHARACTERS_SHOWN]!r}", group=group)
 
     def _signed_in(self, context: Any) -> Sight:
         access: Access = self._sign_in.access_of(context)
@@ -241,7 +283,7 @@ def _server_stream(guard: _MethodGuard, inner: Callable[..., Any]) -> Callable[.
 def _session(guard: _MethodGuard, inner: Callable[..., Any]) -> Callable[..., Any]:
     def handle(requests: Iterator[Any], context: Any) -> Any:
         guard.check(context, None)
-        return inner(requests, context)
+        return inner(map(partial(guard.check_said, context), requests), context)
 
     return handle
 
@@ -249,6 +291,9 @@ def _session(guard: _MethodGuard, inner: Callable[..., Any]) -> Callable[..., An
 def _answered_later(guard: _MethodGuard, inner: AnsweredLater) -> AnsweredLater:
     def offer(request: bytes, call: Any) -> None:
         append = guard.check_bytes(call.context, request)
+        if append is None:
+            inner.offer(request, call)
+            return
         try:
             inner.offer(request, _AuditedCall(call, append))
         except Exception as error:
@@ -256,6 +301,14 @@ def _answered_later(guard: _MethodGuard, inner: AnsweredLater) -> AnsweredLater:
             raise
 
     return AnsweredLater(offer)
+
+
+def _streamed_later(guard: _MethodGuard, inner: StreamedLater) -> StreamedLater:
+    def offer(request: bytes, call: Any) -> None:
+        guard.check_bytes(call.context, request)
+        inner.offer(request, call)
+
+    return StreamedLater(offer, inner.refused)
 
 
 def _append_stream(guard: _MethodGuard, inner: Any) -> Any:
@@ -294,7 +347,9 @@ class _StreamChecks:
     def request(self, request: bytes) -> bytes:
         """The bytes for the handler."""
         try:
-            self._unanswered.append(self._guard.check_bytes(self._context, request))
+            append = self._guard.check_bytes(self._context, request)
+            assert append is not None, "a stream of appends"
+            self._unanswered.append(append)
         except StoreError as refusal:
             self._unanswered.append(refusal)
             return EMPTY_REQUEST

@@ -12,8 +12,11 @@ from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from gateway.ports.deadline import Deadline
+from gateway.ports.groups import GroupKeeper
 from gateway.ports.key_facts import HeldKeys, KeyExplanation
 from gateway.ports.time_window import TimeWindow
+from gateway.ports.topic_admin import TopicAdmin
+from gateway.ports.waiting import WaitingLists
 from store.errors import StoreError
 
 # The type of the message that an answer shows: `reput.message.v1.StoredMessage` in the gateway. Queries pass it on and
@@ -162,12 +165,36 @@ class FoundOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """A replica of a shard, as its leader knows it: what it lacks of the leader's log, and for how long already.
+
+    While it is far behind it has got `fetched_bytes` of the `fetch_total_bytes` that it lacked when its stream began.
+    """
+
+    replica: str
+    in_sync: bool
+    connected: bool
+    lag_bytes: int
+    lag_millis: int
+    fetched_bytes: int = 0
+    fetch_total_bytes: int = 0
+    fetched_bytes_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """The state of one service of a shard; the numbers are 0 when `error` says why it did not answer.
 
     `problem` says what is wrong and what to do; empty: nothing. While a log is being recovered, everything from
     `recovery_begin_offset` to `recovery_next_offset` is checked and `recovery_end_offset` is where its files end.
-    `newest_store_time_millis` is that of its newest record, None when unknown.
+    `newest_store_time_millis` is that of its newest record, None when unknown. A consumer service has `group_count` groups,
+    `in_flight_count` messages with clients and `client_count` clients that live. A schedule
+    service has `scheduled_count` messages that wait for a time and `transaction_count` half messages without a verdict;
+    the oldest message that is due and not delivered was due at `oldest_due_time_millis`. A commit log that follows a broker
+    has not shown `followed_lag_bytes` of what the broker wrote, and the newest record shown is `followed_lag_millis` old then.
+    The commitlog of a shard with replicas
+    is one of them, has a role and an epoch, and knows all replicas when it leads; its
+    `coordinator` keeps who leads.
     """
 
     service: str
@@ -189,6 +216,19 @@ class ServiceStatus:
     disk_free_bytes: int = 0
     disk_level: str = ""
     newest_store_time_millis: int | None = None
+    group_count: int = 0
+    in_flight_count: int = 0
+    client_count: int = 0
+    scheduled_count: int = 0
+    transaction_count: int = 0
+    oldest_due_time_millis: int | None = None
+    replica: str = ""
+    role: str = ""
+    epoch: int = 0
+    replicas: Sequence[ReplicaStatus] = ()
+    coordinator: str = ""
+    followed_lag_bytes: int | None = None
+    followed_lag_millis: int | None = None
 
 
 class RecordReader(Protocol[Message_co]):
@@ -292,7 +332,8 @@ class Archive(Protocol):
 class Shard(Generic[Message_co]):
     """One CommitLog with its queues and indexes, and with its archive if there is one.
 
-    Without `log_end` only the builders tell how far the log is.
+    Without `log_end` only the builders tell how far the log is. A shard without consumer service has no `groups`, one
+    without schedule service no `waiting`.
     """
 
     broker_name: str
@@ -303,3 +344,6 @@ class Shard(Generic[Message_co]):
     services: StatusReader
     archive: Archive | None = None
     log_end: LogEnd | None = None
+    topic_admin: TopicAdmin | None = None
+    groups: GroupKeeper | None = None
+    waiting: WaitingLists | None = None

@@ -2,12 +2,13 @@
 
 import contextlib
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import QueueRange, Shard
 from gateway.ports.shards import Shards
+from gateway.ports.topic_admin import TopicSettings
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
 from gateway.queries.page_token import PageTokens
@@ -22,23 +23,30 @@ _IN_TOPIC, _IN_SHARD, _IN_QUEUE = "topic", "shard", "queue"
 EMPTY_QUEUE_COUNT_MAX = 1_024
 # A queue's numbers and field tags in an answer, in bytes, next to its shard's name.
 _QUEUE_SIZE_BYTES = 48
+# Likewise of the settings of a topic, next to the names of topic and shard.
+_SETTINGS_SIZE_BYTES = 48
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
     """A topic and its queues, each with its shard's name.
 
-    `queue_count` is how many there are; those without a file are not all listed.
+    `queue_count` is how many there are; those without a file are not all listed. `settings` has each shard's name and how it
+    has the topic configured.
     """
 
     topic: str
     queues: tuple[tuple[str, QueueRange], ...]
     queue_count: int = 0
+    settings: tuple[tuple[str, TopicSettings], ...] = ()
 
     @property
     def size_bytes(self) -> int:
         """Upper bound of what it adds to an answer."""
-        return len(self.topic.encode()) + 16 + sum(len(name.encode()) + _QUEUE_SIZE_BYTES for name, _ in self.queues)
+        name_bytes = len(self.topic.encode())
+        settings_bytes = sum(len(name.encode()) + name_bytes + _SETTINGS_SIZE_BYTES for name, _ in self.settings)
+        queues_bytes = sum(len(name.encode()) + _QUEUE_SIZE_BYTES for name, _ in self.queues)
+        return name_bytes + 16 + settings_bytes + queues_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +159,12 @@ def list_topics(
 
 @dataclass(frozen=True, slots=True)
 class ShardTopic:
-    """A topic in one shard: its queues with files, by number, and how many are configured."""
+    """A topic in one shard: its queues with files, by number, how many are configured, and its settings where known."""
 
     topic: str
     ranges: dict[int, QueueRange]
     configured_count: int
+    settings: TopicSettings | None
 
     @property
     def queue_count(self) -> int:
@@ -171,7 +180,12 @@ class ShardTopic:
 
 def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, deadline: Deadline) -> list[ShardTopic]:
     """The first topics."""
-    counts = shard.topics.queue_counts(deadline)
+    settings: Mapping[str, TopicSettings] = {}
+    if shard.topic_admin is not None:
+        settings = shard.topic_admin.settings(deadline)
+        counts = {topic: each.queue_count for topic, each in settings.items()}
+    else:
+        counts = dict(shard.topics.queue_counts(deadline))
     listed: Sequence[QueueRange] = ()
     # A topic that the caller may not see is in no list, as if it were not there.
     with contextlib.suppress(PermissionDeniedError):
@@ -181,7 +195,7 @@ def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, 
     for queue in listed:
         if queue.topic in ranges:
             ranges[queue.topic][queue.queue_id] = queue
-    return [ShardTopic(topic, found, counts.get(topic, 0)) for topic, found in ranges.items()]
+    return [ShardTopic(topic, found, counts.get(topic, 0), settings.get(topic)) for topic, found in ranges.items()]
 
 
 def _place_in(after: str, topic: str, shard_name: str, last: QueueRange) -> dict[str, str | int]:
@@ -190,7 +204,8 @@ def _place_in(after: str, topic: str, shard_name: str, last: QueueRange) -> dict
 
 def _row(topic: str, found: Sequence[tuple[str, ShardTopic]]) -> TopicRow:
     queues = ((name, queue) for name, of_shard in found for queue in of_shard.queues())
-    return TopicRow(topic, tuple(queues), sum(of_shard.queue_count for _, of_shard in found))
+    settings = ((name, of_shard.settings) for name, of_shard in found if of_shard.settings is not None)
+    return TopicRow(topic, tuple(queues), sum(of_shard.queue_count for _, of_shard in found), tuple(settings))
 
 
 def _behind(row: TopicRow, order: Sequence[str], shard_name: str, queue_id: int) -> TopicRow:

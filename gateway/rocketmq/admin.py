@@ -20,7 +20,8 @@ from gateway.queries.limits import check_topic
 from gateway.queries.matches import KeyQuestion
 from gateway.queries.page import PageEntry
 from gateway.queries.page_token import PageTokens
-from gateway.rocketmq.messages import full_name, resource_of, to_message
+from gateway.rocketmq.messages import resource_of, to_message
+from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.wire import MessageShards, MessageShardsSource, deadline_of
 from reput.message.v1.message_pb2 import StoredMessage
@@ -228,7 +229,7 @@ def _message(shards: MessageShards, entry: PageEntry[StoredMessage], deadline: D
     stored = entry.record.message
     if entry.body_omitted:
         stored = shards.named(entry.broker_name).records.get(entry.record.commit_log_offset, deadline).message
-    return to_message(stored, stored.body)
+    return to_message(stored)
 
 
 def _lag(outcomes: Sequence[ShardOutcome]) -> str:

@@ -1,7 +1,9 @@
 """Converts messages of RocketMQ's gRPC contract to messages to append, and found messages back.
 
 Fields are converted as in RocketMQ's proxy (`SendMessageActivity`, `GrpcConverter`), with two exceptions. The proxy stores
-a gzip body with the flag for zlib; here it is unpacked before it is stored. And the digest of a body is checked.
+a gzip body with the flag for zlib; here it is unpacked before it is stored, and bytes that are no gzip although their producer
+says so are stored as they came, with that encoding as a property. And the digest of a body is checked. Messages are delivered
+unpacked, whatever packed them in the store; bytes as they came are delivered with their encoding.
 """
 
 import hashlib
@@ -10,35 +12,43 @@ import zlib
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.ports.delivery import Delivery
+from gateway.rocketmq.message_rules import (
+    BODY_BYTES_MAX,
+    BODY_ENCODING,
+    RESERVED_PROPERTIES,
+    TRACE_CONTEXT,
+    check_body_size,
+)
+from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError
 from reput.message.v1 import message_pb2
-from store.format.request_mark import REQUEST_MARK
-from store.format.sys_flag import COMPRESSED
+from store.format.body_compression import BodyNotInflatedError, inflate
+from store.format.properties import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    DELAY,
+    DLQ_ORIGIN_MESSAGE_ID,
+    DLQ_ORIGIN_TOPIC,
+    PRODUCER_GROUP,
+    SHARDING_KEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TRAN_MSG,
+)
+from store.format.sys_flag import COMPRESSED, CompressionType, compression_type
 
-BODY_BYTES_MAX = 4 << 20
-SHARDING_KEY = "__SHARDINGKEY"
-TRACE_CONTEXT = "TRACE_CONTEXT"
-STORED_TYPES = {v2.MESSAGE_TYPE_UNSPECIFIED, v2.NORMAL, v2.FIFO}
-# Names of `MessageConst` that a client may set through system_properties only.
-OWN_PROPERTIES = frozenset({"KEYS", "TAGS", "UNIQ_KEY", SHARDING_KEY, TRACE_CONTEXT})
-# What `GrpcConverter` keeps out of user_properties in an answer, as far as stores hold it.
-SYSTEM_PROPERTIES = OWN_PROPERTIES | {
-    *("__CRC32#", "MSG_REGION", "TRACE_ON", "WAIT", "PGROUP", "CLUSTER", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID"),
-    *("DELAY", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID"),
-    *("ORIGIN_MESSAGE_ID", "CORRECTION_FLAG", "MQ2_FLAG", "EXTEND_UNIQ_INFO", "CONSUME_START_TIME", "INSTANCE_ID"),
-    *("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
-    *("TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSACTION_CHECK_TIMES"),
-    *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__", "__STARTDELIVERTIME", "__BORNHOST", "BORN_TIMESTAMP"),
-    *("DUP_INFO", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH"),
-    REQUEST_MARK,
-    *("INNER_MULTI_QUEUE_OFFSET", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "TRANSFER_FLAG"),
-}
-
-
-def full_name(resource: v2.Resource) -> str:
-    """The name under which RocketMQ stores a topic of a namespace (`NamespaceUtil`)."""
-    name: str = resource.name
-    return f"{resource.resource_namespace}%{name}" if resource.resource_namespace else name
+# A stored body that unpacks to more is delivered packed.
+UNPACKED_BYTES_MAX = 16 << 20
+GZIP_WBITS = 31  # zlib's number for gzip's header and trailer
+GZIP = "GZIP"
+# gzip allows several members in a row. What follows a member is copied, so many small ones would take long.
+GZIP_MEMBER_COUNT_MAX = 16
+SENT_TYPES = {v2.MESSAGE_TYPE_UNSPECIFIED, v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION}
+# Any of them, in a stored message that is no half message: it was delivered later.
+DELAYING = frozenset((DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS))
+MILLIS_DIGITS_MAX = 15
 
 
 def resource_of(topic: str) -> v2.Resource:
@@ -50,66 +60,79 @@ def resource_of(topic: str) -> v2.Resource:
 
 
 def to_new_message(message: v2.Message) -> message_pb2.NewMessage:
-    """The message to append.
+    """The message to append, of one that `check_sent` and `check_type` have passed.
 
     Raises:
         RefusedError: it cannot be stored with the meaning that its producer gave it.
     """
     system = message.system_properties
-    if system.message_type not in STORED_TYPES or system.HasField("delivery_timestamp"):
+    if system.message_type not in SENT_TYPES:
         kind = v2.MessageType.Name(system.message_type) if system.message_type in v2.MessageType.values() else "unknown"
-        raise RefusedError(
-            v2.UNSUPPORTED,
-            f"messages of type {kind} need delayed or conditional delivery, which this store does not support: "
-            "send NORMAL or FIFO messages, or send this one to a broker",
-        )
+        raise RefusedError(v2.UNSUPPORTED, f"messages of type {kind} are not supported: send one of another type")
     if system.lite_topic or system.priority:
         raise RefusedError(v2.UNSUPPORTED, "lite topics and priorities are not supported: leave them out")
-    if not system.message_id:
-        raise RefusedError(v2.ILLEGAL_MESSAGE_ID, "system_properties.message_id is empty: the client must set it")
-    taken = OWN_PROPERTIES.intersection(message.user_properties)
-    if taken:
-        raise RefusedError(
-            v2.ILLEGAL_MESSAGE_PROPERTY_KEY, f"the property {min(taken)} belongs to the system: leave it out"
-        )
+    body, is_as_it_came = _body(message)
     new = message_pb2.NewMessage(
         topic=full_name(message.topic),
-        body=_body(message),
+        body=body,
         keys=system.keys,
         tags=system.tag,
         unique_key=system.message_id,
         properties=message.user_properties,
     )
+    if is_as_it_came:
+        new.properties[BODY_ENCODING] = GZIP
     if system.message_group:
         new.properties[SHARDING_KEY] = system.message_group
     if system.trace_context:
         new.properties[TRACE_CONTEXT] = system.trace_context
     if system.HasField("born_timestamp"):
         new.born_time.CopyFrom(system.born_timestamp)
+    if system.HasField("delivery_timestamp"):
+        new.delivery_time.CopyFrom(system.delivery_timestamp)
+    if system.message_type == v2.TRANSACTION:
+        new.properties[TRAN_MSG] = "true"
+        new.properties[PRODUCER_GROUP] = message.topic.name  # as RocketMQ's proxy: any producer of the topic is asked
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            new.properties[CHECK_IMMUNITY_TIME_IN_SECONDS] = str(system.orphaned_transaction_recovery_duration.seconds)
     return new
 
 
-def _body(message: v2.Message) -> bytes:
+def _body(message: v2.Message) -> tuple[bytes, bool]:
+    """The body to store, and whether it has an encoding that could not be undone."""
     system = message.system_properties
     body: bytes = message.body
     if system.HasField("body_digest"):
         _check_digest(body, system.body_digest)
     if system.body_encoding in (v2.ENCODING_UNSPECIFIED, v2.IDENTITY):
-        return body
+        return body, False
     if system.body_encoding != v2.GZIP:
         raise RefusedError(
             v2.UNSUPPORTED, f"body_encoding {system.body_encoding} is not known: send the body as IDENTITY"
         )
-    unpacker = zlib.decompressobj(wbits=31)  # gzip's header and trailer
-    try:
-        unpacked = unpacker.decompress(body, BODY_BYTES_MAX + 1)
-    except zlib.error as error:
-        raise RefusedError(v2.MESSAGE_CORRUPTED, f"the body is not gzip: {error}") from error
-    if len(unpacked) > BODY_BYTES_MAX:
-        raise RefusedError(v2.MESSAGE_BODY_TOO_LARGE, f"the body has more than {BODY_BYTES_MAX} bytes unpacked")
-    if not unpacker.eof:
-        raise RefusedError(v2.MESSAGE_CORRUPTED, "the body's gzip stream has no end")
-    return unpacked
+    unpacked = _gunzipped(body, BODY_BYTES_MAX)
+    if unpacked is None:
+        return body, True
+    check_body_size(len(unpacked))
+    return unpacked, False
+
+
+def _gunzipped(body: bytes, size_bytes_max: int) -> bytes | None:
+    """What gzip packed, at most one byte more than the limit; None when the bytes are no whole gzip, or of too many members."""
+    unpacked = b""
+    left = body
+    for _ in range(GZIP_MEMBER_COUNT_MAX):
+        unpacker = zlib.decompressobj(wbits=GZIP_WBITS)
+        try:
+            unpacked += unpacker.decompress(left, size_bytes_max + 1 - len(unpacked))
+        except zlib.error:
+            return None
+        if not unpacker.eof and len(unpacked) <= size_bytes_max:
+            return None
+        left = unpacker.unused_data
+        if not left or len(unpacked) > size_bytes_max:
+            return unpacked
+    return None
 
 
 def _check_digest(body: bytes, digest: v2.Digest) -> None:
@@ -127,19 +150,19 @@ def _check_digest(body: bytes, digest: v2.Digest) -> None:
         )
 
 
-def to_message(stored: message_pb2.StoredMessage, body: bytes) -> v2.Message:
-    """A found message in RocketMQ's form.
+def to_message(stored: message_pb2.StoredMessage) -> v2.Message:
+    """A found message in RocketMQ's form, with its body as it is stored."""
+    is_packed = bool(stored.sys_flag & COMPRESSED) or stored.properties.get(BODY_ENCODING) == GZIP
+    return _message(stored, stored.body, v2.GZIP if is_packed else v2.IDENTITY)
 
-    Args:
-        stored: the message; its body is not used.
-        body: its body.
-    """
+
+def _message(stored: message_pb2.StoredMessage, body: bytes, encoding: "v2.Encoding") -> v2.Message:
     properties = stored.properties
     system = v2.SystemProperties(
         keys=stored.keys,
         message_id=stored.unique_key or stored.offset_msg_id,
         body_digest=v2.Digest(type=v2.MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
-        body_encoding=v2.GZIP if stored.sys_flag & COMPRESSED else v2.IDENTITY,
+        body_encoding=encoding,
         message_type=_type_of(stored),
         born_timestamp=stored.born_time,
         born_host=stored.born_host,
@@ -155,21 +178,63 @@ def to_message(stored: message_pb2.StoredMessage, body: bytes) -> v2.Message:
         system.message_group = properties[SHARDING_KEY]
     if TRACE_CONTEXT in properties:
         system.trace_context = properties[TRACE_CONTEXT]
-    deliver_millis = properties.get("TIMER_DELIVER_MS", "")
-    if deliver_millis.isdecimal() and len(deliver_millis) <= 15:
+    deliver_millis = properties.get(TIMER_DELIVER_MS) or properties.get(TIMER_OUT_MS, "")
+    if deliver_millis.isdecimal() and len(deliver_millis) <= MILLIS_DIGITS_MAX:
         system.delivery_timestamp.CopyFrom(_timestamp(int(deliver_millis)))
-    if "DLQ_ORIGIN_TOPIC" in properties and "DLQ_ORIGIN_MESSAGE_ID" in properties:
-        system.dead_letter_queue.topic = properties["DLQ_ORIGIN_TOPIC"]
-        system.dead_letter_queue.message_id = properties["DLQ_ORIGIN_MESSAGE_ID"]
-    user = {name: value for name, value in properties.items() if name not in SYSTEM_PROPERTIES}
+    if DLQ_ORIGIN_TOPIC in properties and DLQ_ORIGIN_MESSAGE_ID in properties:
+        system.dead_letter_queue.topic = properties[DLQ_ORIGIN_TOPIC]
+        system.dead_letter_queue.message_id = properties[DLQ_ORIGIN_MESSAGE_ID]
+    user = {name: value for name, value in properties.items() if name not in RESERVED_PROPERTIES}
     return v2.Message(topic=resource_of(stored.topic), user_properties=user, system_properties=system, body=body)
+
+
+def to_delivered(delivery: Delivery[message_pb2.StoredMessage], topic: v2.Resource, now_millis: int) -> v2.Message:
+    """A message on its way to a consumer, with its body unpacked.
+
+    Args:
+        delivery: what is delivered.
+        topic: what was asked for; a message of the group's retry topic belongs to it, too.
+        now_millis: the time (ms since 1970).
+    """
+    stored = delivery.message
+    message = to_pulled(stored)
+    message.topic.CopyFrom(topic)
+    system = message.system_properties
+    system.receipt_handle = delivery.receipt_handle
+    system.delivery_attempt = delivery.delivery_attempt
+    invisible_millis = max(0, delivery.invisible_until_millis - now_millis)
+    system.invisible_duration.seconds = invisible_millis // 1000
+    system.invisible_duration.nanos = invisible_millis % 1000 * 1_000_000
+    return message
+
+
+def to_pulled(stored: message_pb2.StoredMessage) -> v2.Message:
+    """A message that was read by its offset, with its body unpacked."""
+    return _message(stored, *_readable(stored))
+
+
+def _readable(stored: message_pb2.StoredMessage) -> "tuple[bytes, v2.Encoding]":
+    """The body as its producer gave it, unpacked if that is possible, and its encoding."""
+    body: bytes = stored.body
+    if not stored.sys_flag & COMPRESSED:
+        return body, v2.GZIP if stored.properties.get(BODY_ENCODING) == GZIP else v2.IDENTITY
+    try:
+        return inflate(body, stored.sys_flag, UNPACKED_BYTES_MAX), v2.IDENTITY
+    except BodyNotInflatedError as error:
+        if not error.is_damaged or compression_type(stored.sys_flag) is not CompressionType.ZLIB_UNMARKED:
+            return body, v2.IDENTITY  # its consumer can tell best
+    # RocketMQ's proxy stores what its producers mark as GZIP as it came, with the flag of zlib.
+    unpacked = _gunzipped(body, UNPACKED_BYTES_MAX)
+    if unpacked is None or len(unpacked) > UNPACKED_BYTES_MAX:
+        return body, v2.GZIP
+    return unpacked, v2.IDENTITY
 
 
 def _type_of(stored: message_pb2.StoredMessage) -> "v2.MessageType":
     properties = stored.properties
-    if properties.get("TRAN_MSG") == "true":
+    if properties.get(TRAN_MSG) == "true":
         return v2.TRANSACTION
-    if not {"DELAY", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC"}.isdisjoint(properties):
+    if not DELAYING.isdisjoint(properties):
         return v2.DELAY
     return v2.FIFO if SHARDING_KEY in properties else v2.NORMAL
 

@@ -8,8 +8,11 @@ from google.rpc import status_pb2
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.appends.forwarder import AppendForwarder
-from gateway.rocketmq.messages import full_name, to_new_message
+from gateway.rocketmq.message_rules import DELIVERY_AHEAD_SECONDS_MAX, check_sent
+from gateway.rocketmq.messages import to_new_message
+from gateway.rocketmq.names import full_name, topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
+from gateway.rocketmq.topic_types import TopicTypes, check_type
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.observing.append_refusals import refusal_counter
 from services.serving.unary_call import Answerable
@@ -27,22 +30,42 @@ class Sending:
 
     Args:
         forwarder: sends the append requests.
+        types: which messages a topic takes.
+        delivery_ahead_seconds_max: how far ahead a delivery time may lie.
     """
 
-    def __init__(self, forwarder: AppendForwarder) -> None:
+    def __init__(
+        self,
+        forwarder: AppendForwarder,
+        types: TopicTypes,
+        delivery_ahead_seconds_max: int = DELIVERY_AHEAD_SECONDS_MAX,
+    ) -> None:
         self._forwarder = forwarder
+        self._types = types
+        self._delivery_ahead_seconds_max = delivery_ahead_seconds_max
 
     def send_message(self, request: bytes, caller: Answerable) -> None:
         """One request. The caller is answered later, or at once when the request is refused."""
+        messages = _parse(request)
         try:
-            messages = _parse(request)
-            append = _append_request(messages)
+            topic = _only_topic(messages)
         except RefusedError as error:
-            _count_refusal(REFUSED_CODE)
-            caller.answer(v2.SendMessageResponse(status=status_of(error)).SerializeToString())
+            _refuse(caller, error)
             return
-        message_ids = [message.system_properties.message_id for message in messages]
-        self._forwarder.append_messages(append.SerializeToString(), _Sender(caller, message_ids))
+        self._types.tell(topic, lambda message_type: self._send(messages, message_type, caller))
+
+    def _send(self, messages: Sequence[v2.Message], message_type: int, caller: Answerable) -> None:
+        try:
+            append = _append_request(messages, message_type, self._delivery_ahead_seconds_max)
+            message_ids = [message.system_properties.message_id for message in messages]
+            self._forwarder.append_messages(append.SerializeToString(), _Sender(caller, message_ids))
+        except (RefusedError, StoreError) as error:
+            _refuse(caller, error)
+
+
+def _refuse(caller: Answerable, error: RefusedError | StoreError) -> None:
+    _count_refusal(REFUSED_CODE)
+    caller.answer(v2.SendMessageResponse(status=status_of(error)).SerializeToString())
 
 
 def _parse(request: bytes) -> Sequence[v2.Message]:
@@ -53,7 +76,7 @@ def _parse(request: bytes) -> Sequence[v2.Message]:
     return messages
 
 
-def _append_request(messages: Sequence[v2.Message]) -> pb.AppendMessagesRequest:
+def _only_topic(messages: Sequence[v2.Message]) -> str:
     if not messages:
         raise RefusedError(v2.MESSAGE_CORRUPTED, "the request has no message: send at least one")
     topics = {full_name(message.topic) for message in messages}
@@ -61,7 +84,18 @@ def _append_request(messages: Sequence[v2.Message]) -> pb.AppendMessagesRequest:
         raise RefusedError(
             v2.MESSAGE_CORRUPTED, f"the request has messages of {len(topics)} topics: send one request for each"
         )
-    return pb.AppendMessagesRequest(messages=map(to_new_message, messages))
+    return topic_of(messages[0].topic)
+
+
+def _append_request(
+    messages: Sequence[v2.Message], message_type: int, delivery_ahead_seconds_max: int
+) -> pb.AppendMessagesRequest:
+    new = []
+    for message in messages:
+        check_sent(message, delivery_ahead_seconds_max=delivery_ahead_seconds_max)
+        check_type(message, message_type)
+        new.append(to_new_message(message))
+    return pb.AppendMessagesRequest(messages=new)
 
 
 class _Sender:
@@ -76,7 +110,13 @@ class _Sender:
     def answer(self, response: bytes) -> None:
         results = pb.AppendMessagesResponse.FromString(response).results
         entries = [
-            v2.SendResultEntry(status=ok(), message_id=message_id, offset=result.queue_offset)
+            v2.SendResultEntry(
+                status=ok(),
+                message_id=message_id,
+                offset=result.queue_offset,
+                transaction_id=result.transaction_id,
+                recall_handle=result.recall_handle,
+            )
             for message_id, result in zip(self._message_ids, results, strict=True)
         ]
         self._caller.answer(v2.SendMessageResponse(status=ok(), entries=entries).SerializeToString())

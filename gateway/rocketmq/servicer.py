@@ -1,50 +1,104 @@
-"""MessagingService: the methods that producers need."""
+"""MessagingService: the methods that producers and consumers need. Each job has a room of its own; here they meet."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder
+from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Boundary, Shard
-from gateway.ports.shards import Shards, ShardsSource, topic_not_found
-from gateway.ports.time_window import millis_at_or_after
-from gateway.queries.limits import check_topic
-from gateway.queries.search_offset import search_offset
-from gateway.rocketmq.messages import BODY_BYTES_MAX, full_name
+from gateway.ports.delivery import ClientFacts, DeliveringSource
+from gateway.ports.shards import Shards, ShardsSource
+from gateway.rocketmq import offsets, pulling, receiving, routes
+from gateway.rocketmq.acknowledging import Acknowledging
+from gateway.rocketmq.caller import Caller, caller_of, consumer_of
+from gateway.rocketmq.clients import Clients
+from gateway.rocketmq.ending import Ending
+from gateway.rocketmq.message_rules import DELIVERY_AHEAD_SECONDS_MAX
+from gateway.rocketmq.names import group_of, topic_of
+from gateway.rocketmq.pulling import Pulling
+from gateway.rocketmq.receiving import DEFAULT_LIMITS, PollLimits, Receiving
 from gateway.rocketmq.sending import Sending
 from gateway.rocketmq.status import RefusedError, ok, status_of
+from gateway.rocketmq.telemetry import kind_of, telemetry
+from gateway.rocketmq.topic_types import TopicTypes
+from gateway.waiting.endings import Endings
+from gateway.waiting.producers import Producers
+from gateway.waiting.shards import SchedulingShards
+from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import remaining_seconds
+from services.serving.open_work import OpenWork
 from services.serving.raw_handlers import add_with_raw
+from services.serving.streamed_later import StreamedLater
 from services.serving.unary_call import AnsweredLater
 from store.errors import StoreError
 
-# The retry policy that clients get: RocketMQ's proxy's default, few and quick retries.
-ATTEMPT_COUNT_MAX = 3
-BACKOFF_FIRST = Duration(nanos=10_000_000)
-BACKOFF_MAX = Duration(seconds=1)
-BACKOFF_FACTOR = 2.0
-# Queues of a topic in one shard that a route names, 1 MiB of it; a configured count may be any number of 32 bits.
-ROUTE_QUEUE_COUNT_MAX = 8_192
-
+CONSUMER_TYPES = frozenset({v2.PUSH_CONSUMER, v2.SIMPLE_CONSUMER, v2.PULL_CONSUMER})
 
 Response = TypeVar("Response")
 
 
-class MessagingServicer(v2_grpc.MessagingServiceServicer):
-    """Serves `apache.rocketmq.v2.MessagingService` except SendMessage.
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the methods need for messages that wait.
 
-    Args:
-        shards: the shards.
+    Attributes:
+        endings: passes verdicts and recalls to the shards.
+        producers: those that can be asked for verdicts.
+        delivery_ahead_seconds_max: how far ahead a delivery time may lie.
     """
 
-    def __init__(self, shards: ShardsSource[object]) -> None:
+    endings: Endings[StoredMessage, AppendResult]
+    producers: Producers[StoredMessage]
+    delivery_ahead_seconds_max: int = DELIVERY_AHEAD_SECONDS_MAX
+
+    @classmethod
+    def none(cls) -> "Waiting":
+        """For a gateway whose shards have no schedule service."""
+        producers: Producers[StoredMessage] = Producers()
+        return cls(Endings(SchedulingShards(producers, "")), producers)
+
+
+class MessagingServicer(v2_grpc.MessagingServiceServicer):
+    """Serves `apache.rocketmq.v2.MessagingService`; what takes no thread is in `add_messaging_to_server`.
+
+    Args:
+        shards: the shards, for routes and offsets of queues.
+        delivering: their consumer services.
+        room: where long polls wait.
+        clients: the clients that live.
+        work: a clean stop waits for messages on their way; None: for none.
+        types: which messages topics take; None: as these shards say, whoever asks.
+        waiting: what ends waits, and who is asked about them; None: nothing waits here.
+        limits: of long polls.
+    """
+
+    def __init__(
+        self,
+        shards: ShardsSource[object],
+        delivering: DeliveringSource[StoredMessage],
+        room: WaitingRoom,
+        clients: Clients[StoredMessage],
+        work: OpenWork | None = None,
+        types: TopicTypes | None = None,
+        waiting: Waiting | None = None,
+        limits: PollLimits = DEFAULT_LIMITS,
+    ) -> None:
         self._source = shards
+        self._delivering = delivering
+        self._room = room
+        self._clients = clients
+        self.receiving = Receiving(delivering, room, clients, work, limits=limits)
+        self.pulling = Pulling(delivering, room)
+        self.acknowledging = Acknowledging(delivering, clients)
+        self.types = types or TopicTypes(shards)
+        self.waiting = waiting or Waiting.none()
+        self.ending = Ending(self.waiting.endings)
 
     @property
     def _shards(self) -> Shards[object]:
@@ -52,108 +106,124 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
 
     def QueryRoute(self, request: v2.QueryRouteRequest, context: grpc.ServicerContext) -> v2.QueryRouteResponse:
         """The queues of a topic in all shards that answer, each with the address of this gateway."""
-        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS))
+        return _answered(lambda: routes.query_route(self._shards, request, _deadline(context)), v2.QueryRouteResponse)
 
-        def queues() -> v2.QueryRouteResponse:
-            topic = full_name(request.topic)
-            check_topic(topic)
-            if not request.endpoints.addresses:
-                raise RefusedError(
-                    v2.BAD_REQUEST, "endpoints is empty: give the address by which the client called the gateway"
-                )
-            shards = self._shards
-            each = deadline.for_one_of(len(shards))
-            counts = shards.fan_out.ask(shards, lambda shard: _queue_count(shard, topic, each))
-            failed = [count for count in counts if isinstance(count, StoreError)]
-            if len(failed) == len(counts):
-                raise failed[0]
-            response = v2.QueryRouteResponse(status=ok())
-            for shard, count in zip(shards, counts, strict=True):
-                # A shard that is down is left out of the route, as a name server leaves out a broker: sending goes on.
-                if isinstance(count, StoreError):
-                    continue
-                for queue_id in range(min(count, ROUTE_QUEUE_COUNT_MAX)):
-                    queue = response.message_queues.add(topic=request.topic, id=queue_id, permission=v2.READ_WRITE)
-                    queue.broker.name = shard.broker_name
-                    queue.broker.endpoints.CopyFrom(request.endpoints)
-                    queue.accept_message_types.extend([v2.NORMAL, v2.FIFO])
-            if not response.message_queues:
-                raise failed[0] if failed else topic_not_found(topic)
-            return response
+    def QueryAssignment(
+        self, request: v2.QueryAssignmentRequest, context: grpc.ServicerContext
+    ) -> v2.QueryAssignmentResponse:
+        """What a member of a group polls."""
 
-        return _answered(queues, v2.QueryRouteResponse)
+        def assignment() -> v2.QueryAssignmentResponse:
+            member = self._member(consumer_of(context), group_of(request.group))
+            topic_of(request.topic)
+            ordered = self._clients.group(member).ordered
+            return routes.query_assignment(self._shards, request, _deadline(context), ordered=ordered)
+
+        return _answered(assignment, v2.QueryAssignmentResponse)
 
     def Heartbeat(self, request: v2.HeartbeatRequest, context: grpc.ServicerContext) -> v2.HeartbeatResponse:
-        """Accepts a producer; other clients get UNRECOGNIZED_CLIENT_TYPE."""
-        return v2.HeartbeatResponse(status=_status_for(request.client_type))
+        """A client lives. One that this gateway does not know yet is taken if it says what it is."""
+
+        def beat() -> v2.HeartbeatResponse:
+            caller = caller_of(context)
+            known = self._clients.known(caller.client_id)
+            is_consumer = request.client_type in CONSUMER_TYPES or (known is not None and known.facts.consumer_group)
+            if is_consumer:
+                caller = consumer_of(context)
+            if self._clients.has_ended(caller.client_id):
+                raise RefusedError(v2.UNRECOGNIZED_CLIENT_TYPE, "this client has ended: send its settings again")
+            if is_consumer:
+                group = group_of(request.group)
+                self._clients.beat(self._member(caller, group, kind_of(request.client_type)))
+            elif known is not None:
+                self._clients.beat(known.facts)
+            elif request.client_type not in (v2.PRODUCER, v2.CLIENT_TYPE_UNSPECIFIED):
+                raise RefusedError(v2.UNRECOGNIZED_CLIENT_TYPE, "clients of this type are not served")
+            return v2.HeartbeatResponse(status=ok())
+
+        return _answered(beat, v2.HeartbeatResponse)
+
+    def ForwardMessageToDeadLetterQueue(
+        self, request: v2.ForwardMessageToDeadLetterQueueRequest, context: grpc.ServicerContext
+    ) -> v2.ForwardMessageToDeadLetterQueueResponse:
+        """Moves a message to the group's dead-letter topic."""
+        make = v2.ForwardMessageToDeadLetterQueueResponse
+        return _answered(lambda: make(status=self.acknowledging.forward_to_dead_letter_queue(request, context)), make)
+
+    def UpdateOffset(self, request: v2.UpdateOffsetRequest, context: grpc.ServicerContext) -> v2.UpdateOffsetResponse:
+        """Sets a group's place in a queue."""
+        return _answered(lambda: offsets.update_offset(self._delivering, request, context), v2.UpdateOffsetResponse)
 
     def GetOffset(self, request: v2.GetOffsetRequest, context: grpc.ServicerContext) -> v2.GetOffsetResponse:
-        """Always OFFSET_NOT_FOUND, because consumer groups have no offsets in this store."""
-        return v2.GetOffsetResponse(
-            status=v2.Status(code=v2.OFFSET_NOT_FOUND, message="consumer groups have no offsets in this store")
-        )
+        """A group's place in a queue; OFFSET_NOT_FOUND when it has none."""
+        return _answered(lambda: offsets.get_offset(self._delivering, request, context), v2.GetOffsetResponse)
 
     def QueryOffset(self, request: v2.QueryOffsetRequest, context: grpc.ServicerContext) -> v2.QueryOffsetResponse:
         """The begin or end of a queue, or the first position at or after a time."""
-        deadline = Deadline.after(remaining_seconds(context, QUERY_SECONDS))
-        policy = request.query_offset_policy
-
-        def offset() -> v2.QueryOffsetResponse:
-            if policy not in (v2.BEGINNING, v2.END, v2.TIMESTAMP):
-                raise RefusedError(
-                    v2.BAD_REQUEST, f"query_offset_policy {policy} is not known: use BEGINNING, END or TIMESTAMP"
-                )
-            if policy == v2.TIMESTAMP and not request.HasField("timestamp"):
-                raise RefusedError(v2.BAD_REQUEST, "timestamp is missing: set it, or use another query_offset_policy")
-            time = request.timestamp
-            queue = request.message_queue
-            found = search_offset(
-                self._shards,
-                full_name(queue.topic),
-                queue.id,
-                millis_at_or_after(time.seconds, time.nanos, "timestamp"),
-                boundary=Boundary.LOWER,
-                broker_name=queue.broker.name,
-                deadline=deadline,
-            )
-            if found.catching_up and policy != v2.BEGINNING:
-                raise RefusedError(v2.HA_NOT_AVAILABLE, "the queues are still being built: ask again")
-            if found.problem is not None and policy != v2.END:
-                raise found.problem
-            offsets = {v2.BEGINNING: found.min_offset, v2.END: found.max_offset, v2.TIMESTAMP: found.queue_offset}
-            return v2.QueryOffsetResponse(status=ok(), offset=offsets[policy])
-
-        return _answered(offset, v2.QueryOffsetResponse)
+        return _answered(
+            lambda: offsets.query_offset(self._shards, request, _deadline(context)), v2.QueryOffsetResponse
+        )
 
     def Telemetry(
         self, requests: Iterator[v2.TelemetryCommand], context: grpc.ServicerContext
     ) -> Iterator[v2.TelemetryCommand]:
-        """Answers each settings command with the limits of this gateway; other commands get no answer."""
-        for command in requests:
-            if command.HasField("settings"):
-                yield _agreed(command)
+        """Answers each settings command with the limits of this gateway; producers are asked about hanging transactions."""
+        return telemetry(requests, context, self._clients, self.waiting.producers)
 
     def NotifyClientTermination(
         self, request: v2.NotifyClientTerminationRequest, context: grpc.ServicerContext
     ) -> v2.NotifyClientTerminationResponse:
-        """Accepts the end of a client; nothing is kept about clients."""
-        return v2.NotifyClientTerminationResponse(status=ok())
+        """A client has ended: its polls end, and what is renewed for it is delivered again."""
+
+        def end() -> v2.NotifyClientTerminationResponse:
+            caller = caller_of(context)
+            known = self._clients.known(caller.client_id)
+            group = known.facts.consumer_group if known is not None else ""
+            if request.HasField("group") and request.group.name:
+                caller = consumer_of(context)
+                group = group_of(request.group)
+            if caller.client_id:
+                self.waiting.producers.end(caller.client_id)
+                if group:
+                    self._room.end_client(caller.client_id, group)
+                self._clients.end(caller.client_id, group, remaining_seconds(context, QUERY_SECONDS))
+            return v2.NotifyClientTerminationResponse(status=ok())
+
+        return _answered(end, v2.NotifyClientTerminationResponse)
+
+    def _member(self, caller: Caller, group: str, kind: str = "") -> ClientFacts:
+        known = self._clients.known(caller.client_id)
+        if known is not None and known.facts.consumer_group == group:
+            return known.facts
+        return ClientFacts(caller.client_id, group, (), caller.language, caller.version, caller.address, kind)
 
 
 def add_messaging_to_server(servicer: MessagingServicer, server: grpc.Server, forwarder: AppendForwarder) -> None:
-    """Serve MessagingService; SendMessage is an append and takes no thread of its own."""
-    send: Any = grpc.unary_unary_rpc_method_handler(AnsweredLater(Sending(forwarder).send_message))
-    add_with_raw(v2_grpc.add_MessagingServiceServicer_to_server, servicer, {"SendMessage": send}, server)
+    """Serve MessagingService. What is frequent or waits takes no thread of its own."""
+    receiver, puller, acknowledging = servicer.receiving, servicer.pulling, servicer.acknowledging
+    sending = Sending(forwarder, servicer.types, servicer.waiting.delivery_ahead_seconds_max)
+    handlers: dict[str, Any] = {
+        "SendMessage": _later(sending.send_message),
+        "EndTransaction": _later(servicer.ending.end_transaction),
+        "RecallMessage": _later(servicer.ending.recall_message),
+        "AckMessage": _later(acknowledging.ack_message),
+        "ChangeInvisibleDuration": _later(acknowledging.change_invisible_duration),
+        "ReceiveMessage": _polled(StreamedLater(receiver.receive_message, receiving.refused)),
+        "PullMessage": _polled(StreamedLater(puller.pull_message, pulling.refused)),
+    }
+    add_with_raw(v2_grpc.add_MessagingServiceServicer_to_server, servicer, handlers, server)
 
 
-def _queue_count(shard: Shard[object], topic: str, deadline: Deadline) -> int:
-    """The number of queues of the topic in the shard, or of those that the shard would create for it."""
-    count = shard.topics.queue_counts(deadline).get(topic)
-    if count is not None:
-        return count
-    queues = shard.queues.list_queues(topic, deadline)
-    seen = max((queue.queue_id + 1 for queue in queues), default=0)
-    return max(seen, shard.topics.new_topic_queue_count(deadline))
+def _later(offer: Callable[[bytes, Any], None]) -> Any:
+    return grpc.unary_unary_rpc_method_handler(AnsweredLater(offer))
+
+
+def _polled(later: StreamedLater) -> Any:
+    return grpc.unary_stream_rpc_method_handler(later)
+
+
+def _deadline(context: grpc.ServicerContext) -> Deadline:
+    return Deadline.after(remaining_seconds(context, QUERY_SECONDS))
 
 
 def _answered(make: Callable[[], Response], response: Callable[..., Response]) -> Response:
@@ -161,28 +231,3 @@ def _answered(make: Callable[[], Response], response: Callable[..., Response]) -
         return make()
     except (RefusedError, StoreError) as error:
         return response(status=status_of(error))
-
-
-def _status_for(client_type: "v2.ClientType") -> v2.Status:
-    if client_type in (v2.PRODUCER, v2.CLIENT_TYPE_UNSPECIFIED):
-        return ok()
-    return v2.Status(
-        code=v2.UNRECOGNIZED_CLIENT_TYPE,
-        message="this store does not deliver messages: consume from a broker",
-    )
-
-
-def _agreed(command: v2.TelemetryCommand) -> v2.TelemetryCommand:
-    """The client's settings with this gateway's limits; unknown fields are returned unchanged."""
-    answer = v2.TelemetryCommand(status=_status_for(command.settings.client_type))
-    settings = answer.settings
-    settings.CopyFrom(command.settings)
-    settings.backoff_policy.max_attempts = ATTEMPT_COUNT_MAX
-    backoff = settings.backoff_policy.exponential_backoff
-    backoff.initial.CopyFrom(BACKOFF_FIRST)
-    backoff.max.CopyFrom(BACKOFF_MAX)
-    backoff.multiplier = BACKOFF_FACTOR
-    if settings.HasField("publishing"):
-        settings.publishing.max_body_size = BODY_BYTES_MAX
-        settings.publishing.validate_message_type = True
-    return answer

@@ -8,7 +8,17 @@ CODE_BY_ERROR: dict[type[errors.StoreError], "v2.Code"] = {
     errors.InvalidArgumentError: v2.BAD_REQUEST,
     errors.InvalidMessageIdError: v2.ILLEGAL_MESSAGE_ID,
     errors.InvalidPageTokenError: v2.BAD_REQUEST,
+    errors.InvalidReceiptHandleError: v2.INVALID_RECEIPT_HANDLE,
+    errors.ReceiptHandleNotFoundError: v2.INVALID_RECEIPT_HANDLE,
+    errors.GroupNotFoundError: v2.CONSUMER_GROUP_NOT_FOUND,
+    errors.IllegalFilterError: v2.ILLEGAL_FILTER_EXPRESSION,
+    errors.InvalidReceiptHandleError: v2.INVALID_RECEIPT_HANDLE,
+    errors.ReceiptHandleNotFoundError: v2.INVALID_RECEIPT_HANDLE,
+    errors.GroupNotFoundError: v2.CONSUMER_GROUP_NOT_FOUND,
     errors.RecordNotFoundError: v2.MESSAGE_NOT_FOUND,
+    errors.ScheduledMessageNotFoundError: v2.MESSAGE_NOT_FOUND,
+    errors.TransactionNotFoundError: v2.INTERNAL_SERVER_ERROR,  # as RocketMQ's proxy
+    errors.VerdictTooLateError: v2.PRECONDITION_FAILED,
     errors.TopicNotFoundError: v2.TOPIC_NOT_FOUND,
     errors.QueueNotFoundError: v2.NOT_FOUND,
     errors.BrokerNotFoundError: v2.NOT_FOUND,
@@ -24,8 +34,12 @@ CODE_BY_ERROR: dict[type[errors.StoreError], "v2.Code"] = {
     errors.DeadlineExceededError: v2.PROXY_TIMEOUT,
     errors.StoreError: v2.INTERNAL_SERVER_ERROR,
 }
-# The code of an append that is refused because of a field of a message.
+# The code of a request that is refused because of a field.
 CODE_BY_FIELD = {
+    "consumer_group": v2.ILLEGAL_CONSUMER_GROUP,
+    "filter": v2.ILLEGAL_FILTER_EXPRESSION,
+    "invisible_duration": v2.ILLEGAL_INVISIBLE_TIME,
+    "receipt_handle": v2.INVALID_RECEIPT_HANDLE,
     "topic": v2.ILLEGAL_TOPIC,
     "keys": v2.ILLEGAL_MESSAGE_KEY,
     "tags": v2.ILLEGAL_MESSAGE_TAG,

@@ -15,12 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
-from gateway.shards.directory import ShardDirectory
-from gateway.shards.targets import ShardTargets, parse_file
+from gateway.shards.targets import ShardTargets, of_ordinals, parse_file
 from store.errors import InvalidSettingError, StoreError
 
 # Ordinals asked behind the last known one. More than one, so new shards are found although some before them are down.
@@ -40,6 +39,13 @@ class ShardSource(Protocol):
 
     def kept(self, found: Sequence[ShardTargets]) -> None:
         """What `look` returned is known now; until this is called, `look` returns it again."""
+
+
+class ShardKeeper(Protocol):
+    """Keeps the shards that are found."""
+
+    def keep(self, targets: Sequence[ShardTargets]) -> None:
+        """Take shards, new ones and known ones. When it raises a StoreError nothing has changed."""
 
 
 class ShardFile:
@@ -71,14 +77,14 @@ class ShardOrdinals:
     """Shards of a template.
 
     Args:
-        template: the shard `{i}`.
+        template: the shard `{i}`, each replica by itself.
         count: ordinals known to exist, from 0 on.
         count_max: no ordinal at or above this is looked for.
-        answers: whether the shard's commitlog answers under the shard's name.
+        answers: whether a commitlog of the shard answers under the shard's name.
     """
 
     def __init__(
-        self, template: ShardTargets, count: int, count_max: int, answers: Callable[[ShardTargets], bool]
+        self, template: Sequence[ShardTargets], count: int, count_max: int, answers: Callable[[ShardTargets], bool]
     ) -> None:
         self._template = template
         self._count = count
@@ -88,13 +94,15 @@ class ShardOrdinals:
     def look(self) -> Sequence[ShardTargets]:
         """See ShardSource."""
         end = min(self._count + ORDINAL_AHEAD_COUNT, self._count_max)
-        ahead = [self._template.of_ordinal(ordinal) for ordinal in range(self._count, end)]
-        found_count = max((number + 1 for number, targets in enumerate(ahead) if self._answers(targets)), default=0)
-        return ahead[:found_count]
+        found_end = self._count
+        for ordinal in range(self._count, end):
+            if any(map(self._answers, of_ordinals(self._template, [ordinal]))):
+                found_end = ordinal + 1
+        return of_ordinals(self._template, range(self._count, found_end))
 
     def kept(self, found: Sequence[ShardTargets]) -> None:
         """See ShardSource."""
-        self._count += len(found)
+        self._count += len(found) // len(self._template)
 
 
 class Discovery:
@@ -112,12 +120,12 @@ class Discovery:
         self._retired: deque[tuple[float, Callable[[], None]]] = deque()
         self._problem = ""
 
-    def start(self, source: ShardSource, directory: ShardDirectory[Any, Any]) -> None:
+    def start(self, source: ShardSource, keeper: ShardKeeper) -> None:
         """Look from now on until `stop`."""
 
         def run() -> None:
             while not self._stopped.wait(self._poll_seconds):
-                self.look(source, directory)
+                self.look(source, keeper)
 
         threading.Thread(target=run, name="gateway-discovery", daemon=True).start()
 
@@ -129,13 +137,13 @@ class Discovery:
         """Calls `close` after RETIRED_SECONDS, when no call can be under way any more."""
         self._retired.append((self._clock() + RETIRED_SECONDS, close))
 
-    def look(self, source: ShardSource, directory: ShardDirectory[Any, Any]) -> None:
+    def look(self, source: ShardSource, keeper: ShardKeeper) -> None:
         """One look."""
         try:
             while self._retired and self._retired[0][0] <= self._clock():
                 self._retired.popleft()[1]()
             found = source.look()
-            directory.keep(found)
+            keeper.keep(found)
             source.kept(found)
             self._problem = ""
         except StoreError as error:

@@ -22,6 +22,18 @@ from dataclasses import replace
 from typing import Generic, ParamSpec, TypeVar
 
 from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import GroupSettings
+from gateway.ports.groups import (
+    GroupFacts,
+    GroupKeeper,
+    LockQuestion,
+    Position,
+    Reset,
+    ResetQuestion,
+    SendBackOutcome,
+    SendBackQuestion,
+    Track,
+)
 from gateway.ports.shard import (
     Boundary,
     BuildProgress,
@@ -39,6 +51,8 @@ from gateway.ports.shard import (
     TopicCatalog,
 )
 from gateway.ports.time_window import TimeWindow
+from gateway.ports.topic_admin import TopicAdmin, TopicSettings
+from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
 
 # A healthy shard answers in milliseconds; a cold disk may take a second.
@@ -226,6 +240,20 @@ class GuardedTopics:
         return self._guard.call(self._topics.new_topic_queue_count, deadline)
 
 
+class GuardedTopicAdmin:
+    """A TopicAdmin whose reads are behind a guard."""
+
+    def __init__(self, admin: TopicAdmin, guard: ShardGuard) -> None:
+        self._admin = admin
+        self._guard = guard
+        # Not guarded: commands are rare, and each is one call that its caller waits for.
+        self.create, self.update, self.delete = admin.create, admin.update, admin.delete
+
+    def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
+        """See the port."""
+        return self._guard.call(self._admin.settings, deadline)
+
+
 class GuardedLogEnd:
     """A LogEnd behind a guard."""
 
@@ -238,6 +266,78 @@ class GuardedLogEnd:
     def offset(self, deadline: Deadline) -> int | None:
         """See the port."""
         return self._guard.call(self._log_end.offset, deadline)
+
+
+class GuardedGroups:
+    """A GroupKeeper behind a guard."""
+
+    def __init__(self, groups: GroupKeeper, guard: ShardGuard) -> None:
+        self._groups = groups
+        self._guard = guard
+
+    def settings(self, topic: str, deadline: Deadline) -> Sequence[GroupSettings]:
+        """See the port."""
+        return self._guard.call(self._groups.settings, topic, deadline)
+
+    def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
+        """See the port."""
+        return self._guard.call(self._groups.facts, consumer_group, deadline)
+
+    def positions(self, consumer_group: str, topic: str, deadline: Deadline) -> Sequence[Position]:
+        """See the port."""
+        return self._guard.call(self._groups.positions, consumer_group, topic, deadline)
+
+    def commit(self, consumer_group: str, positions: Sequence[Position], deadline: Deadline) -> None:
+        """See the port."""
+        self._guard.call(self._groups.commit, consumer_group, positions, deadline)
+
+    def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
+        """See the port."""
+        return self._guard.call(self._groups.send_back, question, deadline)
+
+    def lock(self, question: LockQuestion, deadline: Deadline) -> Sequence[tuple[str, int]]:
+        """See the port."""
+        return self._guard.call(self._groups.lock, question, deadline)
+
+    def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
+        """See the port."""
+        return self._guard.call(self._groups.reset, question, deadline)
+
+    def update(self, settings: GroupSettings, deadline: Deadline) -> None:
+        """See the port."""
+        self._guard.call(self._groups.update, settings, deadline)
+
+    def delete(self, consumer_group: str, deadline: Deadline) -> None:
+        """See the port."""
+        self._guard.call(self._groups.delete, consumer_group, deadline)
+
+    def track(self, message: object, deadline: Deadline) -> Sequence[Track]:
+        """See the port."""
+        return self._guard.call(self._groups.track, message, deadline)
+
+
+class GuardedWaiting:
+    """WaitingLists behind a guard."""
+
+    def __init__(self, waiting: WaitingLists, guard: ShardGuard) -> None:
+        self._waiting = waiting
+        self._guard = guard
+
+    def known_offset(self, deadline: Deadline) -> int:
+        """See the port."""
+        return self._guard.call(self._waiting.known_offset, deadline)
+
+    def delay_levels_millis(self, deadline: Deadline) -> Sequence[int]:
+        """See the port."""
+        return self._guard.call(self._waiting.delay_levels_millis, deadline)
+
+    def transactions(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[PendingTransaction]:
+        """See the port."""
+        return self._guard.call(self._waiting.transactions, question, deadline)
+
+    def scheduled(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[ScheduledMessage]:
+        """See the port."""
+        return self._guard.call(self._waiting.scheduled, question, deadline)
 
 
 def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float] = time.monotonic) -> Shard[Message]:
@@ -262,4 +362,7 @@ def guarded(shard: Shard[Message], thread_count: int, clock: Callable[[], float]
         queues=GuardedQueues(shard.queues, guard("consumequeue")),
         keys=GuardedKeys(shard.keys, guard("index")),
         log_end=None if shard.log_end is None else GuardedLogEnd(shard.log_end, short),
+        topic_admin=None if shard.topic_admin is None else GuardedTopicAdmin(shard.topic_admin, short),
+        groups=None if shard.groups is None else GuardedGroups(shard.groups, guard("consumer")),
+        waiting=None if shard.waiting is None else GuardedWaiting(shard.waiting, guard("schedule")),
     )

@@ -1,4 +1,4 @@
-"""The ports over gRPC: a shard whose commitlog, consumequeue and index are services."""
+"""The ports over gRPC: a shard whose commitlog, consumequeue, index, consumer and schedule are services."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +18,12 @@ from gateway.ports.shard import (
     Unit,
 )
 from gateway.ports.time_window import TimeWindow
+from gateway.shards.remote_delivery import RemoteDelivering
+from gateway.shards.remote_groups import RemoteGroups
 from gateway.shards.remote_key_facts import explanation_of, held_of
 from gateway.shards.remote_services import RemoteServices, optional_millis
+from gateway.shards.remote_topic_admin import RemoteTopicAdmin
+from gateway.shards.remote_waiting import RemoteScheduling, RemoteWaiting
 from gateway.shards.summaries import FilterCache, SummarizedKeys
 from gateway.shards.targets import ShardTargets
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -27,8 +31,10 @@ from reput.index.v1 import index_service_pb2 as index_pb
 from reput.message.v1 import message_pb2
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
+from services.calling.consumer import ConsumerClient
 from services.calling.index import IndexClient
 from services.calling.port_calls import port_call
+from services.calling.schedule import ScheduleClient
 from services.convert import stored_message, timestamp_to_millis
 from services.serving.tls import TlsIdentity
 from store.errors import StoreCorruptedError, StoreError
@@ -260,18 +266,26 @@ def _progress(answer: _BuiltAnswer) -> BuildProgress:
 
 @dataclass(frozen=True, slots=True)
 class RemoteShard:
-    """A shard of remote services. Appends use the channel of its commitlog's client."""
+    """A shard of remote services. Appends use the channel of its commitlog's client.
+
+    A shard without consumer service has no `delivering`, one without schedule service no `scheduling`.
+    """
 
     targets: ShardTargets
     shard: Shard[message_pb2.StoredMessage]
     commitlog: CommitLogClient
     consumequeue: ConsumeQueueClient
     index: IndexClient
+    consumer: ConsumerClient | None = None
+    schedule: ScheduleClient | None = None
+    delivering: RemoteDelivering | None = None
+    scheduling: RemoteScheduling | None = None
 
     def close(self) -> None:
         """See OpenShard."""
-        for client in (self.commitlog, self.consumequeue, self.index):
-            client.close()
+        for client in (self.commitlog, self.consumequeue, self.index, self.consumer, self.schedule):
+            if client is not None:
+                client.close()
 
 
 def open_shard(
@@ -287,6 +301,8 @@ def open_shard(
     commitlog = CommitLogClient(targets.commitlog, tls=tls)
     consumequeue = ConsumeQueueClient(targets.consumequeue, tls=tls)
     index = IndexClient(targets.index, tls=tls)
+    consumer = ConsumerClient(targets.consumer, tls=tls) if targets.consumer else None
+    schedule = ScheduleClient(targets.schedule, tls=tls) if targets.schedule else None
     records = RemoteRecords(commitlog)
     keys = RemoteKeys(index)
     shard = Shard(
@@ -295,10 +311,15 @@ def open_shard(
         queues=RemoteQueues(consumequeue),
         keys=keys if filters is None else SummarizedKeys(targets.broker_name, keys, filters),
         topics=records,
-        services=RemoteServices(commitlog, consumequeue, index),
+        services=RemoteServices(commitlog, consumequeue, index, consumer, schedule),
         log_end=RemoteLogEnd(commitlog),
+        topic_admin=RemoteTopicAdmin(commitlog),
+        groups=RemoteGroups(consumer) if consumer is not None else None,
+        waiting=RemoteWaiting(schedule) if schedule is not None else None,
     )
-    return RemoteShard(targets, shard, commitlog, consumequeue, index)
+    delivering = RemoteDelivering(targets.broker_name, consumer) if consumer is not None else None
+    scheduling = RemoteScheduling(targets.broker_name, schedule) if schedule is not None else None
+    return RemoteShard(targets, shard, commitlog, consumequeue, index, consumer, schedule, delivering, scheduling)
 
 
 def commitlog_answers(targets: ShardTargets, tls: TlsIdentity | None = None) -> bool:

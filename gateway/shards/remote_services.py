@@ -1,37 +1,59 @@
-"""The state of a shard's three services, over gRPC."""
+"""The state of a shard's services, over gRPC."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import ServiceStatus
+from gateway.ports.shard import ReplicaStatus, ServiceStatus
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
+from services.calling.consumer import ConsumerClient
 from services.calling.index import IndexClient
 from services.calling.port_calls import port_call
+from services.calling.schedule import ScheduleClient
 from services.convert import confirm_offset, timestamp_to_millis
 from store.errors import StoreError
 
+_BuilderAnswer = queue_pb.GetStatusResponse | index_pb.GetStatusResponse
+_FollowerAnswer = _BuilderAnswer | consumer_pb.GetStatusResponse | schedule_pb.GetStatusResponse
+
 
 class RemoteServices:
-    """StatusReader over the three services."""
+    """StatusReader over the services; a shard without a consumer or schedule service has no row of it."""
 
-    def __init__(self, commitlog: CommitLogClient, consumequeue: ConsumeQueueClient, index: IndexClient) -> None:
+    def __init__(
+        self,
+        commitlog: CommitLogClient,
+        consumequeue: ConsumeQueueClient,
+        index: IndexClient,
+        consumer: ConsumerClient | None = None,
+        schedule: ScheduleClient | None = None,
+    ) -> None:
         self._commitlog = commitlog
         self._consumequeue = consumequeue
         self._index = index
+        self._consumer = consumer
+        self._schedule = schedule
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
-        """See the port. All three are asked at once, so one that hangs does not hide the others."""
-        asks: tuple[tuple[str, str, Callable[[float], ServiceStatus]], ...] = (
+        """See the port. All are asked at once, so one that hangs does not hide the others."""
+        asks: list[tuple[str, str, Callable[[float], ServiceStatus]]] = [
             ("commitlog", self._commitlog.target, self._commitlog_status),
             ("consumequeue", self._consumequeue.target, self._consumequeue_status),
             ("index", self._index.target, self._index_status),
-        )
+        ]
+        if self._consumer is not None:
+            asks.append(("consumer", self._consumer.target, partial(_consumer_status, self._consumer)))
+        if self._schedule is not None:
+            asks.append(("schedule", self._schedule.target, partial(_schedule_status, self._schedule)))
         # Half of the caller's time, so that the answer can still report a service that hangs.
         seconds = deadline.remaining_seconds() / 2
 
@@ -67,6 +89,25 @@ class RemoteServices:
             disk_free_bytes=answer.disk.free_bytes,
             disk_level=answer.disk.level,
             newest_store_time_millis=optional_millis(answer, "last_store_time"),
+            replica=answer.replica,
+            coordinator=answer.coordinator,
+            role=answer.role,
+            epoch=answer.epoch,
+            replicas=tuple(
+                ReplicaStatus(
+                    one.name,
+                    one.in_sync,
+                    one.connected,
+                    one.lag_bytes,
+                    one.lag_millis,
+                    one.catch_up.fetched_bytes,
+                    one.catch_up.total_bytes,
+                    one.catch_up.bytes_per_second,
+                )
+                for one in answer.replicas
+            ),
+            followed_lag_bytes=answer.followed.lag_bytes if answer.followed.HasField("lag_bytes") else None,
+            followed_lag_millis=answer.followed.lag_age.ToMilliseconds() if answer.HasField("followed") else None,
         )
 
     def _consumequeue_status(self, seconds: float) -> ServiceStatus:
@@ -78,9 +119,37 @@ class RemoteServices:
         return _builder_status("index", self._index.target, self._index.get_status(timeout_seconds=seconds))
 
 
-def _builder_status(
-    service: str, address: str, answer: queue_pb.GetStatusResponse | index_pb.GetStatusResponse
-) -> ServiceStatus:
+def _builder_status(service: str, address: str, answer: _BuilderAnswer) -> ServiceStatus:
+    return replace(
+        _follower_status(service, address, answer),
+        file_count=answer.file_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
+        key_count=answer.key_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
+        newest_store_time_millis=optional_millis(answer, "built_up_to_time"),
+    )
+
+
+def _consumer_status(client: ConsumerClient, seconds: float) -> ServiceStatus:
+    answer = client.get_status(timeout_seconds=seconds)
+    return replace(
+        _follower_status("consumer", client.target, answer),
+        group_count=answer.group_count,
+        in_flight_count=answer.in_flight_count,
+        client_count=answer.client_count,
+    )
+
+
+def _schedule_status(client: ScheduleClient, seconds: float) -> ServiceStatus:
+    answer = client.get_status(timeout_seconds=seconds)
+    return replace(
+        _follower_status("schedule", client.target, answer),
+        scheduled_count=answer.delayed_count + answer.timer_count,
+        transaction_count=answer.transaction_count,
+        oldest_due_time_millis=optional_millis(answer, "oldest_due_time"),
+    )
+
+
+def _follower_status(service: str, address: str, answer: _FollowerAnswer) -> ServiceStatus:
+    """What every follower of the log says."""
     return ServiceStatus(
         service,
         address,
@@ -89,9 +158,6 @@ def _builder_status(
         catching_up=answer.catching_up,
         state=answer.state or ("catching-up" if answer.catching_up else "serving"),
         problem=answer.last_error,
-        file_count=answer.file_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
-        key_count=answer.key_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
-        newest_store_time_millis=optional_millis(answer, "built_up_to_time"),
     )
 
 

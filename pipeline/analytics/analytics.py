@@ -1,10 +1,12 @@
-"""Statistics of a log: traffic and delay over time, keys, missing and repeated messages, load of the index files.
+"""Statistics of a log: traffic and delay over time, keys, missing and repeated messages, consumer groups, growth, index files.
 
     log ── traffic ──▶ topics, hours        each arrow is one scan, with only the columns that it needs
         ── offsets ──▶ queues, gaps
         ── keys ─────▶ keys, hot_keys, the key columns of hours
         ── unique ───▶ duplicates
         ── time ─────▶ timeline
+        ── groups ───▶ lag, consume_delays, retries      groups/; only the topics that groups consume
+        ── growth ───▶ growth
     index files ─────▶ index_files, index_chains       one task a file
 
 The first scan finds the end of the log; the others stop there, so that the tables agree although the store may still grow.
@@ -24,8 +26,12 @@ import pyarrow.parquet as pq
 from pipeline.analytics import tables
 from pipeline.analytics.digest import bucket_seconds_for, digest_of
 from pipeline.analytics.files import publish
+from pipeline.analytics.groups.job import positions_of_broker, write_group_tables
+from pipeline.analytics.groups.tables import Span
+from pipeline.analytics.growth import Disk, growth, windows
 from pipeline.analytics.index import index_files, index_tables, load_of
 from pipeline.analytics.page import page
+from pipeline.analytics.texts import LANGUAGES, PAGE_NAMES, Texts
 from pipeline.progress import Progress, run_on_spark, silent
 from pipeline.report import JobReport
 from store.errors import UnsupportedStoreError
@@ -35,13 +41,14 @@ from store.format.paths import commit_log_dir, parse_log_file_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PAGE_NAME = "report.html"
 TABLE_NAMES = (
-    "topics", "hours", "timeline", "queues", "gaps", "keys", "hot_keys", "duplicates", "index_files", "index_chains",
+    "topics", "hours", "timeline", "queues", "gaps", "keys", "hot_keys", "duplicates", "lag", "consume_delays", "retries",
+    "growth", "index_files", "index_chains",
 )  # fmt: skip
 STEP = "analytics"
-STEPS = ("traffic", "keys", "offsets", "duplicates", "timeline", "index", "page")
+STEPS = ("traffic", "keys", "offsets", "duplicates", "timeline", "groups", "growth", "index", "page")
 Done = Callable[[str], None]
+disk_usage = RealFileSystem().disk_usage
 
 
 def run(
@@ -52,6 +59,7 @@ def run(
     dry_run: bool = False,
     progress: Progress = silent,
     clock: Callable[[], float] = time.time,
+    disk: Callable[[Path], tuple[int, int]] = disk_usage,
 ) -> JobReport:
     """Makes the tables and the page.
 
@@ -62,9 +70,11 @@ def run(
         dry_run: only report what would be read and written.
         progress: called with the count of steps done.
         clock: seconds since 1970.
+        disk: size and free space of the disk of a directory (bytes).
 
     Raises:
         UnsupportedStoreError: `store` has no commitlog/.
+        StoreCorruptedError: a state record or `config/consumerOffset.json` is damaged.
     """
     if dry_run:
         return plan(store, out, clock=clock)
@@ -79,7 +89,7 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     staging = out / f".analytics-{report.started_at_millis}"
     try:
-        bucket_seconds = _write_tables(spark, store, staging, report, done)
+        bucket_seconds = _write_tables(spark, store, staging, report, done, Disk(*disk(store)))
         loads = [] if layout is None else run_on_spark(spark)("index", partial(load_of, layout=layout), paths)
         for name, rows in index_tables(loads).items():
             (staging / name).mkdir(parents=True)
@@ -89,9 +99,10 @@ def run(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     digest = digest_of(out, str(store), report.started_at_millis, bucket_seconds, row_counts)
-    fresh = out / f".{PAGE_NAME}"
-    fresh.write_text(page(digest), encoding="utf-8")
-    fresh.rename(out / PAGE_NAME)
+    for language in LANGUAGES:
+        fresh = out / f".{PAGE_NAMES[language]}"
+        fresh.write_text(page(digest, Texts(language)), encoding="utf-8")
+        fresh.rename(out / PAGE_NAMES[language])
     done("page")
     report.counts |= {name: count for name, count in digest.totals.items() if name.endswith(("_count", "_bytes"))}
     report.counts |= {f"{name}_row_count": count for name, count in row_counts.items()}
@@ -111,18 +122,21 @@ def _begin(store: Path, out: Path, *, is_dry_run: bool, clock: Callable[[], floa
     if not Path(commit_log_dir(str(store))).is_dir():
         raise UnsupportedStoreError(f"{store} has no commitlog/: name the root of a store", directory=store)
     report.counts |= {"log_bytes": _log_bytes(store), "index_file_count": len(index_files(store)[0])}
-    report.outputs = {"page": str(out / PAGE_NAME)} | {name: str(out / f"{name}.parquet") for name in TABLE_NAMES}
+    report.outputs = {"page": str(out / PAGE_NAMES["en"]), "page_zh": str(out / PAGE_NAMES["zh"])}
+    report.outputs |= {name: str(out / f"{name}.parquet") for name in TABLE_NAMES}
     return report
 
 
-def _write_tables(spark: "SparkSession", store: Path, staging: Path, report: JobReport, done: Done) -> int:
+def _write_tables(spark: "SparkSession", store: Path, staging: Path, report: JobReport, done: Done, disk: Disk) -> int:
     """Writes a directory of Parquet parts for each table of the log; returns the bucket length of `timeline` in seconds."""
     from pyspark.sql import functions as f
 
     bounds: dict[str, str] = {}
 
-    def read_log(columns: Sequence[str]) -> "DataFrame":
+    def read_log(columns: Sequence[str], topics: Sequence[str] = ()) -> "DataFrame":
         reader = spark.read.format("commitlog").option("columns", ",".join(columns))
+        if topics:
+            reader = reader.option("topics", ",".join(topics))
         return reader.options(**bounds).load(str(store))
 
     def write(name: str, rows: "DataFrame") -> None:
@@ -166,6 +180,16 @@ def _write_tables(spark: "SparkSession", store: Path, staging: Path, report: Job
     bucket_seconds = bucket_seconds_for(last_millis - first_millis) if end is not None else 1
     write("timeline", tables.timeline(read_log, bucket_seconds))
     done("timeline")
+    topic_names = pq.read_table(staging / "topics", columns=["topic"]).column("topic").to_pylist()
+    span = Span(first_millis or 0, last_millis or 0, bucket_seconds)
+    notes = write_group_tables(spark, read_log, write, topic_names, span, positions_of_broker(store))
+    report.notes += notes
+    done("groups")
+    found = windows(read_log, span.first_millis, span.last_millis).first() if end is not None else None
+    (staging / "growth").mkdir()
+    growing = growth(found.asDict() if found else {}, disk, span.first_millis, span.last_millis)
+    pq.write_table(growing, staging / "growth" / "part-0.parquet")
+    done("growth")
     return bucket_seconds
 
 

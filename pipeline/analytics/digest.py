@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.analytics.words import time_text
+
 TOPIC_COUNT_MAX = 50  # rows of the tables by topic
 BAND_COUNT_MAX = 7  # topics with their own colour in the charts; the last colour is for all others
 LISTED_COUNT_MAX = 20  # gaps, duplicates
@@ -44,6 +46,31 @@ class Timeline:
     delay_p50: list[float | None]
     delay_p99: list[float | None]
 
+    def titles(self) -> list[str]:
+        """Full names of the buckets."""
+        return [f"{time_text(begin)} UTC" for begin in self.begins_millis]
+
+
+@dataclass
+class GroupLag:
+    """How far a group is behind in a topic.
+
+    Attributes:
+        consumer_group: the group.
+        topic: the topic.
+        queue_count: queues that the group has a position in.
+        counts: messages behind at the end of each bucket, all queues together; None before its first position.
+        millis: how long the oldest of them has waited (milliseconds); None if that is not known.
+        begins_millis: begin of each bucket.
+    """
+
+    consumer_group: str
+    topic: str
+    queue_count: int
+    counts: list[float | None]
+    millis: list[float | None]
+    begins_millis: list[int]
+
 
 @dataclass
 class Digest:
@@ -59,6 +86,10 @@ class Digest:
         hot_keys: rows of `hot_keys` by topic, for the topics shown.
         gaps: the largest gaps.
         duplicates: unique keys with the most copies.
+        lags: rows of `lag` summed over the queues of a group and topic, for the groups that are shown, and for each bucket.
+        waits: rows of `consume_delays`, most messages first.
+        retries: rows of `retries`, most copies first.
+        growth: rows of `growth`.
         index_files: rows of `index_files`, the oldest first.
         chains: rows of `index_chains`.
         row_counts: count of rows of each table.
@@ -73,6 +104,10 @@ class Digest:
     hot_keys: dict[str, list[Row]] = field(default_factory=dict)
     gaps: list[Row] = field(default_factory=list)
     duplicates: list[Row] = field(default_factory=list)
+    lags: list["GroupLag"] = field(default_factory=list)
+    waits: list[Row] = field(default_factory=list)
+    retries: list[Row] = field(default_factory=list)
+    growth: list[Row] = field(default_factory=list)
     index_files: list[Row] = field(default_factory=list)
     chains: list[Row] = field(default_factory=list)
     row_counts: dict[str, int] = field(default_factory=dict)
@@ -114,6 +149,13 @@ def digest_of(out: Path, store: str, made_at_millis: int, bucket_seconds: int, r
     duplicates = table("duplicates")
     digest.totals["spare_copy_count"] = (pc.sum(duplicates.column("copy_count")).as_py() or 0) - duplicates.num_rows
     digest.duplicates = _greatest(duplicates, "copy_count")
+    digest.lags = lags_of(table("lag"), bucket_seconds)
+    digest.totals["lag_count"] = sum(int(lag.counts[-1] or 0) for lag in digest.lags)
+    digest.waits = sorted(table("consume_delays").to_pylist(), key=lambda row: -row["consumed_count"])[
+        :LISTED_COUNT_MAX
+    ]
+    digest.retries = sorted(table("retries").to_pylist(), key=lambda row: -row["copy_count"])[:LISTED_COUNT_MAX]
+    digest.growth = table("growth").to_pylist()
     digest.index_files = table("index_files").to_pylist()
     digest.chains = table("index_chains").to_pylist()
     if digest.totals["message_count"]:
@@ -148,6 +190,31 @@ def timeline_of(rows: pa.Table, topics_by_size: Sequence[str], bucket_seconds: i
         messages[name][i] += row["message_count"] / bucket_seconds
         sizes[name][i] += row["store_size_bytes"] / bucket_seconds
     return Timeline(bucket_seconds, list(places), messages, sizes, p50, p99)
+
+
+def lags_of(rows: pa.Table, bucket_seconds: int) -> list[GroupLag]:
+    """The table `lag`, its queues added up; those that are furthest behind at the end come first.
+
+    Args:
+        rows: rows of the table with `begin` in milliseconds.
+        bucket_seconds: length of a bucket.
+    """
+    summed = rows.group_by(["consumer_group", "topic", "begin"]).aggregate(
+        [("lag_count", "sum"), ("lag_millis", "max"), ("queue_id", "count")]
+    )
+    plain = summed.to_pylist()
+    if not plain:
+        return []
+    begins = range(min(row["begin"] for row in plain), max(row["begin"] for row in plain) + 1, bucket_seconds * 1000)
+    found: dict[tuple[str, str], GroupLag] = {}
+    for row in plain:
+        name = row["consumer_group"], row["topic"]
+        if name not in found:
+            found[name] = GroupLag(*name, 0, [None] * len(begins), [None] * len(begins), list(begins))
+        lag, i = found[name], begins.index(row["begin"])
+        lag.queue_count = max(lag.queue_count, row["queue_id_count"])
+        lag.counts[i], lag.millis[i] = row["lag_count_sum"], row["lag_millis_max"]
+    return sorted(found.values(), key=lambda lag: (-(lag.counts[-1] or 0), lag.consumer_group, lag.topic))
 
 
 def bucket_seconds_for(span_millis: int) -> int:

@@ -1,35 +1,40 @@
 """The section of the analytics page about the index files. Pure."""
 
 import math
+from html import escape
 
 from pipeline.analytics import charts
 from pipeline.analytics.charts import Axes, Series, text_of
 from pipeline.analytics.digest import Digest, Row
 from pipeline.analytics.page_parts import card, meter, none_found, section, table
+from pipeline.analytics.texts import Texts
 from pipeline.analytics.words import count_text, time_text
 
 FILES_SHOWN_MAX = 24  # the newest ones
 BARS_MAX = 24  # lengths with a bar of their own; all longer ones share the last
 
 
-def index_section(digest: Digest) -> str:
+def index_section(digest: Digest, say: Texts) -> str:
     """The section: load of the files, and lengths of chains."""
-    hint = (
+    hint = say(
         "A lookup walks the chain of one hash slot. More long chains than expected by chance (the lines) mean that keys "
         "collide or that few keys are used often."
     )
     if not digest.index_files:
-        return section("index", "Index", hint, none_found("The store has no index file with entries.", is_good=False))
-    heads = ["file", "from", "to", "#entries", "filled", "#entries / slot", "#p50", "#p99", "#longest", "#walked"]
+        none = none_found(say("The store has no index file with entries."), is_good=False)
+        return section("index", say("Index"), hint, none)
+    heads = [
+        say("file"), say("from"), say("to"), say("#entries"), say("filled"), say("#entries / slot"), "#p50", "#p99",
+        say("#longest"), say("#walked"),
+    ]  # fmt: skip
     rows = [_file_row(row) for row in digest.index_files[-FILES_SHOWN_MAX:]]
     hidden = len(digest.index_files) - len(rows)
-    caption = "Chain lengths of used slots; walked: entries that a lookup of a stored key walks on average"
-    caption += f"; {hidden} older files are left out" if hidden > 0 else ""
-    chart = _chains(digest)
-    key = '<ul class="key"><li><i class="c0"></i>slots</li><li><i class="line"></i>by chance</li></ul>'
-    return section(
-        "index", "Index", hint, card(table(heads, rows, caption)), card(f"<h3>Slots by chain length</h3>{chart}{key}")
-    )
+    caption = say("Chain lengths of used slots; walked: entries that a lookup of a stored key walks on average")
+    caption += say("; {count} older files are left out", count=hidden) if hidden > 0 else ""
+    slots, chance = escape(say("slots")), escape(say("by chance"))
+    key = f'<ul class="key"><li><i class="c0"></i>{slots}</li><li><i class="line"></i>{chance}</li></ul>'
+    chart = f"<h3>{escape(say('Slots by chain length'))}</h3>{_chains(digest, say)}{key}"
+    return section("index", say("Index"), hint, card(table(heads, rows, caption)), card(chart))
 
 
 def by_chance(entry_count: int, slot_count: int, length: int) -> float:
@@ -63,10 +68,10 @@ def chain_bars(digest: Digest) -> tuple[list[str], list[float], list[float]]:
     return names, slots, ideal
 
 
-def _chains(digest: Digest) -> str:
+def _chains(digest: Digest, say: Texts) -> str:
     names, slots, ideal = chain_bars(digest)
-    axes = Axes("Slots by length of their chain", names, count_text)
-    return charts.bars(axes, Series("slots", slots), Series("by chance", ideal))
+    axes = Axes(say("Slots by chain length"), names, count_text)
+    return charts.bars(axes, Series(say("slots"), slots), Series(say("by chance"), ideal))
 
 
 def _file_row(row: Row) -> list[str]:

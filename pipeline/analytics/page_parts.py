@@ -40,6 +40,11 @@ def legend(names: Sequence[str]) -> str:
     return f'<ul class="key">{items}</ul>'
 
 
+def name_of(name: str) -> str:
+    """A topic or group in a table; escaped here."""
+    return f'<span title="{text_of(name, 200)}">{text_of(name, 48)}</span>'
+
+
 def meter(part: float, text: str | None = None) -> str:
     """A share between 0 and 1 as a bar, with a text beside it; the percentage if None."""
     beside = share_text(part) if text is None else text
@@ -56,16 +61,16 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], caption: str = ""
         caption: above it.
     """
     is_number = [head.startswith("#") for head in heads]
+    labels = [escape(head.removeprefix("#"), quote=True) for head in heads]  # shown beside each cell on a phone
     top = "".join(
-        f"<th{' class=n' if number else ''}>{escape(head.removeprefix('#'))}</th>"
-        for head, number in zip(heads, is_number, strict=True)
+        f"<th{' class=n' if number else ''}>{label}</th>" for label, number in zip(labels, is_number, strict=True)
     )
     lines = []
     for row in rows:
         cells = []
         for place, (cell, number) in enumerate(zip(row, is_number, strict=True)):
             kind = " class=n" if number else " class=name" if place == 0 else ""
-            cells.append(f"<td{kind}>{cell}</td>")
+            cells.append(f'<td{kind} data-label="{labels[place]}">{cell}</td>')
         lines.append(f"<tr>{''.join(cells)}</tr>")
     above = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f"<table>{above}<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody></table>"

@@ -9,7 +9,8 @@ STYLE = """
 --c0:#6b91ff;--c1:#2ec4b0;--c2:#ff9d57;--c3:#c583e0;--c4:#ff7176;--c5:#e9c04a;--c6:#8fa0bd;--c7:#566176}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,
-"Helvetica Neue","Noto Sans","DejaVu Sans",sans-serif;-webkit-font-smoothing:antialiased}
+"Helvetica Neue","Noto Sans","PingFang SC","Microsoft YaHei","Noto Sans CJK SC",
+"DejaVu Sans",sans-serif;-webkit-font-smoothing:antialiased}
 main{max-width:1120px;margin:0 auto;padding:40px 24px 64px}
 h1{font-size:30px;line-height:1.2;letter-spacing:-.02em;margin:0 0 6px}
 h2{font-size:20px;letter-spacing:-.01em;margin:0}
@@ -68,7 +69,19 @@ color:var(--good)}
 .none.plain{background:var(--line);color:var(--soft)}
 footer{margin-top:52px;padding-top:16px;border-top:1px solid var(--line);font-size:13.5px;color:var(--soft)}
 @media print{body{background:none}.card,.tile{break-inside:avoid}}
-@media(max-width:560px){main{padding:24px 14px 40px}.pair{grid-template-columns:minmax(0,1fr)}}
+@media(max-width:560px){main{padding:24px 12px 40px}.pair{grid-template-columns:minmax(0,1fr)}
+.tiles{grid-template-columns:repeat(2,minmax(0,1fr))}.tile{padding:10px 12px}.tile b{font-size:20px;overflow-wrap:anywhere}
+.card{padding:12px;overflow-x:visible}
+table,tbody,tr,caption{display:block}thead{display:none}
+tr{padding:8px 0;border-bottom:1px solid var(--line)}tr:last-child{border-bottom:0}
+td,td.n{display:flex;justify-content:space-between;gap:12px;border:0;padding:2px 0;text-align:right;white-space:normal}
+td::before{content:attr(data-label);flex:none;max-width:50%;text-align:left;font-weight:400;color:var(--soft)}
+td>*{min-width:0;overflow-wrap:anywhere}td:empty{display:none}
+td.name{display:block;text-align:left}td.name::before{content:none}
+.share{flex:1 1 auto;max-width:60%}td>.meter{max-width:60%;align-self:center}
+.strip{max-width:60%;min-width:0;justify-content:flex-end}
+.tick{font-size:30px}.tick.more{display:none}
+.tick.y{text-anchor:start;transform:translate(-56px,-10px);paint-order:stroke;stroke:var(--card);stroke-width:8px}}
 """.replace(
     "PALETTE",
     "\n".join(

@@ -29,6 +29,9 @@ ORDERS = {
     "keys": ("-key_use_count", "topic"),
     "hot_keys": ("topic", "rank"),
     "duplicates": ("topic", "first_commit_log_offset", "unique_key"),
+    "lag": ("consumer_group", "topic", "queue_id", "begin"),
+    "consume_delays": ("consumer_group", "topic"),
+    "retries": ("consumer_group", "source_topic", "kind", "cause"),
 }
 ReadLog = Callable[[Sequence[str]], "DataFrame"]
 
@@ -107,7 +110,7 @@ def timeline(read_log: ReadLog, bucket_seconds: int) -> "DataFrame":
     return rows.groupingSets([["topic", "begin"], ["begin"]], "topic", "begin").agg(
         f.count("*").alias("message_count"),
         f.sum("storeSize").alias("store_size_bytes"),
-        *_percentiles("delay", "delay_{}_millis", (50, 99)),
+        *percentiles("delay", "delay_{}_millis", (50, 99)),
     )
 
 
@@ -178,7 +181,7 @@ def keys(uses: "DataFrame") -> "tuple[DataFrame, DataFrame]":
     cardinality = of_topic.groupBy("topic").agg(
         *_key_measures(),
         f.count_if(f.col("use_count") == 1).alias("used_once_count"),
-        *_percentiles("use_count", "uses_per_key_{}", (50, 99)),
+        *percentiles("use_count", "uses_per_key_{}", (50, 99)),
     )
     ranked = of_topic.withColumn(
         "rank", f.row_number().over(Window.partitionBy("topic").orderBy(f.desc("use_count"), "key"))
@@ -224,9 +227,9 @@ def _measures() -> "list[Column]":
         f.sum("storeSize").alias("store_size_bytes"),
         f.min("storeTimestamp").alias("first_store_time"),
         f.max("storeTimestamp").alias("last_store_time"),
-        *_percentiles("storeSize", "size_{}_bytes", (50, 95)),
+        *percentiles("storeSize", "size_{}_bytes", (50, 95)),
         f.max("storeSize").alias("size_max_bytes"),
-        *_percentiles("delay", "delay_{}_millis", (50, 95, 99)),
+        *percentiles("delay", "delay_{}_millis", (50, 95, 99)),
         f.max("delay").alias("delay_max_millis"),
         f.count_if(f.col("delay") < 0).alias("born_after_store_count"),
         f.min("physicalOffset").alias("first_commit_log_offset"),
@@ -245,7 +248,7 @@ def _key_measures() -> "list[Column]":
     ]
 
 
-def _percentiles(column: str, name: str, percents: Sequence[int]) -> "list[Column]":
+def percentiles(column: str, name: str, percents: Sequence[int]) -> "list[Column]":
     """Percentiles of a column: the least value that the given percent of rows do not exceed; `{}` in `name` becomes p50 etc."""
     from pyspark.sql import functions as f
 

@@ -86,5 +86,5 @@ def axis_times(begins_millis: Sequence[int], bucket_seconds: int) -> list[str]:
     elif len(days) == 1:
         form = clock
     else:
-        form = f"%b %-d, {clock}"
+        form = f"%m-%d {clock}"
     return [time_text(begin, form) for begin in begins_millis]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.rebuild.object_uri import connect, is_uri, refuse_no_bucket, shown, told
+from services.object_uri import connect, is_uri, refuse_no_bucket, shown, told
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

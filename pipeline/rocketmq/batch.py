@@ -42,7 +42,14 @@ class RangeReader:
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._task = Task(
-            schema, options.view, options.decompress, options.tags, options.fail_on_data_loss, options.retry_seconds
+            schema,
+            options.view,
+            options.decompress,
+            options.tags,
+            options.fail_on_data_loss,
+            options.retry_seconds,
+            options.security,
+            options.read_from,
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -75,7 +82,7 @@ class RocketMQBatchReader(RangeReader, DataSourceReader):
             DataLostError: a bound lies outside what the queue holds, and failOnDataLoss is true.
         """
         options = self._options
-        with Gateways(options.endpoints, options.retry_seconds) as gateways:
+        with Gateways(options.endpoints, options.retry_seconds, options.security) as gateways:
             held = choose_queues(gateways.queue_ranges(), options.subscription)
             start = self._positions(gateways, held, options.start, "startingOffsets")
             end = self._positions(gateways, held, options.end, "endingOffsets")

@@ -15,9 +15,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pipeline.rocketmq.errors import ShardConflictError
 from pipeline.rocketmq.positions import QueueKey
+from pipeline.rocketmq.security import NO_SECURITY, SecurityOptions, opened
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from reput_client import BusyError, PartialAnswerError, RetryPolicy, UnavailableError
+from reput_client import BusyError, PartialAnswerError, ReadFrom, RetryPolicy, UnavailableError
 from reput_client.calls import GatewayCalls
 from reput_client.querying.answers import partial_answer, shards_of
 
@@ -44,13 +45,25 @@ class Gateway:
     Args:
         endpoint: `HOST:PORT` or `unix:/path`.
         retry_seconds: how long a call is tried, in seconds.
+        security: TLS and credentials.
+        read_from: which replicas of a shard messages are read from: a ReadFrom by its name.
+
+    Raises:
+        OptionError: they cannot be used on this machine.
     """
 
-    def __init__(self, endpoint: str, retry_seconds: float) -> None:
+    def __init__(
+        self, endpoint: str, retry_seconds: float, security: SecurityOptions = NO_SECURITY, read_from: str = "default"
+    ) -> None:
         self.endpoint = endpoint
         self._retry_seconds = retry_seconds
+        self._read = pb.ReadChoice(read_from=ReadFrom[read_from.upper()].value)
         policy = RetryPolicy(attempt_count_max=ATTEMPT_COUNT_MAX)
-        self._calls = GatewayCalls(endpoint, timeout_seconds=retry_seconds, retry=policy)
+        self._calls = opened(
+            endpoint,
+            lambda given: GatewayCalls(endpoint, security=given, timeout_seconds=retry_seconds, retry=policy),
+            security,
+        )
 
     def topics(self) -> Iterator[pb.ListTopicsResponse.Topic]:
         """Every topic with the queues of all shards."""
@@ -83,6 +96,7 @@ class Gateway:
             queue_offset=queue_offset,
             broker_name=key.broker_name,
             max_messages=min(count, PAGE_COUNT_MAX),
+            read=self._read,
         )
         response: pb.QueryMessageByOffsetResponse = self._call("QueryMessageByOffset", request)
         return response
@@ -104,7 +118,9 @@ class Gateway:
 
     def body(self, message: message_pb2.StoredMessage) -> bytes:
         """The stored body of a message, downloaded because its page had no room for it."""
-        request = pb.DownloadBodyRequest(offset_msg_id=message.offset_msg_id, broker_name=message.broker_name)
+        request = pb.DownloadBodyRequest(
+            offset_msg_id=message.offset_msg_id, broker_name=message.broker_name, read=self._read
+        )
         return self._tried(lambda: self._calls.download(request))
 
     def broker_names(self) -> tuple[str, ...]:
@@ -161,10 +177,11 @@ class Gateways:
     Args:
         endpoints: their addresses.
         retry_seconds: how long a call is tried, in seconds.
+        security: TLS and credentials, the same for all.
     """
 
-    def __init__(self, endpoints: Sequence[str], retry_seconds: float) -> None:
-        self._gateways = {endpoint: Gateway(endpoint, retry_seconds) for endpoint in endpoints}
+    def __init__(self, endpoints: Sequence[str], retry_seconds: float, security: SecurityOptions = NO_SECURITY) -> None:
+        self._gateways = {endpoint: Gateway(endpoint, retry_seconds, security) for endpoint in endpoints}
 
     def __getitem__(self, endpoint: str) -> Gateway:
         return self._gateways[endpoint]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pipeline.rocketmq.positions import EARLIEST, LATEST, Bound, assigned_queues, bound_of
+from pipeline.rocketmq.security import NO_SECURITY, SECURITY_OPTIONS, SecurityOptions, refuse_secrets, security_options
 from pipeline.scan.options import OptionError, parse_size
 
 NATIVE = "native"
@@ -44,8 +45,11 @@ READ_OPTIONS = (
     "includeBody",
     "columns",
     "decompress",
+    "readFrom",
     "retrySeconds",
+    *SECURITY_OPTIONS,
 )
+READ_FROM = ("default", "leader", "any", "replica")
 BATCH = "batch"
 STREAM = "stream"
 REFUSED_BY_MODE = {
@@ -106,6 +110,8 @@ class ReadOptions:
         columns: the columns to read; None: all.
         decompress: bodies as their producers sent them, not as they are stored.
         retry_seconds: how long a gateway that does not answer is tried, in seconds.
+        security: TLS and credentials.
+        read_from: which replicas of a shard messages are read from: a name in READ_FROM.
     """
 
     endpoints: tuple[str, ...]
@@ -124,6 +130,8 @@ class ReadOptions:
     columns: tuple[str, ...] | None
     decompress: bool
     retry_seconds: float
+    security: SecurityOptions = NO_SECURITY
+    read_from: str = READ_FROM[0]
 
 
 def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
@@ -174,11 +182,14 @@ def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
         # Readers of Kafka never see compressed values. sysFlag and bodyCRC of the native view describe the stored bytes.
         decompress=boolean(given, "decompress", default=view == KAFKA),
         retry_seconds=seconds(given, "retrySeconds", RETRY_SECONDS_DEFAULT),
+        security=security_options(given),
+        read_from=_one_of(given, "readFrom", READ_FROM),
     )
 
 
 def given_options(options: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
     """The options under their canonical spelling; OptionError for an unknown one."""
+    refuse_secrets(options)
     spelling = {name.lower(): name for name in known}
     given: dict[str, str] = {}
     for name, value in options.items():

@@ -12,8 +12,10 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from pipeline.rocketmq.gateway import PAGE_COUNT_MAX, Gateway
+from pipeline.rocketmq.options import READ_FROM
 from pipeline.rocketmq.ranges import MessageRange, report_loss
 from pipeline.rocketmq.rows import BATCH_BYTES_MAX, RowBatches, StoredMessage
+from pipeline.rocketmq.security import NO_SECURITY, SecurityOptions
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput_client.errors import QueueNotFoundError, TopicNotFoundError
 
@@ -29,6 +31,8 @@ class Task:
         tags: the tags of the messages to read; empty: all.
         fail_on_data_loss: a gap is an error; otherwise a warning.
         retry_seconds: how long a gateway that does not answer is tried, in seconds.
+        security: TLS and credentials.
+        read_from: which replicas of a shard messages are read from.
     """
 
     schema: StructType
@@ -37,11 +41,13 @@ class Task:
     tags: frozenset[str]
     fail_on_data_loss: bool
     retry_seconds: float
+    security: SecurityOptions = NO_SECURITY
+    read_from: str = READ_FROM[0]
 
     def read(self, asked: MessageRange) -> Iterator[pa.RecordBatch]:
         """The rows of a range."""
         rows = RowBatches(self.schema, self.view, decompress=self.decompress)
-        with Gateway(asked.endpoint, self.retry_seconds) as gateway:
+        with Gateway(asked.endpoint, self.retry_seconds, self.security, self.read_from) as gateway:
             for page in _pages(gateway, asked, fail_on_data_loss=self.fail_on_data_loss):
                 wanted = [message for message in page if not self.tags or message.tags in self.tags]
                 yield from _batches(gateway, wanted, rows)

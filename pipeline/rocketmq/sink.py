@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.rocketmq.errors import NotDeliveredError, ShardConflictError
 from pipeline.rocketmq.gateway import Gateway
+from pipeline.rocketmq.security import opened
 from pipeline.rocketmq.sink_options import FLUSH_MODES, SinkOptions
 from pipeline.rocketmq.sink_rows import check_sink_columns, rows_of
 from pipeline.rocketmq.unique_keys import TaskKeys
@@ -88,12 +89,17 @@ def append_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions, task: T
     endpoint = options.endpoints[task.partition_id % len(options.endpoints)]
     row_count = repeated_count = 0
     waiting: list[Future[SendReceipt]] = []
-    producer = Producer(
+    producer = opened(
         endpoint,
-        flush_mode=FLUSH_MODES[options.flush_mode],
-        delivery_seconds_max=options.retry_seconds,
-        block_seconds_max=options.retry_seconds,
-        retry=RetryPolicy(attempt_count_max=ATTEMPT_COUNT_MAX),
+        lambda security: Producer(
+            endpoint,
+            security=security,
+            flush_mode=FLUSH_MODES[options.flush_mode],
+            delivery_seconds_max=options.retry_seconds,
+            block_seconds_max=options.retry_seconds,
+            retry=RetryPolicy(attempt_count_max=ATTEMPT_COUNT_MAX),
+        ),
+        options.security,
     )
 
     def settle() -> int:
@@ -169,7 +175,7 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         check_sink_columns(schema, options.topic)
         self._options = options
         for endpoint in options.endpoints:
-            with Gateway(endpoint, options.retry_seconds) as gateway:
+            with Gateway(endpoint, options.retry_seconds, options.security) as gateway:
                 _require_one_shard(endpoint, gateway.broker_names())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReceipt:

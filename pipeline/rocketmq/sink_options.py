@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.rocketmq.options import RETRY_SECONDS_DEFAULT, endpoints_of, given_options, seconds
+from pipeline.rocketmq.security import NO_SECURITY, SECURITY_OPTIONS, SecurityOptions, security_options
 from pipeline.scan.options import OptionError
 from reput_client import FlushMode
 
 # Spark adds these options when a stream is started.
 OF_SPARK = ("checkpointLocation", "queryName", "path")
-SINK_OPTIONS = ("endpoint", "topic", "flushMode", "retrySeconds")
+SINK_OPTIONS = ("endpoint", "topic", "flushMode", "retrySeconds", *SECURITY_OPTIONS)
 FLUSH_MODES = {"sync": FlushMode.SYNC, "async": FlushMode.ASYNC, "default": FlushMode.SERVER_DEFAULT}
 
 
@@ -22,12 +23,14 @@ class SinkOptions:
         topic: the topic of all rows; empty: column topic of each row.
         flush_mode: when a row counts as stored: a key of FLUSH_MODES.
         retry_seconds: how long a row is tried, in seconds.
+        security: TLS and credentials.
     """
 
     endpoints: tuple[str, ...]
     topic: str
     flush_mode: str
     retry_seconds: float
+    security: SecurityOptions = NO_SECURITY
 
 
 def sink_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOptions:
@@ -54,4 +57,5 @@ def sink_options(options: Mapping[str, str], *, overwrite: bool) -> SinkOptions:
         topic=given.get("topic", "").strip(),
         flush_mode=flush_mode,
         retry_seconds=seconds(given, "retrySeconds", RETRY_SECONDS_DEFAULT),
+        security=security_options(given),
     )

@@ -116,7 +116,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
 
     def _open(self) -> Gateways:
         if self._gateways is None:
-            self._gateways = Gateways(self._options.endpoints, self._options.retry_seconds)
+            self._gateways = Gateways(self._options.endpoints, self._options.retry_seconds, self._options.security)
         return self._gateways
 
     def _queues(self) -> dict[QueueKey, QueueRange]:

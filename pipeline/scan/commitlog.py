@@ -26,6 +26,7 @@ from pipeline.scan.scan import Damage, RecordRun, SplitScan
 from pipeline.scan.schema import check_columns, choose_columns, native_schema
 from pipeline.scan.split import Split
 from pipeline.scan.splits import CHECKS, plan_splits
+from store.format.delay_levels import use_delay_levels
 
 _log = logging.getLogger("reput.pipeline")
 DAMAGES_PER_BATCH = 256
@@ -109,6 +110,7 @@ class CommitLogReader(DataSourceReader):
         return self._read(partition)
 
     def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        use_delay_levels(self._scan.delay_levels_millis)
         schema = to_arrow_schema(self._schema, timezone="UTC")
         names = _own_names(self._schema)
         batches = ArrowBatches(schema, names, self._scan.batch_rows)

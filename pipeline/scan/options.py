@@ -21,6 +21,7 @@ failOnDataLoss          false goes on when retention has deleted a file since th
                         planned
 pushdown                true hands a `where` to the scan: only for a DataFrame that serves    false
                         one query
+delayLevels             the store's list of delay levels, if it has its own: for tagsCode       RocketMQ's
 boundaryCache           directory where record boundaries of complete files are kept, or off  the user's cache
 """
 
@@ -33,6 +34,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
+
+from store.errors import InvalidArgumentError
+from store.format.delay_levels import DELAY_LEVELS_MILLIS, parse_delay_levels
 
 SPLIT_BYTES = 256 << 20
 SPLIT_BYTES_MIN = 1 << 10
@@ -94,6 +98,7 @@ class ScanOptions:
     topics: tuple[str, ...] | None = None
     queue_ids: tuple[int, ...] | None = None
     boundary_cache: Path | None = None
+    delay_levels_millis: tuple[int, ...] = DELAY_LEVELS_MILLIS
 
 
 def parse_options(options: Mapping[str, str]) -> ScanOptions:
@@ -225,6 +230,13 @@ def _rows(text: str) -> int:
     return int(text)
 
 
+def _delay_levels(text: str) -> tuple[int, ...]:
+    try:
+        return parse_delay_levels(text)
+    except InvalidArgumentError as error:
+        raise ValueError(error.message) from error
+
+
 def _cache(text: str) -> Path | None:
     return None if text.strip().lower() == "off" else Path(text).expanduser().absolute()
 
@@ -247,4 +259,5 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "failOnDataLoss": ("fail_on_data_loss", _bool),
     "pushdown": ("with_pushdown", _bool),
     "boundaryCache": ("boundary_cache", _cache),
+    "delayLevels": ("delay_levels_millis", _delay_levels),
 }

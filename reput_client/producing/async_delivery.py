@@ -16,6 +16,7 @@ import grpc
 import tenacity
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput_client.async_signal import AsyncSignal
 from reput_client.channel import SERVICE
 from reput_client.encoding import encode_request, encode_request_tail
 from reput_client.errors import ProducerClosedError, ReputClientError
@@ -30,31 +31,6 @@ from reput_client.receipt import SendReceipt
 from reput_client.status import error_of_call
 
 _log = logging.getLogger("reput_client")
-
-
-class _Signal:
-    """Wakes all tasks that wait for it, each with its own limit."""
-
-    def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
-
-    def send(self) -> None:
-        """Wake all."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters.clear()
-
-    async def wait(self, seconds: float | None) -> None:
-        """Return at the next `send`, or after the time."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if seconds == float("inf") else seconds):
-                    await waiter
-        finally:
-            self._waiters.discard(waiter)
 
 
 class AsyncDelivery:
@@ -77,11 +53,11 @@ class AsyncDelivery:
         self._unary_until = 0.0  # the gateway had no place for a stream
         self._tail = encode_request_tail(settings.flush_mode)
         self._outbox = Outbox(settings)
-        self._work = _Signal()  # there may be a request to send
-        self._room = _Signal()  # there may be room in the buffer
+        self._work = AsyncSignal()  # there may be a request to send
+        self._room = AsyncSignal()  # there may be room in the buffer
         self._room_turns: deque[object] = deque()  # callers that wait for room, the first one first
-        self._done = _Signal()  # batches are finished
-        self._watched = _Signal()  # a request is in flight
+        self._done = AsyncSignal()  # batches are finished
+        self._watched = AsyncSignal()  # a request is in flight
         self._stream: StreamState | None = None
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False

@@ -4,23 +4,40 @@ import asyncio
 import contextlib
 import warnings
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from reput_client.calls import AsyncGatewayCalls
 from reput_client.channel import open_async_channel
-from reput_client.errors import ProducerClosedError
+from reput_client.consuming.received_message import ReceivedMessage
+from reput_client.errors import ProducerClosedError, ReputClientError
 from reput_client.producing.async_delivery import AsyncDelivery
 from reput_client.producing.batch_delivery import Receipts
 from reput_client.producing.futures import OnDelivery
 from reput_client.producing.new_message import NewMessage
+from reput_client.producing.requests import (
+    TIMEOUT_SECONDS_DEFAULT,
+    by_key_question,
+    reply_of,
+    request_question,
+    stored_question,
+)
 from reput_client.producing.settings import ProducerSettings
 from reput_client.producing.unique_key import UniqueKeyGenerator
 from reput_client.producing.wire import encode, encode_all
 from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
+from reput_client.waiting import Handle, recall_question, with_delay
+
+if TYPE_CHECKING:
+    from reput_client.querying.message import Message
+
+
+def _ignore(_receipt: SendReceipt | None, _error: ReputClientError | None) -> None:
+    """Of a message without a future: asyncio must not report its error as never retrieved."""
 
 
 class AsyncProducer:
@@ -53,6 +70,7 @@ class AsyncProducer:
         self._settings = ProducerSettings(**settings)
         self.target = target
         self._channel = channel
+        self._owns_channel = channel is None
         self._security = security
         self._create_unique_key = UniqueKeyGenerator().create_ascii
 
@@ -68,6 +86,9 @@ class AsyncProducer:
         unique_key: str | None = None,
         born_time: datetime | None = None,
         flag: int = 0,
+        delivery_time: datetime | None = None,
+        delay: timedelta | None = None,
+        delay_level: int = 0,
         on_delivery: OnDelivery | None = None,
     ) -> asyncio.Future[SendReceipt]:
         """Send a message and return its future; awaits only while the buffer is full.
@@ -82,6 +103,9 @@ class AsyncProducer:
             unique_key: its id; by default one is made. Two messages with one id are stored once.
             born_time: when it was made, with a time zone; by default the time of storing.
             flag: the application's own 32 bits.
+            delivery_time: consumers get it at this time, with a time zone; the past is now. The receipt has a `recall_handle`.
+            delay: the same, counted from when the store takes the message.
+            delay_level: consumers get it after the delay of this level of RocketMQ (1 is 1 s, 18 is 2 h).
             on_delivery: called with `(receipt, None)` or `(None, error)` from the event loop.
 
         Raises:
@@ -90,8 +114,42 @@ class AsyncProducer:
             InvalidMessageError: too large for any request.
         """
         create = self._create_unique_key
-        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        properties = with_delay(properties, delay)
+        wire = encode(
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            create,
+        )
         return await self._started().send(wire, on_delivery, urgent=False)
+
+    async def send_oneway(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Send a message without asking for its outcome; awaits only while the buffer is full.
+
+        It is sent, tried again and stored once as those of `send`; arguments and errors are the same.
+        """
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0, create)
+        await self._started().send(wire, _ignore, urgent=False)
 
     async def send_and_wait(
         self,
@@ -105,6 +163,9 @@ class AsyncProducer:
         unique_key: str | None = None,
         born_time: datetime | None = None,
         flag: int = 0,
+        delivery_time: datetime | None = None,
+        delay: timedelta | None = None,
+        delay_level: int = 0,
         timeout_seconds: float | None = None,
     ) -> SendReceipt:
         """Send a message and wait until it is stored; it does not linger while nothing else is under way.
@@ -114,7 +175,21 @@ class AsyncProducer:
             TimeoutError: not within `timeout_seconds`; it is tried further.
         """
         create = self._create_unique_key
-        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        properties = with_delay(properties, delay)
+        wire = encode(
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            create,
+        )
         future = await self._started().send(wire, None, urgent=True)
         async with asyncio.timeout(timeout_seconds):
             return await asyncio.shield(future)
@@ -137,6 +212,33 @@ class AsyncProducer:
             InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
         """
         return await self._started().send_all(encode_all(messages, self._create_unique_key))
+
+    async def recall(self, handle: Handle) -> str:
+        """See `Producer.recall`."""
+        return await recall_question(handle).aask(self._opened_calls())
+
+    async def request(self, message: NewMessage, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT) -> "Message":
+        """See `Producer.request`."""
+        from reput_client.querying.message import message_of  # a producer that sends no requests loads no queries
+
+        return message_of(await request_question(message, timeout_seconds).aask(self._opened_calls()))
+
+    async def reply(
+        self,
+        request: "ReceivedMessage | Message",
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> SendReceipt:
+        """See `Producer.reply`."""
+        if isinstance(request, ReceivedMessage):
+            known = await stored_question(request).aask(self._opened_calls())
+            if known is None:
+                known = await by_key_question(request).aask(self._opened_calls())
+        else:
+            known = request.properties
+        reply = reply_of(known, body, properties)
+        return await self.send_and_wait(reply.topic, reply.body, properties=reply.properties)
 
     async def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time was over first."""
@@ -171,12 +273,21 @@ class AsyncProducer:
     def __repr__(self) -> str:
         return f"AsyncProducer({self.target!r})"
 
+    def _opened(self) -> grpc.aio.Channel:
+        if self._channel is None:
+            self._channel = open_async_channel(self.target, self._security)
+        return self._channel
+
+    def _opened_calls(self) -> AsyncGatewayCalls:
+        self._started()
+        return AsyncGatewayCalls(self.target, channel=self._opened())
+
     def _started(self) -> AsyncDelivery:
         """A channel of grpc's belongs to the event loop that runs when it is made."""
         if self._is_closed:
             raise ProducerClosedError("the producer is closed")
         if self._delivery is None:
-            owns_channel = self._channel is None
-            channel = self._channel or open_async_channel(self.target, self._security)
+            owns_channel = self._owns_channel
+            channel = self._opened()
             self._delivery = AsyncDelivery(channel, self._settings, owns_channel=owns_channel)
         return self._delivery

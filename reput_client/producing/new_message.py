@@ -18,6 +18,8 @@ class NewMessage(NamedTuple):
         unique_key: its id; None = one is made. Two messages with one id are stored once.
         born_time: when it was made, with a time zone; None = the time of storing.
         flag: the application's own 32 bits.
+        delivery_time: consumers get it at this time, with a time zone; None = at once.
+        delay_level: consumers get it after the delay of this level of RocketMQ (1 is 1 s, 18 is 2 h); 0 = at once.
     """
 
     topic: str
@@ -29,3 +31,5 @@ class NewMessage(NamedTuple):
     unique_key: str | None = None
     born_time: datetime | None = None
     flag: int = 0
+    delivery_time: datetime | None = None
+    delay_level: int = 0

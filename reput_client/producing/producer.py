@@ -6,23 +6,36 @@ import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from reput_client.calls import GatewayCalls
 from reput_client.channel import open_channel
+from reput_client.consuming.received_message import ReceivedMessage
 from reput_client.producing.batch_delivery import Receipts, tell, watch
 from reput_client.producing.delivery import Delivery
 from reput_client.producing.futures import OnDelivery
 from reput_client.producing.new_message import NewMessage
+from reput_client.producing.requests import (
+    TIMEOUT_SECONDS_DEFAULT,
+    by_key_question,
+    reply_of,
+    request_question,
+    stored_question,
+)
 from reput_client.producing.settings import ProducerSettings
 from reput_client.producing.unique_key import UniqueKeyGenerator
 from reput_client.producing.wire import encode, encode_all
 from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
+from reput_client.waiting import Handle, recall_question, with_delay
+
+if TYPE_CHECKING:
+    from reput_client.querying.message import Message
 
 # Time for the messages of unclosed producers when the interpreter exits.
 EXIT_SECONDS_MAX = 10.0
@@ -65,7 +78,9 @@ class Producer:
         checked = ProducerSettings(**settings)
         self.target = target
         self._create_unique_key = UniqueKeyGenerator().create_ascii
-        self._delivery = Delivery(channel or open_channel(target, security), checked, owns_channel=channel is None)
+        opened = channel or open_channel(target, security)
+        self._delivery = Delivery(opened, checked, owns_channel=channel is None)
+        self._calls = GatewayCalls(target, channel=opened)
         self._is_closed = False
         _all.add(self._delivery)
         _unclosed.add(self._delivery)
@@ -82,6 +97,9 @@ class Producer:
         unique_key: str | None = None,
         born_time: datetime | None = None,
         flag: int = 0,
+        delivery_time: datetime | None = None,
+        delay: timedelta | None = None,
+        delay_level: int = 0,
         on_delivery: OnDelivery | None = None,
     ) -> Future[SendReceipt]:
         """Send a message; returns at once unless the buffer is full.
@@ -96,6 +114,9 @@ class Producer:
             unique_key: its id; by default one is made. Two messages with one id are stored once.
             born_time: when it was made, with a time zone; by default the time of storing.
             flag: the application's own 32 bits.
+            delivery_time: consumers get it at this time, with a time zone; the past is now. The receipt has a `recall_handle`.
+            delay: the same, counted from when the store takes the message.
+            delay_level: consumers get it after the delay of this level of RocketMQ (1 is 1 s, 18 is 2 h).
             on_delivery: called with `(receipt, None)` or `(None, error)` in the producer's thread.
 
         Raises:
@@ -104,8 +125,42 @@ class Producer:
             InvalidMessageError: too large for any request.
         """
         create = self._create_unique_key
-        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        properties = with_delay(properties, delay)
+        wire = encode(
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            create,
+        )
         return self._delivery.send(wire, on_delivery, urgent=False)
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        keys: Iterable[str] = (),
+        tags: str = "",
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        born_time: datetime | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Send a message without asking for its outcome; returns at once unless the buffer is full.
+
+        It is sent, tried again and stored once as those of `send`; arguments and errors are the same.
+        """
+        create = self._create_unique_key
+        wire = encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0, create)
+        self._delivery.send(wire, None, urgent=False)
 
     def send_and_wait(
         self,
@@ -119,6 +174,9 @@ class Producer:
         unique_key: str | None = None,
         born_time: datetime | None = None,
         flag: int = 0,
+        delivery_time: datetime | None = None,
+        delay: timedelta | None = None,
+        delay_level: int = 0,
         timeout_seconds: float | None = None,
     ) -> SendReceipt:
         """Send a message and wait until it is stored; it does not linger while nothing else is under way.
@@ -128,7 +186,21 @@ class Producer:
             TimeoutError: not within `timeout_seconds`; it is tried further.
         """
         create = self._create_unique_key
-        wire = encode(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, create)
+        properties = with_delay(properties, delay)
+        wire = encode(
+            topic,
+            body,
+            keys,
+            tags,
+            properties,
+            queue_id,
+            unique_key,
+            born_time,
+            flag,
+            delivery_time,
+            delay_level,
+            create,
+        )
         return self._delivery.send(wire, None, urgent=True).result(timeout_seconds)
 
     def send_batch(self, messages: Iterable[NewMessage]) -> Future[Receipts]:
@@ -153,6 +225,55 @@ class Producer:
         future.set_running_or_notify_cancel()
         watch(spans, partial(tell, future))
         return future
+
+    def recall(self, handle: Handle) -> str:
+        """Take back a message that waits for its time; its unique key.
+
+        Args:
+            handle: its receipt, or the `recall_handle` of it.
+
+        Raises:
+            ScheduledMessageNotFoundError: it was delivered or recalled before.
+            ReputClientError: the call failed.
+        """
+        return recall_question(handle).ask(self._calls)
+
+    def request(self, message: NewMessage, timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT) -> "Message":
+        """Send a request and wait for its reply.
+
+        Args:
+            message: the request; whoever consumes it calls `reply`.
+            timeout_seconds: for the reply, at most 60.
+
+        Raises:
+            DeadlineExceededError: no reply came in time; metadata has the `offsetMsgId` of the request when it is stored.
+            ReputClientError: the call failed.
+        """
+        from reput_client.querying.message import message_of  # a producer that sends no requests loads no queries
+
+        return message_of(request_question(message, timeout_seconds).ask(self._calls))
+
+    def reply(
+        self,
+        request: "ReceivedMessage | Message",
+        body: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+    ) -> SendReceipt:
+        """Answer a request, as `Consumer` or a query has it, and wait until the reply is stored.
+
+        Raises:
+            ValueError: the message is no request.
+            ReputClientError: the reply is not stored, or that is not known.
+        """
+        if isinstance(request, ReceivedMessage):
+            known = stored_question(request).ask(self._calls)
+            if known is None:
+                known = by_key_question(request).ask(self._calls)
+        else:
+            known = request.properties
+        reply = reply_of(known, body, properties)
+        return self.send_and_wait(reply.topic, reply.body, properties=reply.properties)
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
         """Wait until all that was sent so far is stored or has failed; False when the time is over first."""

@@ -35,6 +35,8 @@ def encode(
     unique_key: str | None,
     born_time: datetime | None,
     flag: int,
+    delivery_time: datetime | None,
+    delay_level: int,
     create_unique_key: Callable[[], bytes],
 ) -> bytes:
     """One message as it stands in a request.
@@ -49,6 +51,8 @@ def encode(
         unique_key: its id; None = one is made.
         born_time: when it was made.
         flag: the application's own 32 bits.
+        delivery_time: when consumers get it.
+        delay_level: after which delay they get it.
         create_unique_key: makes one, in ASCII.
 
     Raises:
@@ -65,6 +69,8 @@ def encode(
         and 0 < len(topic) <= CACHED_TEXT_SIZE_MAX
         and len(tags) <= CACHED_TEXT_SIZE_MAX
         and born_time is None
+        and delivery_time is None
+        and not delay_level
         and (queue_id is None or (type(queue_id) is int and 0 <= queue_id <= INT32_MAX))
         and type(flag) is int
         and 0 <= flag <= INT32_MAX
@@ -91,7 +97,9 @@ def encode(
         return wire
     if unique_key is None:
         unique_key = create_unique_key().decode()
-    return encode_message(topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag)
+    return encode_message(
+        topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
+    )
 
 
 def encode_all(messages: Iterable[NewMessage], create_unique_key: Callable[[], bytes]) -> list[bytes]:

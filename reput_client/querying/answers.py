@@ -3,17 +3,19 @@
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from reput_client.encoding import from_timestamp
+from reput_client.encoding import time_or_none
 from reput_client.errors import PartialAnswerError, ReputClientError
 from reput_client.querying.message import Message, message_of
 from reput_client.querying.scan import Scan
+from reput_client.querying.tracks import MessageState, Track, track_of
 from reput_client.status import error_or_none
+from reput_client.topic_admin import TopicSettings, settings_of
 
 Item = TypeVar("Item")
 
@@ -44,6 +46,10 @@ class ShardOutcome:
         indexed_up_to_offset: its log is searchable before this (bytes).
         indexed_up_to_time: store time of its newest searchable record.
         log_end_offset: end of its log as last seen (bytes).
+        replicas: the replicas that took part instead of the one that leads.
+        staleness: with an `error` and `replicas`: what was confirmed longer before the query is there all the same; None: not
+            known.
+        known_lag_bytes: likewise: what the replicas are known to lack of the log.
     """
 
     broker_name: str
@@ -52,6 +58,9 @@ class ShardOutcome:
     indexed_up_to_offset: int
     indexed_up_to_time: datetime | None
     log_end_offset: int
+    replicas: tuple[str, ...] = ()
+    staleness: timedelta | None = None
+    known_lag_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +103,21 @@ class MatchedBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A message found by a text, and what of it the text is."""
+    """A message found by a text, and what of it the text is.
+
+    Attributes:
+        message: the message.
+        matched_by: what of it the text is.
+        state: where it is; None: not asked, or its shard could not tell.
+        due_time: of one that waits for its time, until when.
+        tracks: how it stands with each consumer group.
+    """
 
     message: Message
     matched_by: MatchedBy
+    state: MessageState | None = None
+    due_time: datetime | None = None
+    tracks: tuple[Track, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +138,13 @@ class Topic:
         topic: its name.
         queues: all that have messages; of the others at most the first 1,024 on each shard.
         queue_count: how many there are.
+        settings: how each shard has it configured; none of a deleted topic whose messages are still there.
     """
 
     topic: str
     queues: tuple[Queue, ...]
     queue_count: int = 0
+    settings: tuple[TopicSettings, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +171,37 @@ class FoundOffset:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """A replica of a shard, as its leader knows it.
+
+    Attributes:
+        replica: its name.
+        in_sync: it must have a record before that is confirmed; only such a replica may lead.
+        connected: it is connected to the leader; the leader itself is.
+        lag_bytes: what it lacks of the leader's log.
+        lag_millis: how long ago it had everything that the leader had then.
+        fetched_bytes: while it is far behind: what it has got of what it lacked when its stream began.
+        fetch_total_bytes: what it lacked then; 0 when it is near.
+        fetched_bytes_per_second: what it got in the last 5 seconds.
+    """
+
+    replica: str
+    in_sync: bool
+    connected: bool
+    lag_bytes: int
+    lag_millis: int
+    fetched_bytes: int = 0
+    fetch_total_bytes: int = 0
+    fetched_bytes_per_second: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ServiceStatus:
     """One service of one shard; offsets in bytes of the log.
 
     Attributes:
         broker_name: the shard.
-        service: `commitlog`, `consumequeue` or `index`.
+        service: `commitlog`, `consumequeue`, `index`, `consumer` or `schedule`.
         address: where it is served.
         error: why it did not answer; None when it did.
         state: the state in words.
@@ -162,10 +209,24 @@ class ServiceStatus:
         catching_up: it is catching up after a start.
         log_first_offset: the log's first record (commitlog only).
         log_end_offset: end of the log.
-        next_offset: end of what is on the disk (commitlog) or built (the others).
+        next_offset: end of what is on the disk (commitlog), built (consumequeue, index) or known (consumer, schedule).
         recovery_begin_offset: where a recovery began (commitlog, while recovering).
         recovery_next_offset: end of what the recovery has checked.
         recovery_end_offset: where the recovery will end.
+        group_count: consumer groups (consumer only).
+        in_flight_count: messages with clients (consumer only).
+        client_count: clients that live (consumer only).
+        scheduled_count: messages that wait for a time (schedule only).
+        transaction_count: half messages that wait for a verdict (schedule only).
+        oldest_due_time: when the oldest message was due that is due and not delivered (schedule only); None: there is none.
+        replica: of a shard with replicas, the one that this is (commitlog only).
+        role: `leader`, `follower` or `unknown`; empty for a shard without replicas (commitlog only).
+        epoch: of the leader; each new leader has a larger one (commitlog only).
+        replicas: all replicas as the leader knows them (commitlog only).
+        coordinator: address of what keeps who leads; empty for a shard without replicas (commitlog only).
+        followed_lag_bytes: what a broker has written and is not shown yet (commitlog that follows or mirrors one);
+            None: not known.
+        followed_lag_seconds: how old the newest record is that is shown, while something is not (the same); else None.
     """
 
     broker_name: str
@@ -181,6 +242,19 @@ class ServiceStatus:
     recovery_begin_offset: int = 0
     recovery_next_offset: int = 0
     recovery_end_offset: int = 0
+    group_count: int = 0
+    in_flight_count: int = 0
+    client_count: int = 0
+    scheduled_count: int = 0
+    transaction_count: int = 0
+    oldest_due_time: datetime | None = None
+    replica: str = ""
+    role: str = ""
+    epoch: int = 0
+    replicas: tuple[ReplicaStatus, ...] = ()
+    coordinator: str = ""
+    followed_lag_bytes: int | None = None
+    followed_lag_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +286,16 @@ def messages_of(response: Any) -> tuple[Message, ...]:
 
 def matches_of(response: pb.FindMessageResponse) -> tuple[Match, ...]:
     """The matches of a page."""
-    return tuple(Match(message_of(each.message), MatchedBy(each.matched_by)) for each in response.matches)
+    return tuple(
+        Match(
+            message_of(each.message),
+            MatchedBy(each.matched_by),
+            MessageState(each.state) if each.HasField("state") else None,
+            time_or_none(each, "due_time"),
+            tuple(map(track_of, each.tracks)),
+        )
+        for each in response.matches
+    )
 
 
 def topics_of(response: pb.ListTopicsResponse) -> tuple[Topic, ...]:
@@ -222,6 +305,7 @@ def topics_of(response: pb.ListTopicsResponse) -> tuple[Topic, ...]:
             row.topic,
             tuple(Queue(each.broker_name, each.queue_id, each.min_offset, each.max_offset) for each in row.queues),
             row.queue_count,
+            settings_of(row.settings),
         )
         for row in response.topics
     )
@@ -234,8 +318,8 @@ def found_offset_of(response: pb.SearchOffsetResponse) -> FoundOffset:
         response.min_offset,
         response.max_offset,
         Completeness(response.completeness),
-        from_timestamp(response.first_store_time) if response.HasField("first_store_time") else None,
-        from_timestamp(response.last_store_time) if response.HasField("last_store_time") else None,
+        time_or_none(response, "first_store_time"),
+        time_or_none(response, "last_store_time"),
         shards_of(response.shards),
     )
 
@@ -248,8 +332,11 @@ def shards_of(outcomes: Iterable[pb.ShardOutcome]) -> tuple[ShardOutcome, ...]:
             error_or_none(each),
             each.catching_up,
             each.indexed_up_to_offset,
-            from_timestamp(each.indexed_up_to_time) if each.HasField("indexed_up_to_time") else None,
+            time_or_none(each, "indexed_up_to_time"),
             each.log_end_offset,
+            tuple(each.replicas),
+            each.staleness.ToTimedelta() if each.HasField("staleness") else None,
+            each.known_lag_bytes,
         )
         for each in outcomes
     )
@@ -257,10 +344,29 @@ def shards_of(outcomes: Iterable[pb.ShardOutcome]) -> tuple[ShardOutcome, ...]:
 
 def statuses_of(response: pb.GetStatusResponse) -> tuple[ServiceStatus, ...]:
     """The state of every service."""
-    plain = [each.name for each in dataclasses.fields(ServiceStatus) if each.name != "error"]
+    made = ("error", "oldest_due_time", "replicas", "followed_lag_bytes", "followed_lag_seconds")
+    plain = [each.name for each in dataclasses.fields(ServiceStatus) if each.name not in made]
     return tuple(
         ServiceStatus(
             error=error_or_none(row),
+            oldest_due_time=time_or_none(row, "oldest_due_time"),
+            replicas=tuple(
+                ReplicaStatus(
+                    one.replica,
+                    one.in_sync,
+                    one.connected,
+                    one.lag_bytes,
+                    one.lag_millis,
+                    one.fetched_bytes,
+                    one.fetch_total_bytes,
+                    one.fetched_bytes_per_second,
+                )
+                for one in row.replicas
+            ),
+            followed_lag_bytes=row.followed_lag_bytes if row.HasField("followed_lag_bytes") else None,
+            followed_lag_seconds=row.followed_lag_age.ToMilliseconds() / 1000
+            if row.HasField("followed_lag_age")
+            else None,
             **{name: getattr(row, name) for name in plain},
         )
         for row in response.services

@@ -141,6 +141,7 @@ def find(
     after: After = (),
     max_matches: int | None = None,
     page_token: str = "",
+    with_tracks: bool = False,
 ) -> Cursor[Match]:
     """Messages by a text of unknown kind: an offsetMsgId, a unique key or a business key.
 
@@ -156,6 +157,7 @@ def find(
         after: as in `by_key`.
         max_matches: end after this many; None: no limit.
         page_token: as in `by_key`.
+        with_tracks: also say what became of the first 16 matches of a page.
     """
     request = pb.FindMessageRequest(
         text=text,
@@ -164,6 +166,7 @@ def find(
         page_token=page_token,
         max_millis=max_millis,
         freshness_tokens=tokens_of(after),
+        with_tracks=with_tracks,
     )
     _set_window(request, begin, end)
     return TokenCursor("FindMessage", request, matches_of, max_matches)

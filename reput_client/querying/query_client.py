@@ -1,15 +1,16 @@
 """`QueryClient`: finds messages."""
 
 from collections.abc import Callable, Iterator
-from typing import Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import grpc
 
 from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, GatewayCalls
-from reput_client.querying import queries
+from reput_client.querying import groups, pulled, queries, waiting
 from reput_client.querying.answers import Completeness, Page
 from reput_client.querying.message import Message
 from reput_client.querying.question import Cursor, Progress, Question, as_method
+from reput_client.querying.read_choice import ReadChoice, choose
 from reput_client.retry import RetryPolicy
 from reput_client.security import ClientSecurity
 
@@ -30,8 +31,19 @@ def _answered(
 ) -> "Callable[Concatenate[QueryClient, Given], Answer]":
     def ask(self: "QueryClient", /, *args: Given.args, **named: Given.kwargs) -> Answer:
         asked = question(*args, **named)
-        response = self.call(asked.method, asked.request)
+        response = self.call(asked.method, asked.request, is_repeatable=asked.is_repeatable)
         return asked.take(response, require_complete=self._require_complete)
+
+    return as_method(ask, question)
+
+
+def _streamed(
+    question: Callable[Given, Question[Answer]],
+) -> "Callable[Concatenate[QueryClient, Given], Iterator[Answer]]":
+    def ask(self: "QueryClient", /, *args: Given.args, **named: Given.kwargs) -> Iterator[Answer]:
+        asked = question(*args, **named)
+        for response in self.stream(asked.method, asked.request):
+            yield asked.to_answer(response)
 
     return as_method(ask, question)
 
@@ -54,6 +66,7 @@ class QueryClient(GatewayCalls):
         timeout_seconds: limit of a call with all its attempts; a run over pages has it for each page.
         require_complete: raise PartialAnswerError for an answer that is PARTIAL.
         retry: how often and how fast a failed call is tried again.
+        read: which replicas answer queries and pulls; None: as the gateway is set.
     """
 
     def __init__(
@@ -65,9 +78,26 @@ class QueryClient(GatewayCalls):
         timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
         require_complete: bool = False,
         retry: RetryPolicy | None = None,
+        read: ReadChoice | None = None,
     ) -> None:
         super().__init__(target, channel=channel, security=security, timeout_seconds=timeout_seconds, retry=retry)
         self._require_complete = require_complete
+        self._read = read or ReadChoice()
+
+    def call(self, method: str, request: Any, *, is_repeatable: bool = True) -> Any:
+        """See `GatewayCalls.call`."""
+        choose(request, self._read)
+        return super().call(method, request, is_repeatable=is_repeatable)
+
+    def stream(self, method: str, request: Any) -> Iterator[Any]:
+        """See `GatewayCalls.stream`."""
+        choose(request, self._read)
+        return super().stream(method, request)
+
+    def download(self, request: Any) -> bytes:
+        """See `GatewayCalls.download`."""
+        choose(request, self._read)
+        return super().download(request)
 
     # queries.py documents the arguments and answers of each.
     by_key = _paged(queries.by_key)
@@ -81,6 +111,25 @@ class QueryClient(GatewayCalls):
     topics = _paged(queries.topics)
     status = _answered(queries.status)
     installation = _answered(queries.installation)
+    # groups.py documents those of consumer groups.
+    consumer_groups = _answered(groups.consumer_groups)
+    consumer_group = _answered(groups.consumer_group)
+    update_consumer_group = _answered(groups.update_consumer_group)
+    delete_consumer_group = _answered(groups.delete_consumer_group)
+    offsets = _answered(groups.offsets)
+    commit_offsets = _answered(groups.commit_offsets)
+    reset_offsets = _answered(groups.reset_offsets)
+    track = _answered(groups.track)
+    resend_dead_letters = _answered(groups.resend_dead_letters)
+    pull = _streamed(groups.pull)
+    # pulled.py documents these.
+    send_back = _answered(pulled.send_back)
+    lock_queues = _answered(pulled.lock_queues)
+    # waiting.py documents those of messages that wait.
+    pending_transactions = _paged(waiting.pending_transactions)
+    scheduled_messages = _paged(waiting.scheduled_messages)
+    recall = _answered(waiting.recall)
+    end_transaction = _answered(waiting.end_transaction)
 
     def download_body(self, message: Message | str, *, broker_name: str = "") -> bytes:
         """The stored body of a message, or of the message with that offsetMsgId; compressed if it is stored compressed."""

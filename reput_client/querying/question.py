@@ -24,12 +24,14 @@ class Question(Generic[Answer]):
         request: its request message.
         to_answer: makes the answer of its response.
         may_be_partial: the response has a completeness, so `require_complete` applies.
+        is_repeatable: the call may be sent again after a failure.
     """
 
     method: str
     request: Any
     to_answer: Callable[[Any], Answer]
     may_be_partial: bool = False
+    is_repeatable: bool = True
 
     def next_request(self) -> tuple[str, Any] | None:
         """Method and request."""

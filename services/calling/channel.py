@@ -12,6 +12,8 @@ from services.serving.tls import PemFiles, TlsIdentity
 # The largest answer between our services: a page of bodies (4 MiB) with the properties of 1,000 messages.
 RECEIVE_BYTES_MAX = 16 * 1024 * 1024
 
+WINDOW_BYTES = 128 * 1024
+
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
     ("grpc.max_send_message_length", RECEIVE_BYTES_MAX),
@@ -20,9 +22,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    # Bytes sent ahead on a stream, as in services/serving/server_options.py. A gateway holds them for each slow caller.
+    # No estimate of our own of what is sent ahead on a stream: `window_bytes`, as in services/serving/server_options.py. A
+    # gateway holds it for each slow caller.
     ("grpc.http2.bdp_probe", 0),
-    ("grpc.http2.lookahead_bytes", 128 * 1024),
     # Reconnect soon after a restart of the service.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -37,20 +39,22 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-def open_channel(address: str, tls: TlsIdentity | None = None) -> grpc.Channel:
+def open_channel(address: str, tls: TlsIdentity | None = None, *, window_bytes: int = WINDOW_BYTES) -> grpc.Channel:
     """A channel to an address. Opening does not block and does not fail; calls on it may.
 
     Args:
         address: see above.
         tls: our certificate and the authority that we trust; None: no TLS.
+        window_bytes: what may be sent ahead to us on a stream.
     """
+    options = (*CHANNEL_OPTIONS, ("grpc.http2.lookahead_bytes", window_bytes))
     if tls is None or address.startswith("unix:"):
-        return tracing.traced_channel(grpc.insecure_channel(address, options=CHANNEL_OPTIONS))
+        return tracing.traced_channel(grpc.insecure_channel(address, options=options))
     from services.calling.reloading_channel import ReloadingChannel
 
     def make(pem: PemFiles) -> grpc.Channel:
         return grpc.secure_channel(
-            address, grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate), options=CHANNEL_OPTIONS
+            address, grpc.ssl_channel_credentials(pem.ca, pem.key, pem.certificate), options=options
         )
 
     return tracing.traced_channel(ReloadingChannel(tls, make))

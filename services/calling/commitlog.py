@@ -1,8 +1,9 @@
 """Typed client of the commitlog service; errors are raised as the classes that the service raised."""
 
 import dataclasses
+import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -15,10 +16,11 @@ from services.calling.channel import open_channel
 from services.local.client import LocalClient
 from services.local.log_files import LogFiles
 from services.local.lookups import call_lookup
-from services.local.wire import LOOKUPS, LocalMethod
+from services.local.wire import APPENDS, LOOKUPS, LocalMethod
 from services.serving.deadline import SECONDS_DEFAULT
+from services.serving.server_options import RECEIVE_BYTES_MAX
 from services.serving.tls import TlsIdentity
-from store.errors import ServiceUnavailableError, StoreError
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 SERVICE = "commitlog"
 BATCH_GET_COUNT_MAX = 1_000
 BODY_BYTES_DEFAULT = 3_670_016
+CONFIG_PART_BYTES = 1 << 20
+TIMER_LOG = "timerlog"
 # Larger results are not read from files: the service is asked, because it limits the size of its answers.
 FILE_READ_BYTES_MAX = 1 << 20
 
@@ -105,6 +109,7 @@ class CommitLogClient:
         self.channel = channel or open_channel(target, tls)
         self._stub: Any = pb_grpc.CommitLogServiceStub(self.channel)
         self._local = LocalClient(LOOKUPS, target if channel is None else "", SERVICE)
+        self._appends = LocalClient(APPENDS, target if channel is None else "", SERVICE)
         self._files = LogFiles(self._local)
 
     def append(
@@ -125,6 +130,134 @@ class CommitLogClient:
             lambda seconds: self._stub.AppendMessages(request, timeout=seconds), timeout_seconds, SERVICE
         )
         return list(response.results)
+
+    def append_internal(
+        self,
+        records: Sequence[pb.InternalRecord],
+        *,
+        flush: message_pb2.FlushMode,
+        follower: str = "",
+        follower_epoch: int = 0,
+        timeout_seconds: float = SECONDS_DEFAULT,
+    ) -> list[message_pb2.AppendResult]:
+        """Append records as one atomic unit; a receipt for each, in order. Never retried.
+
+        Args:
+            records: 1 to 1,024.
+            flush: when the service answers.
+            follower: the name of the follower that appends; empty: it is not fenced.
+            follower_epoch: which life of the follower this is.
+            timeout_seconds: for the one attempt.
+
+        Raises:
+            FollowerFencedError: a later life of the follower has appended; nothing was written.
+            InvalidArgumentError: the records are too many bytes together for the service, or for a log file; likewise.
+            InvalidMessageError: the service does not store one of them; likewise.
+            StoreError: others as the service raises them.
+        """
+        request = pb.AppendInternalRequest(
+            records=records, flush=flush, follower=follower, follower_epoch=follower_epoch
+        )
+        began = time.monotonic()
+        data = request.SerializeToString()
+        if len(data) > RECEIVE_BYTES_MAX:  # gRPC's own refusal cannot be told from a service that is busy
+            raise InvalidArgumentError(
+                f"the request takes {len(data)} bytes, and the service receives {RECEIVE_BYTES_MAX} at most: split it",
+                field="records",
+                sizeBytes=len(data),
+                sizeBytesMax=RECEIVE_BYTES_MAX,
+            )
+        try:
+            answer = self._appends.call(LocalMethod.APPEND_INTERNAL, data, timeout_seconds)
+        except status.StatusError as refused:
+            raise status.from_status(refused.status) from None
+        if answer is not None:
+            return list(pb.AppendInternalResponse.FromString(answer).results)
+        timeout_seconds -= time.monotonic() - began
+        response = retry.call_once(
+            lambda seconds: self._stub.AppendInternal(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+        return list(response.results)
+
+    def read_config_file(self, name: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> bytes | None:
+        """A file of `config/`, or its `.bak` where it is missing or empty; None when there is neither."""
+        request = pb.ReadConfigFileRequest(name=name)
+        parts: list[pb.ReadConfigFileResponse] = retry.call_idempotent(
+            lambda seconds: list(self._stub.ReadConfigFile(request, timeout=seconds)), timeout_seconds, SERVICE
+        )
+        return b"".join(part.content for part in parts) if any(part.exists for part in parts) else None
+
+    def write_config_file(self, name: str, content: bytes, *, timeout_seconds: float = SECONDS_DEFAULT) -> None:
+        """Replace a file of `config/`; it is on the disk when this returns.
+
+        Raises:
+            InvalidArgumentError: the name is not allowed, or the content is empty or too large.
+            StoreReadOnlyError: the store is served read-only.
+        """
+        parts = [content[begin : begin + CONFIG_PART_BYTES] for begin in range(0, len(content), CONFIG_PART_BYTES)]
+        requests = [
+            pb.WriteConfigFileRequest(name=name, content=part, is_last=number == len(parts))
+            for number, part in enumerate(parts, 1)
+        ] or [pb.WriteConfigFileRequest(name=name, is_last=True)]
+        retry.call_idempotent(
+            lambda seconds: list(self._stub.WriteConfigFile(iter(requests), timeout=seconds)), timeout_seconds, SERVICE
+        )
+
+    def write_timer_log(self, parts: Iterable[bytes], *, timeout_seconds: float = SECONDS_DEFAULT) -> None:
+        """Replace `timerlog/`; it is on the disk when this returns. Never retried.
+
+        Args:
+            parts: units, without the position of the one before; each at most 4 MiB.
+            timeout_seconds: for the one attempt.
+
+        Raises:
+            StoreReadOnlyError, DiskFullError: the files are unchanged.
+        """
+        requests = itertools.chain(
+            (pb.WriteConfigFileRequest(name=TIMER_LOG, content=part) for part in parts),
+            [pb.WriteConfigFileRequest(name=TIMER_LOG, is_last=True)],
+        )
+        retry.call_once(
+            lambda seconds: list(self._stub.WriteConfigFile(requests, timeout=seconds)), timeout_seconds, SERVICE
+        )
+
+    def create_topic(
+        self, request: pb.CreateTopicRequest, *, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> pb.ListTopicsResponse.Topic:
+        """Create a topic; one with these values stays as it is.
+
+        Raises:
+            TopicExistsError: there is one with other values.
+            InvalidArgumentError: the name or a value is not allowed.
+        """
+        response = retry.call_idempotent(
+            lambda seconds: self._stub.CreateTopic(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+        topic: pb.ListTopicsResponse.Topic = response.topic
+        return topic
+
+    def update_topic(
+        self, request: pb.UpdateTopicRequest, *, timeout_seconds: float = SECONDS_DEFAULT
+    ) -> pb.ListTopicsResponse.Topic:
+        """Change a topic.
+
+        Raises:
+            TopicNotFoundError: there is none of that name.
+            InvalidArgumentError: the name or a value is not allowed.
+        """
+        response = retry.call_idempotent(
+            lambda seconds: self._stub.UpdateTopic(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+        topic: pb.ListTopicsResponse.Topic = response.topic
+        return topic
+
+    def delete_topic(self, topic: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> bool:
+        """Take a topic out of the configuration; whether it was there. InvalidArgumentError: the name is not allowed."""
+        request = pb.DeleteTopicRequest(topic=topic)
+        response = retry.call_idempotent(
+            lambda seconds: self._stub.DeleteTopic(request, timeout=seconds), timeout_seconds, SERVICE
+        )
+        return bool(response.existed)
 
     def get(self, commit_log_offset: int, *, timeout_seconds: float = SECONDS_DEFAULT) -> message_pb2.StoredMessage:
         """The record that starts at an offset.
@@ -291,6 +424,7 @@ class CommitLogClient:
         """Close the channel; running calls end with ServiceUnavailableError."""
         self._files.close()
         self._local.close()
+        self._appends.close()
         self.channel.close()
 
     def _read_all(

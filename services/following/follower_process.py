@@ -17,6 +17,9 @@ stops. Until the next life begins its recovery, the old files are served and mar
 
 A failure counts until a checkpoint behind its place in the log is on the disk, because a life that always fails at the same
 place makes no progress. A damaged record in the log stops the follower at its byte, with the same pauses.
+
+A part that appends has lives by the role of its commit log (`follows_role`): a life is of one role, and of one epoch while the
+log leads. When the role changes, the life is abandoned, without a failure and a pause, and the next one begins.
 """
 
 import contextlib
@@ -24,7 +27,7 @@ import errno
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +39,7 @@ from services.convert import confirm_offset
 from services.following.follower_lag import FollowerLag
 from services.following.follower_progress import END_UNKNOWN, FollowerProgress
 from services.following.reput_tail import ReputTail
+from services.replica_role import ReplicaRole, replica_role
 from store.errors import (
     DiskFullError,
     FlushFailedError,
@@ -53,6 +57,8 @@ if TYPE_CHECKING:
 
 REPORT_SECONDS = 1.0
 WAIT_SECONDS = 0.1
+# The commit log is asked for its role so often: part of the time in which a new leader delivers nothing.
+ROLE_SECONDS = 0.5
 # Writing resumes within 5 s of space coming back: at most this pause, and the time that opening the files takes.
 DISK_FULL_PAUSE_SECONDS_MAX = 2.0
 NO_ROOM_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
@@ -63,10 +69,19 @@ OFF_OFFSET = -1
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The log as far as it may be shown (bytes); its end is END_UNKNOWN while it is being recovered."""
+    """The log as far as it may be shown (bytes); its end is END_UNKNOWN while it is being recovered.
+
+    Attributes:
+        role: of the log among the replicas of its shard: only one that leads takes appends.
+    """
 
     first_offset: int
     end_offset: int
+    role: ReplicaRole = field(default_factory=ReplicaRole)
+
+
+class LifeOverError(Exception):
+    """This life is over, and nothing has failed: the next one begins at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +105,11 @@ class Follower(Protocol):
     def apply(
         self, records: "DispatchColumns | None", next_offset: int, log_first_offset: int, log_end_offset: int
     ) -> bool:
-        """Apply a batch; False when it was not taken and the log shall be followed anew from `start_offset`."""
+        """Apply a batch; False when it was not taken and the log shall be followed anew from `start_offset`.
+
+        Raises:
+            LifeOverError: the next life shall begin.
+        """
 
     def find_place(self, log_first_offset: int, log_end_offset: int) -> None:
         """Move to where following can go on: the log has no record at `start_offset`."""
@@ -138,6 +157,7 @@ class FollowerProcess:
         set_serving: sets the answer of health checks.
         stopping: ends `run` when set; `stop` sets it.
         read_only: take no lock and report nothing.
+        follows_role: a life ends when the role of the commit log has changed.
         open_unbuilt: given when the follower is switched off: it serves the existing files, and nothing is built.
         backoff: pauses between lives.
         wait: pauses for a number of seconds or until `stopping`; None for `stopping.wait`.
@@ -160,6 +180,7 @@ class FollowerProcess:
         stopping: threading.Event,
         *,
         read_only: bool = False,
+        follows_role: bool = False,
         open_unbuilt: Callable[[], None] | None = None,
         backoff: Backoff | None = None,
         wait: Callable[[float], object] | None = None,
@@ -175,6 +196,9 @@ class FollowerProcess:
         self._set_serving = set_serving
         self._stopping = stopping
         self._read_only = read_only
+        self._follows_role = follows_role
+        self._role = ReplicaRole()
+        self._role_at = 0.0
         self._open_unbuilt = open_unbuilt
         self._backoff = backoff or Backoff()
         self._wait = wait or stopping.wait
@@ -229,6 +253,8 @@ class FollowerProcess:
             while not self._stopping.is_set():
                 try:
                     self._live()
+                except LifeOverError:
+                    self.progress.stall()
                 except (StoreLockedError, UnsupportedStoreError) as error:
                     if not self._was_open:
                         raise
@@ -270,6 +296,7 @@ class FollowerProcess:
             self._live_switched_off(self._open_unbuilt)
             return
         self._part.shut()
+        self._role, self._role_at = log.role, self._clock() + ROLE_SECONDS
         follower = self._part.open(log, drop_cache=self._is_cache_doubtful)
         self._was_open = True
         self._on_settled()
@@ -320,21 +347,33 @@ class FollowerProcess:
             else:
                 if status.state != "recovering":
                     self._waiting_for = ""
-                    return LogRange(status.log_first_offset, confirm_offset(status))
+                    return LogRange(status.log_first_offset, confirm_offset(status), replica_role(status))
                 if status.recovery.is_followable and self._open_unbuilt is None and self._part.is_unbuilt():
                     self._waiting_for = ""
-                    return LogRange(status.log_first_offset, END_UNKNOWN)
+                    return LogRange(status.log_first_offset, END_UNKNOWN, replica_role(status))
                 self._waiting_for = "the commit log is recovering"
             self._wait(WAIT_SECONDS)
         return None
 
     def _apply(self, batch: ReputBatch) -> bool:
         assert self._follower is not None
+        self._end_life_of_another_role()
         taken = self._follower.apply(batch.columns, batch.next_offset, batch.log_first_offset, batch.log_end_offset)
         self.lag.note(batch.next_offset, batch.log_end_offset)
         self._log_is_damaged = False
         self._serve(not self._failure_count and not self.progress.catching_up)
         return taken
+
+    def _end_life_of_another_role(self) -> None:
+        if not self._follows_role or self._clock() < self._role_at:
+            return
+        with contextlib.suppress(StoreError):  # the stream says what is wrong
+            status = self._client.get_status(timeout_seconds=REPORT_SECONDS)
+            role = replica_role(status)
+            if status.state != "recovering" and role != self._role:
+                self._log.info("follower.role_changed", leads=role.leads, epoch=role.epoch)
+                raise LifeOverError
+        self._role_at = self._clock() + ROLE_SECONDS
 
     def flushed(self, next_offset: int, store_time_millis: int | None) -> None:
         """The follower's `on_flushed`: everything before that offset (bytes) is applied and on the disk."""

@@ -13,7 +13,7 @@ import structlog
 from services.calling.commitlog import CommitLogClient
 from services.following.checked_file import CheckedFile
 from services.following.file_check import FileChecker
-from services.following.follower_process import FollowerProcess, FollowerState, LogRange
+from services.following.follower_process import FollowerPart, FollowerProcess, FollowerState, LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import FollowingBuilder
 from services.serving.server import ServiceServer
@@ -31,8 +31,8 @@ Files_contra = TypeVar("Files_contra", contravariant=True)
 _log = structlog.get_logger("reput.following")
 
 
-class FollowerServicer(Protocol[Files_contra]):
-    """The servicer of a follower.
+class StatefulServicer(Protocol):
+    """A servicer that tells the state of its follower.
 
     Attributes:
         state: reads the state of the follower, for GetStatus.
@@ -40,11 +40,25 @@ class FollowerServicer(Protocol[Files_contra]):
 
     state: Callable[[], FollowerState]
 
+
+class FollowerServicer(StatefulServicer, Protocol[Files_contra]):
+    """The servicer of a follower with files."""
+
     def open(self, files: Files_contra) -> None:
         """Serve these files from now on."""
 
     def shut(self) -> None:
         """Serve no files: they are being recovered."""
+
+
+class FollowedPart(FollowerPart, Protocol):
+    """A part whose followers say how far they are on the disk.
+
+    Attributes:
+        on_flushed: given to them; see FollowingBuilder.
+    """
+
+    on_flushed: Callable[[int, int | None], None] | None
 
 
 class FollowedFiles(ABC, Generic[Files]):
@@ -141,9 +155,10 @@ def follow(
     settings: StoreSettings,
     client: CommitLogClient,
     progress: FollowerProgress,
-    part: FollowedFiles[Files],
-    servicer: FollowerServicer[Files],
+    part: FollowedPart,
+    servicer: StatefulServicer,
     *,
+    follows_role: bool = False,
     open_unbuilt: Callable[[], None] | None = None,
 ) -> None:
     """Follow the log from the server's start to its stop; see FollowerProcess for the parameters.
@@ -155,18 +170,19 @@ def follow(
     """
     process = FollowerProcess(
         name,
-        settings.store,
+        settings.derived_root,
         part,
         client,
         progress,
         server.set_serving,
         server.stopping,
         read_only=settings.read_only,
+        follows_role=follows_role,
         on_settled=server.note_ready,
         open_unbuilt=open_unbuilt,
     )
     if not settings.read_only:
-        refuse_unsupported(RealFileSystem(), settings.store, read_only=False)
+        refuse_unsupported(RealFileSystem(), settings.derived_root, read_only=False)
         part.check()
     process.hold_part()
     part.on_flushed = process.flushed

@@ -194,6 +194,11 @@ class LocalClient:
         self._idle: list[Connection] = []
         self._closed_until = 0.0
 
+    @property
+    def has_socket(self) -> bool:
+        """Whether the service is one that may have the socket."""
+        return self._peer is not None
+
     def call(self, method: LocalMethod, request: bytes, timeout_seconds: float) -> bytes | None:
         """The answer's bytes; None when the call may and should be made over gRPC.
 

@@ -232,6 +232,8 @@ class LogFiles:
         self.broker_name = status.broker_name
         link.file_size_bytes = status.file_size_bytes
         link.first_offset = status.log_first_offset
+        for removed in [offset for offset in link.files if offset + link.file_size_bytes <= link.first_offset]:
+            link.files.pop(removed, None)  # an open file keeps its room on the disk
         link.files[link.file_offset(commit_log_offset)] = file
         link.end_offset = max(link.end_offset, status.log_end_offset)
         return True

@@ -1,6 +1,7 @@
 """Answers calls on a local socket (services/local/wire.py), beside the gRPC server of a service.
 
-One thread accepts; each connection has a thread that answers one request after the other. More connections than the limit
+One thread accepts; each connection has a thread that answers one request after the other. On an append stream it begins the
+next requests while answers wait for a disk (services/serving/later_answers.py). More connections than the limit
 are closed without a greeting, and their callers use gRPC, whose lanes say which call waits and which is refused.
 
 A request that must not be made again, from the moment it has arrived until its answer was sent, is open work, for which a
@@ -14,8 +15,10 @@ import select
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 import structlog
@@ -36,6 +39,7 @@ from services.local.wire import (
 )
 from services.methods import Retry
 from services.observing import tracing
+from services.serving.later_answers import BEGUN_COUNT_MAX, LaterAnswer
 from services.serving.open_work import OpenWork
 from services.serving.server import ServiceServer
 from services.serving.stall_watch import ANSWER_SECONDS_MAX
@@ -62,8 +66,22 @@ class FileAnswer:
     fd: int
 
 
+@dataclass(frozen=True, slots=True)
+class RevocableAnswer:
+    """An answer that has to be taken back when its caller has gone.
+
+    Attributes:
+        payload: the proto's bytes.
+        revoke: called when it was not sent.
+    """
+
+    payload: bytes
+    revoke: Callable[[], object]
+
+
+Answer = bytes | FileAnswer | RevocableAnswer | LaterAnswer
 # Takes a request's bytes and returns the answer's. A StoreError becomes its status; a WireError ends the connection.
-Handler = Callable[[bytes], bytes | FileAnswer]
+Handler = Callable[[bytes], Answer]
 
 
 class LocalServer:
@@ -161,6 +179,15 @@ class LocalServer:
         connection.close()
 
     def _answer_all(self, connection: socket.socket) -> None:
+        owed = _Owed(connection, self._work)
+        is_broken = True
+        try:
+            self._begin_all(connection, owed)
+            is_broken = False
+        finally:
+            owed.close(is_broken=is_broken)
+
+    def _begin_all(self, connection: socket.socket, owed: "_Owed") -> None:
         # Not `settimeout`, which bounds receiving too: a caller may be idle without limit.
         send_timeout = TIMEVAL.pack(int(ANSWER_SECONDS_MAX), 0)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, send_timeout)
@@ -170,24 +197,28 @@ class LocalServer:
         while (request := reader.read(incoming.receive)) is not None:
             method, handler = self._handlers.get(request[0], (None, None))
             if method is None or handler is None:
+                owed.wait_until_sent()
                 # UNAVAILABLE: the caller uses gRPC, which knows what is not implemented.
                 _send_status(connection, ServiceUnavailableError(NOT_KNOWN.format(request[0])))
                 return
             is_counted = method.retry is Retry.NEVER
             if is_counted:
                 self._work.add(1)
+            outcome = _Outcome.SENT
             try:
-                is_last = self._answer(connection, method, handler, request)
+                outcome = self._answer(connection, method, handler, request, owed)
             finally:
-                if is_counted:
+                if is_counted and outcome is not _Outcome.OWED:
                     self._work.add(-1)
-            if is_last:
+            if outcome is _Outcome.LAST:
                 return
             del request  # not kept until the next one comes
             incoming.end_frame()
 
-    def _answer(self, connection: socket.socket, method: LocalMethod, handler: Handler, request: Frame) -> bool:
-        """Answer a request; whether the connection ends with it, as a stream does with a status."""
+    def _answer(
+        self, connection: socket.socket, method: LocalMethod, handler: Handler, request: Frame, owed: "_Owed"
+    ) -> "_Outcome":
+        """Answer a request after those that are owed, or owe its answer, too."""
         _, payload, traceparent = request
         try:
             # Checked after an append counts as open work, so that none begins behind a clean stop.
@@ -199,24 +230,102 @@ class LocalServer:
                 with tracing.local_call(method.rpc, traceparent):
                     answer = handler(payload)
         except StoreError as error:
-            _send_status(connection, error)
-            return method.is_stream
+            return self._fail(connection, method, error, owed)
         except WireError:
             raise
         except Exception as error:
             _log.error("rpc.failed", method=method.rpc, exc_info=error)
-            _send_status(
-                connection, StoreError(f"{method.rpc} failed unexpectedly; see the log of the service for the cause")
-            )
-            return method.is_stream
-        if isinstance(answer, bytes):
+            unknown = StoreError(f"{method.rpc} failed unexpectedly; see the log of the service for the cause")
+            return self._fail(connection, method, unknown, owed)
+        if isinstance(answer, LaterAnswer):
+            owed.add(answer, is_counted=method.retry is Retry.NEVER)
+            return _Outcome.OWED
+        if isinstance(answer, FileAnswer):
+            try:
+                owed.wait_until_sent()
+                send_answer(connection, ANSWER, answer.payload, answer.fd)
+            finally:
+                os.close(answer.fd)
+            return _Outcome.SENT
+        owed.wait_until_sent()
+        if isinstance(answer, RevocableAnswer):
+            _send_revocable(connection, answer)
+        else:
             send_answer(connection, ANSWER, answer)
-            return False
-        try:
-            send_answer(connection, ANSWER, answer.payload, answer.fd)
-        finally:
-            os.close(answer.fd)
-        return False
+        return _Outcome.SENT
+
+    @staticmethod
+    def _fail(connection: socket.socket, method: LocalMethod, error: StoreError, owed: "_Owed") -> "_Outcome":
+        """A stream ends with a status."""
+        owed.wait_until_sent()
+        _send_status(connection, error)
+        return _Outcome.LAST if method.is_stream else _Outcome.SENT
+
+
+class _Outcome(Enum):
+    """What became of a request."""
+
+    SENT = auto()  # its answer
+    OWED = auto()  # its answer
+    LAST = auto()  # sent, and the connection ends
+
+
+class _Owed:
+    """The answers of a connection that wait, and those behind them, sent by a thread in the order of their requests."""
+
+    def __init__(self, connection: socket.socket, work: OpenWork) -> None:
+        self._connection = connection
+        self._work = work
+        self._answers: deque[tuple[LaterAnswer, bool]] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_over = False
+
+    def add(self, answer: LaterAnswer, *, is_counted: bool) -> None:
+        """One more, when there is room; if it is counted as open work, it stays so until it was sent."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._send, name="owed-answers", daemon=True)
+            self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._answers) < BEGUN_COUNT_MAX)
+            self._answers.append((answer, is_counted))
+            self._changed.notify_all()
+
+    def wait_until_sent(self) -> None:
+        """Returns when all are sent, or nobody takes them."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._answers)
+
+    def close(self, *, is_broken: bool) -> None:
+        """Ends the thread when all are sent, at once if the connection is broken."""
+        if self._thread is None:
+            return
+        if is_broken:
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _send(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._answers or self._is_over)
+                if not self._answers:
+                    return
+                answer, is_counted = self._answers[0]
+            try:
+                send_answer(self._connection, ANSWER, answer.wait())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)  # the reading thread sees it
+            finally:
+                if is_counted:
+                    self._work.add(-1)
+                with self._changed:
+                    self._answers.popleft()
+                    self._changed.notify_all()
 
 
 class _Incoming:
@@ -270,18 +379,32 @@ def serve_local(
     return local
 
 
-def over_bytes(request_class: type[Message], method: Callable[[Any, Any], Message | FileAnswer]) -> Handler:
+def over_bytes(
+    request_class: type[Message], method: Callable[[Any, Any], Message | FileAnswer | RevocableAnswer]
+) -> Handler:
     """A servicer's method as a handler: `over_bytes(pb.SearchKeyRequest, servicer.SearchKey)`; it gets no context."""
 
-    def handle(payload: bytes) -> bytes | FileAnswer:
+    def handle(payload: bytes) -> Answer:
         try:
             request = request_class.FromString(payload)
         except DecodeError as error:
             raise WireError(f"the request is no {request_class.DESCRIPTOR.name}") from error
         answer = method(request, None)
-        return answer if isinstance(answer, FileAnswer) else answer.SerializeToString()
+        return answer.SerializeToString() if isinstance(answer, Message) else answer
 
     return handle
+
+
+def _send_revocable(connection: socket.socket, answer: RevocableAnswer) -> None:
+    gone = select.poll()
+    gone.register(connection, select.POLLRDHUP)
+    try:
+        if gone.poll(0):
+            raise ConnectionResetError("the caller has gone")
+        send_answer(connection, ANSWER, answer.payload)
+    except OSError:
+        answer.revoke()
+        raise
 
 
 def _send_status(connection: socket.socket, error: StoreError) -> None:

@@ -6,7 +6,7 @@ waking their threads. The same bytes over a plain socket take a fifteenth of tha
 Rules:
 - Methods are RPCs of the protos, or read a log file. Requests and answers are the protos' bytes, and errors the same
   `google.rpc.Status`, as over gRPC.
-- The sockets exist only where the service itself listens on a unix socket: at `<its path>.lookups` and `<its path>.appends`.
+- The sockets exist only where the service itself listens on a unix socket: at `<its path>.lookups`, `.appends`, `.deliveries`.
   Each has its own limit of connections, so one kind of call cannot starve the other. The file mode admits the service's
   user only.
 - A caller that gets no greeting (no socket, no room) calls over gRPC. What happens when a connection breaks later is a
@@ -28,7 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from services.methods import COMMITLOG_SERVICE, CONSUMEQUEUE_SERVICE, INDEX_SERVICE, METHODS, Retry
+from services.methods import COMMITLOG_SERVICE, CONSUMEQUEUE_SERVICE, CONSUMER_SERVICE, INDEX_SERVICE, METHODS, Retry
 
 GREETING = b"reput-local-1\n"
 HEAD = struct.Struct(">IBB")
@@ -63,6 +63,11 @@ class LocalMethod(Enum):
     # A connection for this one carries one stream. Requests may be sent ahead of their answers; a STATUS ends the stream.
     APPEND_ON_STREAM = (7, COMMITLOG_SERVICE + "AppendMessageStream")
     COMMITLOG_STATUS = (8, COMMITLOG_SERVICE + "GetStatus")
+    APPEND_INTERNAL = (9, COMMITLOG_SERVICE + "AppendInternal")
+    POP_MESSAGES = (10, CONSUMER_SERVICE + "PopMessages")
+    ACK_MESSAGES = (11, CONSUMER_SERVICE + "AckMessages")
+    CHANGE_INVISIBLE_DURATION = (12, CONSUMER_SERVICE + "ChangeInvisibleDuration")
+    PULL_MESSAGES = (13, CONSUMER_SERVICE + "PullMessages")
 
     def __init__(self, number: int, rpc: str, retry: Retry | None = None) -> None:
         self.number = number
@@ -96,6 +101,9 @@ class LocalSocket:
 LOOKUPS = LocalSocket("lookups", 256 * 1024)
 # As services/serving/server.py: what a commitlog takes over gRPC.
 APPENDS = LocalSocket("appends", 4 * 1024 * 1024 + 128 * 1024)
+
+# What consumers ask of a consumer service; a longer list of receipt handles goes over gRPC.
+DELIVERIES = LocalSocket("deliveries", 256 * 1024)
 
 
 class WireError(Exception):

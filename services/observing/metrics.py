@@ -5,7 +5,8 @@ Theory of operation: nothing is counted twice. A request of the page reads the s
 the numbers of that moment. docs/metrics.md lists them.
 
 - Names are `reput_<component>_<what>_<unit>`; `reput_builder_...` for numbers that all followers have, with label `builder`.
-- There are some hundred series at most, for any number of topics: labels are words of this code.
+- There are some hundred series at most, for any number of topics: labels are words of this code. Only consumer_svc's
+  `group_metrics`, off by default, adds names of groups and topics, for an autoscaler.
 - A failed status leaves its numbers out and counts in `reput_status_failures`; zeros would be wrong.
 - The page has no authentication. Serve it on loopback or a separate network. It holds no names of topics or keys.
 """
@@ -23,9 +24,11 @@ from prometheus_client.utils import floatToGoString
 
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.observing.meters import Counter, HistogramFamily, Meters
-from services.observing.status_metrics import builder_metrics, commitlog_metrics
+from services.observing.status_metrics import builder_metrics, commitlog_metrics, consumer_metrics, schedule_metrics
 from store.errors import InvalidSettingError
 
 _log = structlog.get_logger("reput.metrics")
@@ -179,6 +182,8 @@ STATUS_BY_SERVICE: dict[str, tuple[type[Any], Callable[[Any], Iterable[Metric]]]
     "reput.commitlog.v1.CommitLogService": (commitlog_pb.GetStatusRequest, commitlog_metrics),
     "reput.consumequeue.v1.ConsumeQueueService": (queue_pb.GetStatusRequest, builder_metrics("consumequeue")),
     "reput.index.v1.IndexService": (index_pb.GetStatusRequest, builder_metrics("index")),
+    "reput.consumer.v1.ConsumerService": (consumer_pb.GetStatusRequest, consumer_metrics),
+    "reput.schedule.v1.ScheduleService": (schedule_pb.GetStatusRequest, schedule_metrics),
 }
 
 

@@ -5,6 +5,7 @@ the meaning of RocketMQ: `rocketmq_storage_size` is the used part of the disk in
 the part of the log that is confirmed and not yet in queues and index.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.index.v1 import index_service_pb2 as index_pb
+from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from services.convert import confirm_offset
 from services.observing.meters import ROCKETMQ_LABELS, rocketmq_labels
 
@@ -51,6 +54,8 @@ def commitlog_metrics(status: commitlog_pb.GetStatusResponse) -> Iterator[Metric
             followers.add_metric([follower.name], follower.next_offset)
     yield followers
     yield from _retention_metrics(status)
+    if status.role:
+        yield from _replica_metrics(status)
     yield from _rocketmq_metrics(status)
 
 
@@ -78,6 +83,60 @@ def builder_metrics(builder: str) -> Callable[[Any], Iterator[Metric]]:
     return to_metrics
 
 
+def consumer_metrics(status: consumer_pb.GetStatusResponse) -> Iterator[Metric]:
+    """The numbers in a consumer service's status."""
+    behind_bytes = max(0, status.log_end_offset - status.next_offset)
+    yield gauge("consumer_groups", "Consumer groups.", status.group_count)
+    yield gauge("consumer_in_flight_messages", "Messages with clients, not acknowledged yet.", status.in_flight_count)
+    yield gauge("consumer_clients", "Clients of all groups that live.", status.client_count)
+    yield gauge("consumer_next_offset_bytes", "The log before it is known.", status.next_offset)
+    yield gauge("consumer_behind_bytes", "Log that is not known yet.", behind_bytes)
+    yield gauge("consumer_failures", "Failures since the last success.", status.failure_count)
+    yield gauge("consumer_catching_up", "1 until the state of the groups is read.", status.catching_up)
+
+
+def schedule_metrics(status: schedule_pb.GetStatusResponse) -> Iterator[Metric]:
+    """The numbers in a schedule service's status."""
+    behind_bytes = max(status.log_end_offset - status.next_offset, 0)
+    pending = GaugeMetricFamily("reput_schedule_pending_messages", "Messages that wait, by what for.", labels=["kind"])
+    for kind, count in (
+        ("delay", status.delayed_count),
+        ("timer", status.timer_count),
+        ("transaction", status.transaction_count),
+    ):
+        pending.add_metric([kind], count)
+    yield pending
+    overdue_seconds = 0.0
+    if status.HasField("oldest_due_time"):
+        overdue_seconds = max(time.time() - status.oldest_due_time.seconds - status.oldest_due_time.nanos / 1e9, 0.0)
+    yield gauge(
+        "schedule_overdue_seconds", "How late the oldest message is that is due and not delivered.", overdue_seconds
+    )
+    yield CounterMetricFamily(
+        "reput_schedule_delivered_messages", "Messages appended because their time had come.", status.delivered_count
+    )
+    yield CounterMetricFamily(
+        "reput_schedule_skipped_messages", "Messages that waited and are not delivered.", status.skipped_count
+    )
+    yield CounterMetricFamily("reput_schedule_checks", "Verdicts asked of producers.", status.check_count)
+    yield CounterMetricFamily("reput_schedule_recalled_messages", "Messages recalled.", status.recalled_count)
+    yield CounterMetricFamily(
+        "reput_schedule_committed_transactions", "Transactions committed.", status.committed_count
+    )
+    yield CounterMetricFamily(
+        "reput_schedule_rolled_back_transactions", "Transactions rolled back.", status.rolled_back_count
+    )
+    yield CounterMetricFamily(
+        "reput_schedule_removed_transactions",
+        "Half messages that retention removed before their verdict.",
+        status.removed_transaction_count,
+    )
+    yield gauge("schedule_next_offset_bytes", "The log before it is known.", status.next_offset)
+    yield gauge("schedule_behind_bytes", "Log that is not known yet.", behind_bytes)
+    yield gauge("schedule_failures", "Failures since the last success.", status.failure_count)
+    yield gauge("schedule_catching_up", "1 until what waits is known.", status.catching_up)
+
+
 def gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     """One number without labels, as `reput_<name>`."""
     return GaugeMetricFamily(f"reput_{name}", text, float(value))
@@ -103,6 +162,16 @@ def _log_metrics(status: commitlog_pb.GetStatusResponse) -> Iterator[Metric]:
     yield gauge("commitlog_confirm_offset_bytes", "Everything before it may be shown.", confirm_offset(status))
     yield gauge("commitlog_flush_behind_bytes", "Written and not yet on the disk.", _flush_behind_bytes(status))
     yield gauge("commitlog_files", "Log files.", status.file_count)
+    if status.followed.state:
+        yield gauge("mirror_copying", "1 while the log of a broker is copied.", status.followed.state == "copying")
+    if status.HasField("followed"):
+        age = status.followed.lag_age
+        if status.followed.HasField("lag_bytes"):
+            help_text = "Written by the broker that is followed and not shown yet."
+            yield gauge("followed_lag_bytes", help_text, status.followed.lag_bytes)
+        yield gauge(
+            "followed_lag_seconds", "Age of the newest record shown, while some is not.", age.seconds + age.nanos / 1e9
+        )
     if status.HasField("last_store_time"):
         newest = status.last_store_time
         yield gauge(
@@ -110,6 +179,28 @@ def _log_metrics(status: commitlog_pb.GetStatusResponse) -> Iterator[Metric]:
             "Store time of the newest record, since 1970.",
             newest.seconds + newest.nanos / 1e9,
         )
+
+
+def _replica_metrics(status: commitlog_pb.GetStatusResponse) -> Iterator[Metric]:
+    """Of a shard with replicas; each leader shows what it knows of the others."""
+    yield gauge("replica_leads", "1 while this replica leads its shard.", status.role == "leader")
+    yield gauge("replica_epoch", "Epoch of the leader that this replica knows.", status.epoch)
+    yield gauge("replicas_in_sync", "Replicas that must have a record before it is confirmed.", len(status.in_sync))
+    if status.reach.HasField("staleness"):
+        yield gauge(
+            "replica_staleness_seconds",
+            "Everything that was confirmed longer ago is shown by this replica.",
+            status.reach.staleness.ToMicroseconds() / 1e6,
+        )
+    lag_bytes = GaugeMetricFamily("reput_replica_lag_bytes", "What a replica lacks of the log.", labels=["replica"])
+    lag_seconds = GaugeMetricFamily(
+        "reput_replica_lag_seconds", "How long ago a replica had all of the log.", labels=["replica"]
+    )
+    for replica in status.replicas:
+        lag_bytes.add_metric([replica.name], replica.lag_bytes)
+        lag_seconds.add_metric([replica.name], replica.lag_millis / 1000)
+    yield lag_bytes
+    yield lag_seconds
 
 
 def _retention_metrics(status: commitlog_pb.GetStatusResponse) -> Iterator[Metric]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import grpc
 
 from services.serving.append_pump import Pumped
+from services.serving.streamed_later import StreamedLater
 from services.serving.unary_call import AnsweredLater
 
 
@@ -57,13 +58,14 @@ def checked(handler: Any, check: Callable[[Any, Any], None]) -> Any:
         return handler._replace(**{name: stream})
     name = "unary_stream" if handler.response_streaming else "unary_unary"
     inner = getattr(handler, name)
-    if isinstance(inner, AnsweredLater):
+    if isinstance(inner, AnsweredLater | StreamedLater):
 
         def offer(request: bytes, call: Any) -> None:
             check(call.context, request)
             inner.offer(request, call)
 
-        return handler._replace(**{name: AnsweredLater(offer)})
+        later: Any = AnsweredLater(offer) if isinstance(inner, AnsweredLater) else StreamedLater(offer, inner.refused)
+        return handler._replace(**{name: later})
 
     def single(request: Any, context: grpc.ServicerContext) -> Any:
         check(context, request)

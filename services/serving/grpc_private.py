@@ -23,7 +23,7 @@ PARAMETERS_BY_NAME = {
     "_status": ("rpc_event", "state", "serialized_response"),
     "_is_rpc_state_active": ("state",),
 }
-OTHER_NAMES = ("_RECEIVE_MESSAGE_TOKEN", "_Context")
+OTHER_NAMES = ("_CANCELLED", "_RECEIVE_MESSAGE_TOKEN", "_Context")
 CYTHON_NAMES = ("ReceiveMessageOperation", "SendMessageOperation")
 
 

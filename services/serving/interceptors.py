@@ -34,11 +34,12 @@ from services.serving.lanes import Lanes
 from services.serving.open_work import OpenWork, Unanswered
 from services.serving.raw_handlers import AnyHandler
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, Wait
+from services.serving.streamed_later import StreamCall, StreamedLater, ThreadedStreamCall
 from services.serving.unary_call import AnsweredLater, Arrived, ThreadedCall
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
-# The methods of one process at most, times all codes: a closed set, so no code may hide in `other`. The gateway has 22 methods.
-ENDED_SERIES_COUNT_MAX = 40 * len(grpc.StatusCode)
+# The methods of one process at most, times all codes: a closed set, so no code may hide in `other`. The gateway has 45 methods.
+ENDED_SERIES_COUNT_MAX = 64 * len(grpc.StatusCode)
 
 _log = structlog.get_logger("reput.rpc")
 _stdlib_log = logging.getLogger("reput.rpc")
@@ -87,14 +88,19 @@ class StatusInterceptor(grpc.ServerInterceptor):
             if self.guard is not None:
                 handler = self.guard.guard(path, handler)
             lane = self._lanes.of(method.lane)
-            known = self._wrapped[path] = lane, self._wrap(method, handler, lane), self._refuse(method, lane)
+            known = self._wrapped[path] = lane, self._wrap(method, handler, lane), self._refuse(method, handler, lane)
         lane, wrapped, refusal = known
         return wrapped if lane.admits() else refusal
 
-    def _refuse(self, method: Method, lane: Lane) -> AnyHandler:
-        def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> None:
+    def _refuse(self, method: Method, handler: Any, lane: Lane) -> AnyHandler:
+        later = handler.unary_stream
+        refused = later.refused if isinstance(later, StreamedLater) else None
+
+        def handle(_requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             self._note_failed(method.path, grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
-            status.raise_status(context, lane.refusal())
+            if refused is None:
+                status.raise_status(context, lane.refusal())
+            return refused(lane.refusal())
 
         return _stream_unary(handle, self._lanes.refusals, "")
 
@@ -103,6 +109,8 @@ class StatusInterceptor(grpc.ServerInterceptor):
             return self._watch_of_health(method, handler, lane)
         if handler.request_streaming and handler.response_streaming:
             return _stream_stream(self._two_way(method, handler, lane), lane, method.path, handler.request_deserializer)
+        if isinstance(handler.unary_stream, StreamedLater):
+            return self._polled(method, handler.unary_stream, lane)
         if handler.response_streaming:
             return _stream_stream(self._server_stream(method, handler, lane), lane, method.path, has_one_request=True)
         assert not handler.request_streaming, f"{method.path}: no contract has a stream of requests with one answer"
@@ -152,6 +160,55 @@ class StatusInterceptor(grpc.ServerInterceptor):
             return self._given(call.wait(), context, method)
 
         return handle
+
+    def _polled(self, method: Method, later: StreamedLater, lane: Lane) -> AnyHandler:
+        """A call whose stream of answers needs no thread. While it waits it is no open work."""
+        untaken = self._lanes.untaken
+
+        def take(request: bytes | None, call: Any) -> None:
+            started = time.perf_counter()
+            leave = call.ended
+            if request is None:
+                call.watch()
+                call.fail(status.to_status(no_request(method.path)))
+                self._note_failed(method.path, call.status_code)
+                return
+            client = getattr(call, "client", None) or lane.callers.of(call.context, method.path)
+            if later.refused is not None and not untaken.has_room(client, method.path):
+                call.watch()
+                call.end(later.refused(lane.refusal()))
+                self._note_failed(method.path, grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+                return
+            end_span = tracing.begin_call(method.path, call)
+
+            def ended() -> None:
+                self._note_end(method, started, CODE_NAMES[call.status_code], is_timed=False)
+                end_span()
+                leave()
+
+            call.ended = ended
+            call.ending = lambda size_bytes: untaken.add(client, call.context, size_bytes, method.path)
+            call.watch()
+            try:
+                later.offer(request, call)
+            except Exception as error:
+                call.fail(status.to_status(as_store_error(error, method.path)))
+
+        def handle(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+            try:
+                request = self._await_request(requests, context, method, lane)
+            except StoreError as error:
+                self._note_failed(method.path, status.to_status(error).code)
+                end_with(error, context, method.path)
+            call = ThreadedStreamCall(context)
+            take(request, call)
+            yield from call.answers()
+
+        _describe(handle, lane, method.path, take, has_one_request=True)
+        behaviour: Any = handle
+        behaviour.call_class = StreamCall
+        behaviour.refused = later.refused
+        return grpc.stream_stream_rpc_method_handler(handle)
 
     def _given(self, answer: bytes, context: grpc.ServicerContext, method: Method) -> bytes:
         """An answer that gRPC is about to get: it counts until its caller has taken it."""

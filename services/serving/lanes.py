@@ -3,11 +3,13 @@
     lane        calls                                places            waiting  why
     health      grpc.health.v1                       8                 256      answers when all others are full
     reflection  grpc.reflection                      8                 0        a stream holds a thread; only tools use it
-    calls       one request, one answer              2 worker_count    1,024    short; a burst may wait for its turn
+    calls       one request, one answer              2 worker_count    1,536    short; a burst may wait for its turn
     streams     append streams                       4 worker_count    0        a stream holds a thread as long as it lasts
     downloads   streams that end by themselves       8                 64       each holds one body, at most 4 MiB
     tails       Reput                                32                0        each holds one batch, at most 256 KiB
-    sessions    Telemetry of RocketMQ's clients      512               0        one a client, idle: a thread costs 30 KiB
+    sessions    Telemetry of RocketMQ's clients      2,048             0        one a client, idle: a thread costs 30 KiB
+    polls       long polls of RocketMQ's clients     20,000            0        idle, without a thread (streamed_later.py)
+    pulls       bulk pulls of stream processors      512               0        idle at the end; batches share a budget
 
 A client that is alone gets half of the places (admission/shares.py), so the next client always finds one. How a call gets its
 place, who waits and who is refused: admission/lane.py.
@@ -16,6 +18,7 @@ gRPC's own `maximum_concurrent_rpcs` is not used: it would also refuse health ch
 """
 
 from concurrent import futures
+from functools import partial
 
 from services.methods import LaneName
 from services.observing.meters import Gauge
@@ -30,12 +33,17 @@ HEALTH_COUNT_MAX = 8
 HEALTH_WAITING_COUNT_MAX = 256
 REFLECTION_COUNT_MAX = 8
 CALL_FACTOR = 2  # times worker_count: what a client gets that is alone is half
-CALL_WAITING_COUNT_MAX = 1_024
+CALL_WAITING_COUNT_MAX = 1_536  # a client that is alone gets half: with its places, all calls of one connection
 STREAM_FACTOR = 4  # times worker_count; an idle stream costs a thread of 30 KiB
 DOWNLOAD_COUNT_MAX = 8  # times a body of 4 MiB, of which there are three copies while it is fetched
 DOWNLOAD_WAITING_COUNT_MAX = 64
 TAIL_COUNT_MAX = 32  # times 1.5 MiB, measured with sleeping readers and the widest batches
-SESSION_COUNT_MAX = 512
+SESSION_COUNT_MAX = 2_048  # an address gets three quarters
+POLL_COUNT_MAX = 20_000  # times 20 KiB, measured in a gateway (ADR 0050); three quarters are gRPC's own
+POLL_THREAD_COUNT_MAX = 512  # where each poll has a thread
+POLL_ASKED_COUNT = 16  # requests of polls are small and come with their calls; others may have 4 MiB each
+POLL_UNASKED_COUNT = 1_024  # clients that come back at the same time
+PULL_COUNT_MAX = 512  # a stream holds a thread of 30 KiB and one batch, within a budget of all (gateway/pull_call.py)
 REFUSAL_THREAD_COUNT = 2
 
 
@@ -63,7 +71,10 @@ class Lanes:
 
     def _lane(self, name: LaneName, place_count: int, waiting_count_max: int) -> Lane:
         untaken = self.untaken if name is LaneName.CALLS else None
-        return Lane(name.value, place_count, waiting_count_max, self.watch, self.callers, untaken)
+        lane = partial(Lane, name.value, place_count, waiting_count_max, self.watch, self.callers, untaken)
+        return (
+            lane(asked_count=POLL_ASKED_COUNT, unasked_count=POLL_UNASKED_COUNT) if name is LaneName.POLLS else lane()
+        )
 
     @property
     def health(self) -> Lane:
@@ -129,4 +140,6 @@ def _sizes(worker_count: int) -> dict[LaneName, tuple[int, int]]:
         LaneName.DOWNLOADS: (DOWNLOAD_COUNT_MAX, DOWNLOAD_WAITING_COUNT_MAX),
         LaneName.TAILS: (TAIL_COUNT_MAX, 0),
         LaneName.SESSIONS: (SESSION_COUNT_MAX, 0),
+        LaneName.PULLS: (PULL_COUNT_MAX, 0),
+        LaneName.POLLS: (POLL_COUNT_MAX if grpc_private.is_usable else POLL_THREAD_COUNT_MAX, 0),
     }

@@ -63,6 +63,8 @@ from store.files.umask import set_umask
 GRACE_SECONDS = 5.0
 # Health answers SERVING for this name as long as the process runs: a liveness probe must not end a service that recovers.
 LIVENESS_NAME = "liveness"
+# On a shard with replicas: SERVING for this name while the replica leads, or has all that is confirmed and may lead next.
+IN_SYNC_NAME = "in-sync"
 # Probes come two or three times a minute; further calls are refused.
 HEALTH_THREAD_COUNT = 2
 HEALTH_CALL_COUNT_MAX = 64
@@ -107,12 +109,14 @@ class ServiceServer:
         self.meters.gauges += self.lanes.gauges()
         self._servicers: list[tuple[str, object]] = []
         self.stopping = self.work.stopping
+        self.listening = threading.Event()
         self._exit_code = 0
         self._is_ready = False
         self._unix_address = UnixAddress.of(settings.address)
         self._socket_file: SocketFile | None = None
         self._stop_signal = StopSignal()
         self._callbacks: list[Callable[[], object]] = []
+        self._drain_callbacks: list[Callable[[], object]] = []
         self._service_names: list[str] = []
         self._lock = threading.Lock()
         self._health = health.HealthServicer(experimental_non_blocking=True)
@@ -150,6 +154,7 @@ class ServiceServer:
             write_atomically(self._settings.address_file, self.address + "\n")
         if self._is_ready:
             self._make_ready_file()
+        self.listening.set()
         self._log.info("server.listening", address=self.address)
         return self.address
 
@@ -167,6 +172,11 @@ class ServiceServer:
             raise InvalidSettingError(
                 f"{self.name} cannot listen at {address}: {error}", name="address", source=address
             ) from error
+
+    def on_drain(self, callback: Callable[[], object]) -> None:
+        """Call this when the end begins and no new call is taken, to end calls that would wait on."""
+        with self._lock:
+            self._drain_callbacks.append(callback)
 
     def guard_calls(self, guard: CallGuard) -> None:
         """Set the guard that decides which callers may call which methods; before `start`."""
@@ -208,6 +218,13 @@ class ServiceServer:
         self._log.info("server.serving" if is_serving else "server.not_serving")
         if is_serving:
             self.note_ready()
+
+    def set_health(self, name: str, is_serving: bool) -> None:
+        """Tell health checks that ask for this name; without effect once the end has begun."""
+        state = health_pb2.HealthCheckResponse.SERVING if is_serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        with self._lock:
+            if not self.stopping.is_set():
+                self._health.set(name, state)
 
     def in_background(self, work: Callable[[], object], name: str = "recover") -> threading.Thread:
         """Run work in a daemon thread of its own; an exception there is logged and ends the process with code 1."""
@@ -351,6 +368,11 @@ class ServiceServer:
         if self._socket_file is not None:
             self._socket_file.remove()
         stopped = self._server.stop(GRACE_SECONDS)
+        for callback in self._drain_callbacks:
+            try:
+                callback()
+            except Exception:
+                self._log.exception("server.stop_callback_failed")
         if not self.work.wait_until_done(GRACE_SECONDS):
             self._log.warning("server.grace_over", seconds=GRACE_SECONDS)
         # A shorter grace replaces the longer one: idle streams are not waited for.

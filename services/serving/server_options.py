@@ -8,7 +8,8 @@ RECEIVE_BYTES_MAX = 4 * 1024 * 1024 + 128 * 1024
 # Our calls need no metadata; a proxy's tracing headers and a bearer token stay below 8 KiB.
 METADATA_BYTES_MAX = 16 * 1024
 # Calls of one connection at the same time, as a multiple of the workers; further calls wait in the caller. A gateway has one
-# connection to each service, which must carry the calls of all its threads.
+# connection to each service, which must carry the calls of all its threads. Where clients poll, there are more: polls that wait
+# must leave room for acknowledgements.
 CONNECTION_CALL_COUNT_FACTOR = 4
 # The threads and places of a caller that vanished are free again within half a minute.
 KEEPALIVE_MILLIS = 20_000
@@ -55,5 +56,8 @@ def options_of(settings: ServiceSettings) -> Options:
         *SERVER_OPTIONS,
         *((("grpc.max_connection_age_ms", age_millis),) if age_millis else ()),
         ("grpc.max_allowed_incoming_connections", connection_count_max(open_file_limit())),
-        ("grpc.max_concurrent_streams", settings.worker_count * CONNECTION_CALL_COUNT_FACTOR),
+        (
+            "grpc.max_concurrent_streams",
+            settings.worker_count * CONNECTION_CALL_COUNT_FACTOR + settings.connection_poll_count,
+        ),
     )

@@ -100,7 +100,8 @@ class UnaryCall:
             return None
         function = arguments[0]
         if function is grpc_server._unary_response_in_pool or function is grpc_server._stream_response_in_pool:
-            return cls(run, arguments)
+            kind: type[UnaryCall] = getattr(arguments[3], "call_class", cls)
+            return kind(run, arguments)
         return None
 
     def receive(self, then: Callable[[bytes | None], None]) -> None:

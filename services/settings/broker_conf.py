@@ -21,18 +21,23 @@ BROKER_IP_DEFAULT = "127.0.0.1"
 FLUSH_MODES = {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}
 QUEUE_UNIT_SIZE_BYTES = 20
 SECONDS_AN_HOUR = 3600
+MILLIS_NAMES = frozenset(("transactionTimeOut", "transactionCheckInterval"))
 
 # RocketMQ's name -> our component and name, where the value means the same.
 ALIASES: dict[str, tuple[str, str]] = {
     "storePathRootDir": (SHARED, "store"),
     "brokerName": (SHARED, "broker_name"),
+    "brokerClusterName": ("consumer", "cluster_name"),
     "mappedFileSizeCommitLog": ("commitlog", "file_size_bytes"),
+    "mappedFileSizeTimerLog": ("commitlog", "timer_log_file_size_bytes"),
     "flushDiskType": ("commitlog", "flush_mode"),
     "flushIntervalCommitLog": ("commitlog", "flush_interval_millis"),
     "maxMessageSize": ("commitlog", "message_size_bytes_max"),
     "enabledAppendPropCRC": ("commitlog", "properties_crc"),
     "autoCreateTopicEnable": ("commitlog", "auto_create_topic"),
     "defaultTopicQueueNums": ("commitlog", "default_topic_queue_count"),
+    "messageDelayLevel": (SHARED, "delay_levels"),
+    "timerMaxDelaySec": ("commitlog", "timer_max_delay_seconds"),
     "fileReservedTime": ("commitlog", "file_reserved_seconds"),
     "deleteWhen": ("commitlog", "delete_when_hours"),
     "diskMaxUsedSpaceRatio": ("commitlog", "disk_clean_ratio_percent"),
@@ -42,7 +47,12 @@ ALIASES: dict[str, tuple[str, str]] = {
     "deleteCommitLogFilesInterval": ("commitlog", "delete_files_interval_millis"),
     "deleteFileBatchMax": ("commitlog", "delete_file_batch_count_max"),
     "cleanResourceInterval": ("commitlog", "clean_resource_interval_millis"),
+    "transactionTimeOut": ("schedule", "transaction_timeout_seconds"),
+    "transactionCheckInterval": ("schedule", "transaction_check_interval_seconds"),
+    "transactionCheckMax": ("schedule", "transaction_check_count_max"),
     "mappedFileSizeConsumeQueue": ("consumequeue", "file_size_bytes"),
+    "enableConsumeQueueExt": ("consumequeue", "ext"),
+    "mappedFileSizeConsumeQueueExt": ("consumequeue", "ext_file_size_bytes"),
     "maxHashSlotNum": ("index", "hash_slot_count"),
     "maxIndexNum": ("index", "entry_count_max"),
     "messageIndexEnable": ("index", "enabled"),
@@ -124,6 +134,8 @@ def _translate(name: str, value: str, source: str) -> str:
     if name == "mappedFileSizeConsumeQueue" and value.isascii() and value.isdigit():
         # RocketMQ rounds up to whole units.
         return str(-(-int(value) // QUEUE_UNIT_SIZE_BYTES) * QUEUE_UNIT_SIZE_BYTES)
+    if name in MILLIS_NAMES and value.isascii() and value.isdigit():
+        return str(int(value) / 1000)
     if name == "fileReservedTime" and value.isascii() and value.isdigit():
         return str(int(value) * SECONDS_AN_HOUR)
     return value

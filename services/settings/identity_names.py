@@ -3,8 +3,9 @@
 GATEWAY = frozenset({"gateway"})
 BUILDERS = frozenset({"consumequeue", "index"})
 MOVERS = frozenset({"consumer", "schedule"})  # services that move messages: they follow the log and append to it
+REPLICAS = frozenset({"commitlog"})  # replicas of one shard copy its log from one another
 OPERATOR = frozenset({"operator"})  # has no identity by default
-ROLES = GATEWAY | BUILDERS | MOVERS | OPERATOR
+ROLES = GATEWAY | BUILDERS | MOVERS | REPLICAS | OPERATOR
 
 
 def parse_identities(text: str) -> dict[str, str]:

@@ -13,19 +13,22 @@ RocketMQ name in a file that is no setting here is no error: `Origins.ignored_na
 """
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn, Self, TypeVar
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar
 
 import pydantic
 
+from services.rocketmq.address import parse_address, parse_mirror
 from services.settings.identity_names import parse_identities
 from services.settings.setting_names import IDENTITIES_DEFAULT, SETTINGS, SHARED
 from services.settings.setting_sources import DEFAULT, ConfigRow, config_rows, gather
 from services.settings.tls_files import TlsFiles
-from store.errors import InvalidSettingError
+from store.errors import InvalidArgumentError, InvalidSettingError
 from store.files.umask import UMASK_PATTERN
+from store.format.delay_levels import DELAY_LEVELS_DEFAULT, parse_delay_levels
 
 __all__ = [
     "DEFAULT",
@@ -43,6 +46,15 @@ __all__ = [
 
 
 SECRET_NAMES = frozenset(setting.name for setting in SETTINGS if setting.secret)
+
+
+@contextlib.contextmanager
+def as_value_error() -> Iterator[None]:
+    """An InvalidArgumentError inside the block becomes the ValueError that a validator of pydantic raises."""
+    try:
+        yield
+    except InvalidArgumentError as error:
+        raise ValueError(error.message) from error
 
 
 class ServiceSettings(pydantic.BaseModel):
@@ -67,9 +79,12 @@ class ServiceSettings(pydantic.BaseModel):
         tls_ca: the authority that signs the certificates of all services.
         allowed_identities: the names in certificates, by service (services/serving/identity.py).
         health_address: `HOST:PORT` where only health is served, without TLS; empty = not served.
+        connection_poll_count: no setting: what a kind of service adds to the calls of one connection.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    connection_poll_count: ClassVar[int] = 0
 
     address: str = "127.0.0.1:0"
     address_file: Path | None = None
@@ -125,14 +140,84 @@ class StoreSettings(ServiceSettings):
     Attributes:
         store: the store root.
         read_only: write nothing under it and take no lock.
+        follow: the same, while a broker of RocketMQ writes there: its log is followed as it grows (ADR 0063).
+        derived: the root of queues, index and our own state, with `follow` only.
+        mirror: `rocketmq://host:port`, the HA port of a broker whose log this store copies; empty: it copies none (ADR 0064).
+        mirror_broker: `host:port` of the same broker, asked for topics, groups and positions; empty: it is not asked.
         broker_name: the shard's name.
         store_host: `IP:port` written into records.
+        delay_levels: the delays of the levels, as RocketMQ's `messageDelayLevel` (store/format/delay_levels.py).
     """
 
     store: Path = Path("store")
     read_only: bool = False
+    follow: bool = False
+    derived: Path | None = None
+    mirror: str = ""
+    mirror_broker: str = ""
     broker_name: str = pydantic.Field("broker-a", min_length=1)
     store_host: str = "127.0.0.1:10911"
+    delay_levels: str = DELAY_LEVELS_DEFAULT
+
+    @pydantic.field_validator("delay_levels")
+    @classmethod
+    def _are_delay_levels(cls, value: str) -> str:
+        with as_value_error():
+            parse_delay_levels(value)
+        return value
+
+    @pydantic.field_validator("mirror", "mirror_broker")
+    @classmethod
+    def _are_addresses(cls, value: str, info: pydantic.ValidationInfo) -> str:
+        with as_value_error():
+            if value:
+                (parse_mirror if info.field_name == "mirror" else parse_address)(value)
+        return value
+
+    @pydantic.model_validator(mode="after")
+    def _can_mirror(self) -> Self:
+        if self.mirror and (self.read_only or self.follow):
+            raise ValueError("mirror is set with read_only or follow: a mirror writes to its store")
+        if self.mirror_broker and not self.mirror:
+            raise ValueError("mirror_broker is set without mirror: set both")
+        return self
+
+    @pydantic.model_validator(mode="after")
+    def _follows_elsewhere(self) -> Self:
+        if not self.follow:
+            if self.derived is not None:
+                raise ValueError("derived is set without follow: queues and index of a store lie in its root")
+            return self
+        if self.read_only:
+            raise ValueError("follow and read_only are both set: follow writes nothing under the store root already")
+        if self.derived is None:
+            raise ValueError("follow is set without derived: name the directory for queues and index")
+        store, derived = self.store.resolve(), self.derived.resolve()
+        if store == derived or store in derived.parents or derived in store.parents:
+            raise ValueError(f"derived is {derived}, store is {store}: neither may lie in the other")
+        if not store.is_dir():
+            raise ValueError(f"{store} is no directory: name the store root of the broker")
+        return self
+
+    @property
+    def writes_no_records(self) -> bool:
+        """Whether nothing may be appended to the log."""
+        return self.read_only or self.follow or bool(self.mirror)
+
+    @property
+    def has_live_broker(self) -> bool:
+        """Whether a broker of RocketMQ delivers what this store shows."""
+        return self.follow or bool(self.mirror_broker)
+
+    @property
+    def derived_root(self) -> Path:
+        """The root of what is derived from the log, and of our own state."""
+        return self.derived or self.store
+
+    @property
+    def delay_levels_millis(self) -> tuple[int, ...]:
+        """The delays of the levels; level 1 is the first."""
+        return parse_delay_levels(self.delay_levels)
 
 
 class Origins(dict[str, str]):
@@ -160,7 +245,7 @@ def load_settings(
     """The settings of a component and the source of each.
 
     Args:
-        component: `commitlog`, `consumequeue`, `index` or `gateway`.
+        component: `commitlog`, `consumequeue`, `index`, `consumer`, `schedule` or `gateway`.
         model: its settings class.
         flags: field name -> value; a value of None was not given.
         environ: default: this process's environment.

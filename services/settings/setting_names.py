@@ -14,11 +14,14 @@ import dataclasses
 import difflib
 import re
 
-COMPONENTS = ("commitlog", "consumequeue", "index", "gateway")
+from store.format.delay_levels import DELAY_LEVELS_DEFAULT
+
+COMPONENTS = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")
 SHARED = ""
 PREFIX = "REPUT_"
 IDENTITIES_DEFAULT = (
-    "gateway=spiffe://reput/gateway;consumequeue=spiffe://reput/consumequeue;index=spiffe://reput/index"
+    "gateway=spiffe://reput/gateway;consumequeue=spiffe://reput/consumequeue;index=spiffe://reput/index;"
+    "consumer=spiffe://reput/consumer;schedule=spiffe://reput/schedule;commitlog=spiffe://reput/commitlog"
 )
 
 
@@ -58,9 +61,38 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(SHARED, "broker_conf", "", "", "A RocketMQ broker.conf; the settings file overrides it."),
     Setting(SHARED, "store", "store", "", "Store root, laid out like RocketMQ's storePathRootDir."),
     Setting(SHARED, "read_only", "false", "true|false", "Write nothing under the store root and take no lock."),
+    Setting(
+        SHARED,
+        "follow",
+        "false",
+        "true|false",
+        "Follow the log of a broker that runs; write nothing under the store root.",
+    ),
+    Setting(SHARED, "derived", "", "", "With follow: the directory for queues, index and our own state."),
+    Setting(
+        SHARED,
+        "mirror",
+        "",
+        "rocketmq://host:port",
+        "The HA port of a RocketMQ broker whose log this store copies; appends are refused.",
+    ),
+    Setting(
+        SHARED,
+        "mirror_broker",
+        "",
+        "host:port",
+        "The same broker's own port, asked for topics, groups and positions; empty: not asked.",
+    ),
     Setting(SHARED, "broker_name", "broker-a", "", "The shard's name."),
     Setting(
         SHARED, "store_host", "127.0.0.1:10911", "IP:port", "Store host written into records; it is never dialled."
+    ),
+    Setting(
+        SHARED,
+        "delay_levels",
+        DELAY_LEVELS_DEFAULT,
+        "<n>s|m|h|d ...",
+        "Delays of the delay levels of the store; RocketMQ's messageDelayLevel.",
     ),
     Setting(SHARED, "log_level", "info", "debug|info|warning|error", "Least level of log lines."),
     Setting(
@@ -90,6 +122,8 @@ SETTINGS: tuple[Setting, ...] = (
         SHARED, "consumequeue_target", "127.0.0.1:8083", "host:port|unix:/path", "Where the consumequeue service is."
     ),
     Setting(SHARED, "index_target", "127.0.0.1:8084", "host:port|unix:/path", "Where the index service is."),
+    Setting(SHARED, "consumer_target", "127.0.0.1:8085", "host:port|unix:/path", "Where the consumer service is."),
+    Setting(SHARED, "schedule_target", "127.0.0.1:8086", "host:port|unix:/path", "Where the schedule service is."),
     Setting(SHARED, "tls_certificate", "", "", "PEM chain that this process shows; empty: no TLS (docs/security.md)."),
     Setting(SHARED, "tls_key", "", "", "PEM file of its private key."),
     Setting(SHARED, "tls_ca", "", "", "PEM file of the authority that signs the certificates of all services."),
@@ -114,10 +148,83 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "commitlog",
+        "timer_log_file_size_bytes",
+        "104857600",
+        "bytes",
+        "Size of a file in timerlog/, for a broker that takes the store over; existing files decide themselves.",
+    ),
+    Setting(
+        "commitlog",
         "flush_mode",
         "async",
-        "async|sync",
+        "async|sync|replicated",
         "When an append is answered, unless the append itself states it.",
+    ),
+    Setting(
+        "commitlog",
+        "coordinator",
+        "",
+        "etcd://HOST:PORT[,...]/PREFIX or kubernetes://NAMESPACE/LEASE_PREFIX",
+        "Where the replicas of the shard agree on who leads; empty: the shard has one copy.",
+    ),
+    Setting(
+        "commitlog",
+        "coordinator_creates_shard",
+        "true",
+        "",
+        "Make the coordinator's record of the shard if it has none; false on replicas that join a store with messages.",
+    ),
+    Setting(
+        "commitlog",
+        "coordinator_ca",
+        "",
+        "",
+        "PEM file, the authority of the coordinator; empty: the system's, or the pod's.",
+    ),
+    Setting("commitlog", "coordinator_certificate", "", "", "PEM chain that etcd is shown."),
+    Setting("commitlog", "coordinator_key", "", "", "PEM file of its private key."),
+    Setting("commitlog", "coordinator_user", "", "", "User of etcd; empty: none."),
+    Setting("commitlog", "coordinator_password_file", "", "", "File with that user's password."),
+    Setting("commitlog", "replica_name", "", "", "Name of this replica among those of its shard; with a coordinator."),
+    Setting(
+        "commitlog", "replica_address", "", "host:port", "Where other replicas find this one; empty: the bound address."
+    ),
+    Setting(
+        "commitlog",
+        "min_in_sync",
+        "2",
+        "replicas",
+        "Appends with FLUSH_MODE_REPLICATED need so many in-sync replicas, the leader among them.",
+    ),
+    Setting("commitlog", "lease_seconds", "4.0", "seconds", "How long a leader may go on without the coordinator."),
+    Setting("commitlog", "renew_seconds", "1.0", "seconds", "Time between two renewals of the leader's lease."),
+    Setting(
+        "commitlog",
+        "lag_seconds_max",
+        "5.0",
+        "seconds",
+        "A replica that lags more leaves the in-sync set until it is back.",
+    ),
+    Setting(
+        "commitlog",
+        "replication_bytes_per_second_max",
+        "0",
+        "bytes",
+        "Most bytes of the log a second that a leader sends to one replica; 0: no limit.",
+    ),
+    Setting(
+        "commitlog",
+        "replication_fetch_count",
+        "3",
+        "1 to 8",
+        "Whole log files that this replica fetches at the same time while it is far behind.",
+    ),
+    Setting(
+        "commitlog",
+        "access_message_in_memory_max_ratio",
+        "40",
+        "percent",
+        "Of the machine's memory, expected to hold the end of the log; older records are cold: replicas may read them.",
     ),
     Setting("commitlog", "flush_interval_millis", "10", "milliseconds", "Maximum age of an unflushed record."),
     Setting(
@@ -131,6 +238,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("commitlog", "properties_crc", "true", "true|false", "Write RocketMQ's __CRC32# property."),
     Setting("commitlog", "auto_create_topic", "true", "true|false", "The first message of a topic creates it."),
     Setting("commitlog", "default_topic_queue_count", "8", "queues", "Queues of a topic made by its first message."),
+    Setting(
+        "commitlog",
+        "timer_max_delay_seconds",
+        "259200",
+        "seconds",
+        "How far ahead the delivery time of a message may be.",
+    ),
     Setting(
         "commitlog", "file_reserved_seconds", "259200", "seconds", "Log files expire so long after their last record."
     ),
@@ -179,6 +293,20 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("commitlog", "clean_resource_interval_millis", "10000", "milliseconds", "The interval of that maximum."),
     Setting("commitlog", "followers", "consumequeue,index", "name,...", "Followers that retention always waits for."),
     Setting(
+        "commitlog",
+        "rocketmq_ha_address",
+        "",
+        "host:port",
+        "Where slaves of RocketMQ copy this log, without TLS and for everybody who reaches it; empty: nowhere.",
+    ),
+    Setting(
+        "commitlog",
+        "rocketmq_slaves",
+        "",
+        "host:port,...",
+        "Those slaves' own ports (listenPort): they are told where their master is.",
+    ),
+    Setting(
         "consumequeue",
         "address",
         "127.0.0.1:8083",
@@ -195,6 +323,20 @@ SETTINGS: tuple[Setting, ...] = (
         "6000000",
         "bytes",
         "Size of a queue file; existing queues decide themselves.",
+    ),
+    Setting(
+        "consumequeue",
+        "ext",
+        "false",
+        "true|false",
+        "Keep tags codes in consumequeue_ext/; RocketMQ's enableConsumeQueueExt.",
+    ),
+    Setting(
+        "consumequeue",
+        "ext_file_size_bytes",
+        "50331648",
+        "bytes",
+        "Size of a file there; RocketMQ's mappedFileSizeConsumeQueueExt, which must be the same.",
     ),
     Setting(
         "consumequeue",
@@ -223,6 +365,74 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("index", "enabled", "true", "true|false", "Build index files."),
     Setting(
+        "consumer",
+        "address",
+        "127.0.0.1:8085",
+        "host:port|unix:/path",
+        "Where the service listens; port 0: a free one.",
+    ),
+    Setting("consumer", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: no page."),
+    Setting("consumer", "health_address", "", "host:port", "Where health is served without TLS; empty: not served."),
+    Setting(
+        "consumer",
+        "receipt_secret",
+        "",
+        "",
+        "Signs receipt handles; empty: a secret of this store root, made at the first start.",
+        secret=True,
+    ),
+    Setting(
+        "consumer", "new_groups_from", "first", "first|last", "Where a group begins in a topic that it never consumed."
+    ),
+    Setting(
+        "consumer",
+        "cluster_name",
+        "DefaultCluster",
+        "",
+        "RocketMQ's brokerClusterName, for a broker that takes the store over.",
+    ),
+    Setting(
+        "consumer",
+        "group_metrics",
+        "false",
+        "true|false",
+        "Show the lag of each group and topic, with their names, on the page of metrics.",
+    ),
+    Setting(
+        "consumer",
+        "delivery_attempts_max",
+        "17",
+        "deliveries",
+        "Of a group without a setting of its own, the first delivery included.",
+    ),
+    Setting(
+        "schedule",
+        "address",
+        "127.0.0.1:8086",
+        "host:port|unix:/path",
+        "Where the service listens; port 0: a free one.",
+    ),
+    Setting(
+        "schedule",
+        "roll_after_seconds",
+        "129600",
+        "seconds",
+        "Timers stored longer ago are stored again; at most half of file_reserved_seconds.",
+    ),
+    Setting("schedule", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: no page."),
+    Setting("schedule", "health_address", "", "host:port", "Where health is served without TLS; empty: not served."),
+    Setting(
+        "schedule",
+        "transaction_timeout_seconds",
+        "6.0",
+        "seconds",
+        "No producer is asked for the verdict of a half message for so long, unless the message says otherwise.",
+    ),
+    Setting(
+        "schedule", "transaction_check_interval_seconds", "30.0", "seconds", "Between two checks of a half message."
+    ),
+    Setting("schedule", "transaction_check_count_max", "15", "checks", "Of a half message, before it is given up."),
+    Setting(
         "gateway", "address", "127.0.0.1:8081", "host:port|unix:/path", "Where the service listens; port 0: a free one."
     ),
     Setting("gateway", "metrics_address", "", "host:port", "Where Prometheus finds the metrics; empty: no page."),
@@ -231,7 +441,7 @@ SETTINGS: tuple[Setting, ...] = (
         "gateway",
         "shards",
         "",
-        "NAME=commitlog=ADDRESS,consumequeue=ADDRESS,index=ADDRESS;...",
+        "NAME=commitlog=ADDRESS,consumequeue=ADDRESS,index=ADDRESS,consumer=ADDRESS,schedule=ADDRESS;...",
         "The shards; empty: the one of the targets.",
     ),
     Setting("gateway", "shards_file", "", "", "File of shards, one a line as in shards; read again when it changes."),
@@ -239,8 +449,8 @@ SETTINGS: tuple[Setting, ...] = (
         "gateway",
         "shard_template",
         "",
-        "NAME-{i}=commitlog=ADDRESS-{i},consumequeue=ADDRESS-{i},index=ADDRESS-{i}",
-        "Shards by ordinal {i}, from 0 on.",
+        "NAME-{i}=commitlog=ADDRESS-{i},consumequeue=ADDRESS-{i},index=ADDRESS-{i},consumer=ADDRESS-{i},schedule=ADDRESS-{i}",
+        "Shards by ordinal {i}, from 0 on; with replicas `NAME-{i}@REPLICA=...;` for each.",
     ),
     Setting("gateway", "shard_count", "1", "shards", "Ordinals of the template that always exist."),
     Setting("gateway", "shard_count_max", "1000", "shards", "Ordinals below this join when their commitlog answers."),
@@ -256,6 +466,41 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "gateway",
+        "read_from",
+        "leader",
+        "leader|any|replica",
+        "Which replicas answer a request that does not choose: leader, any (cold records, and while nobody leads) or replica.",
+    ),
+    Setting(
+        "gateway",
+        "receive_invisible_millis_min",
+        "10000",
+        "milliseconds",
+        "Shortest invisible time of ReceiveMessage (RocketMQ's minInvisibleTimeMillsForRecv).",
+    ),
+    Setting(
+        "gateway",
+        "poll_millis_min",
+        "5000",
+        "milliseconds",
+        "Shortest wait of ReceiveMessage (RocketMQ's grpcClientConsumerMinLongPollingTimeoutMillis).",
+    ),
+    Setting(
+        "gateway",
+        "delivery_delay_seconds_max",
+        "86400",
+        "seconds",
+        "How far ahead official clients may set the delivery of a message.",
+    ),
+    Setting(
+        "gateway",
+        "cluster_name",
+        "DefaultCluster",
+        "",
+        "Replies to requests go to the topic <cluster_name>_REPLY_TOPIC; the same on every gateway.",
+    ),
+    Setting(
+        "gateway",
         "page_token_secret",
         "reput",
         "",
@@ -263,6 +508,9 @@ SETTINGS: tuple[Setting, ...] = (
         secret=True,
     ),
     Setting("gateway", "archive", "", "", "Archive of the shards, a directory; empty: none. Needs pyarrow."),
+    Setting("gateway", "cold", "", "s3://BUCKET/PREFIX", "Cold tier of the shards; empty: none. Needs pyarrow."),
+    Setting("gateway", "cold_cache", "", "", "Directory for what was read from the cold tier; of one gateway."),
+    Setting("gateway", "cold_cache_bytes", "1073741824", "bytes", "Limit of that directory."),
     Setting("gateway", "console", "on", "on|off", "Whether there is a console (docs/console.md)."),
     Setting(
         "gateway", "console_address", "127.0.0.1:8080", "host:port", "Where the console listens; port 0: a free one."
@@ -276,6 +524,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Host names that browsers may use; IPs and localhost: always.",
     ),
     Setting("gateway", "console_reports", "", "", "Directory of the pipeline's reports that it shows; empty: none."),
+    Setting("gateway", "console_schemas", "", "", "Directory of the schemas of message bodies; empty: none."),
     Setting("gateway", "public_tls", "true", "true|false", "Whether clients use TLS where there is a certificate."),
     Setting("gateway", "public_tls_certificate", "", "", "PEM chain shown to clients; empty: tls_certificate."),
     Setting("gateway", "public_tls_key", "", "", "PEM file of its private key."),
@@ -297,6 +546,9 @@ COMMAND_ENVIRONMENT_NAMES = frozenset(
         "REPUT_CLIENT_CA",
         "REPUT_CLIENT_CERTIFICATE",
         "REPUT_CLIENT_KEY",
+        "REPUT_CONTEXT",
+        "REPUT_CONTEXTS",
+        "REPUT_TZ",
     }
 )
 

@@ -292,8 +292,8 @@ def _hole(segments: list[Segment]) -> StoreError | None:
 def missing_log(begin_offset: int, end_offset: int) -> StoreCorruptedError:
     """The error for bytes of the log that are neither in the archive nor in the log."""
     return StoreCorruptedError(
-        f"The log from {begin_offset} to {end_offset} is not in the archive and no longer in the log: its messages are "
-        "missing. Archive more often than retention removes files",
+        f"The log from {begin_offset} to {end_offset} is not in the archive or cold tier and no longer in the log: its "
+        "messages are missing. Archive or ship more often than retention removes files",
         offset=begin_offset,
         beginOffset=begin_offset,
         endOffset=end_offset,

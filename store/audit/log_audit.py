@@ -18,7 +18,6 @@ from store.derive.dispatch import DispatchRequest
 from store.errors import RecordCorruptedError
 from store.format.queue_unit import tags_code
 from store.format.record import Record
-from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
 from store.format.sys_flag import TransactionType, transaction_type
 from store.walk.checks import FullCheck
 from store.walk.cursor import Gap, RecordCursor
@@ -52,7 +51,7 @@ class LogSummary:
         total_bytes: length of all files.
         record_count: good records.
         records_behind_damage: how many of them recovery cannot reach.
-        unguarded_count: records without `__CRC32#`.
+        unguarded_count: records without a `__CRC32#` of their own.
         last_store_time_millis: the greatest store time of a good record.
         lost: ranges with damage, `[begin, end)`.
         has_tail: the sound end is followed by bytes that a start would cut.
@@ -187,8 +186,7 @@ class LogAudit:
         if not self._is_sound:
             summary.records_behind_damage += 1
         request = dispatch_of(record)
-        tail = record.properties_bytes[-CRC_PROPERTY_SIZE_BYTES:]
-        if not tail.startswith(CRC_MARKER):
+        if not record.is_guarded:
             summary.unguarded_count += 1
             if self._first_unguarded is None:
                 self._first_unguarded = request.commit_log_offset
@@ -289,7 +287,7 @@ class LogAudit:
             where, byte = self._files.path_of(self._first_unguarded)
             self._findings.add(
                 "LOG_RECORD_UNGUARDED", where, byte,
-                f"{summary.unguarded_count} of {summary.record_count} records have no __CRC32#, this is the first",
+                f"{summary.unguarded_count} of {summary.record_count} records have no __CRC32# of their own, this is the first",
                 commit_log_offset=self._first_unguarded, count=summary.unguarded_count,
             )  # fmt: skip
         hashes = np.frombuffer(self._unique_keys, dtype=np.int64) if self._unique_keys else np.empty(0, dtype=np.int64)

@@ -24,7 +24,9 @@ from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
 from store.format.paths import queue_dir
-from store.format.queue_unit import UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit
+from store.format.queue_ext import is_ext_address
+from store.format.queue_unit import UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit, decode_queue_units, encode_queue_unit
+from store.readers.queue_ext_reader import QueueExtUnits
 from store.readers.queue_reader import QueueUnits, detect_queue_file_size, file_offsets, list_queue_ids
 
 BUFFERED_UNIT_COUNT = 65_536  # of all queues: 1.3 MB
@@ -40,6 +42,7 @@ class _Queue:
     """What the log says about a queue, up to the last record seen; positions and counts in units."""
 
     units: QueueUnits
+    ext: QueueExtUnits
     placement: QueuePlacement
     first: int = -1
     pending_at: int = 0
@@ -135,7 +138,9 @@ class QueueAudit:
     def _make(self, topic: str, queue_id: int) -> _Queue:
         directory = Path(queue_dir(str(self._root), topic, queue_id))
         units = QueueUnits(self._files, directory, self.file_size_bytes)
-        return _Queue(units, QueuePlacement(self.file_size_bytes // UNIT_SIZE_BYTES))
+        return _Queue(
+            units, QueueExtUnits(self._files, directory), QueuePlacement(self.file_size_bytes // UNIT_SIZE_BYTES)
+        )
 
     def _first_seen(self, topic: str, queue_id: int, run: UnitRun) -> _Queue | None:
         if (topic, queue_id) in self._refused:
@@ -183,6 +188,8 @@ class QueueAudit:
             begin = run.queue_offset + at
             found = queue.units.read_bytes(begin, begin + len(expected) // UNIT_SIZE_BYTES)
             self.unit_count += len(expected) // UNIT_SIZE_BYTES
+            if found != expected:
+                found = _with_tags_codes(queue.ext, found)
             if found == expected:
                 continue
             for row in np.flatnonzero((_rows(expected) != _rows(found)).any(axis=1)).tolist():
@@ -329,6 +336,14 @@ class QueueAudit:
             and wrong.commit_log_offset is not None
             and wrong.commit_log_offset >= self._resumes_at
         )
+
+
+def _with_tags_codes(ext: QueueExtUnits, units: bytes) -> bytes:
+    """Units with their tags codes in place of addresses in `consumequeue_ext/`; an address stays where nothing is found."""
+    decoded = list(decode_queue_units(units))
+    if not any(is_ext_address(unit.tags_code) for unit in decoded):
+        return units
+    return b"".join(map(encode_queue_unit, ext.resolved(decoded)))
 
 
 def _rows(data: bytes) -> npt.NDArray[np.uint8]:

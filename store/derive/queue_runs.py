@@ -9,14 +9,18 @@ from typing import NamedTuple
 import numpy as np
 
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_placement import UnitRun
+from store.derive.queue_placement import Buffer, UnitRun
 from store.derive.queue_units import NO_UNIT_BIT
+from store.format.queue_ext import HEAD_SIZE_BYTES, bare_unit_count, ext_address
 from store.format.queue_unit import UNIT_SIZE_BYTES
 
 # One unit as in the file: commit-log offset, record size, tags code; big-endian, 20 bytes.
 UNIT_DTYPE = np.dtype([("commit_log_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
+# One unit of ConsumeQueueExt without a bit map (`format/queue_ext.py`): as long as a unit of the queue.
+EXT_DTYPE = np.dtype([("size", ">i2"), ("tags_code", ">i8"), ("store_time_millis", ">i8"), ("bit_map_size", ">i2")])
 
 assert UNIT_DTYPE.itemsize == UNIT_SIZE_BYTES
+assert EXT_DTYPE.itemsize == HEAD_SIZE_BYTES == UNIT_SIZE_BYTES
 
 
 class QueueRuns(NamedTuple):
@@ -27,8 +31,28 @@ class QueueRuns(NamedTuple):
     runs: list[UnitRun]
 
 
+class ExtRuns(NamedTuple):
+    """Likewise, and for each run the bytes of its units of ConsumeQueueExt: as many as those of the run, or none."""
+
+    topic: str
+    queue_id: int
+    runs: list[UnitRun]
+    ext: list[Buffer]
+
+
 def place_runs(columns: DispatchColumns) -> Iterator[QueueRuns]:
     """The units of records, by queue, as runs of consecutive positions; records that have no unit are left out."""
+    for topic, queue_id, runs, _ in place_ext_runs(columns, 0):
+        yield QueueRuns(topic, queue_id, runs)
+
+
+def place_ext_runs(columns: DispatchColumns, ext_file_size_bytes: int) -> Iterator[ExtRuns]:
+    """Likewise, where the units point to units of ConsumeQueueExt, which hold their tags codes.
+
+    Args:
+        columns: the records.
+        ext_file_size_bytes: size of the files of ConsumeQueueExt; 0: the units hold their tags codes.
+    """
     places = np.flatnonzero(columns.sys_flags & NO_UNIT_BIT == 0)
     if not len(places):
         return
@@ -41,7 +65,18 @@ def place_runs(columns: DispatchColumns) -> Iterator[QueueRuns]:
     units = np.empty(len(places), dtype=UNIT_DTYPE)
     units["commit_log_offset"] = columns.commit_log_offsets[places]
     units["record_size_bytes"] = columns.record_sizes_bytes[places]
-    units["tags_code"] = columns.tags_codes[places]
+    ext_data = memoryview(b"")
+    if ext_file_size_bytes:
+        files, numbers = np.divmod(positions, bare_unit_count(ext_file_size_bytes))
+        # A damaged position may be any 64 bits, and then this number, too. Its unit is left out.
+        units["tags_code"] = files * ext_file_size_bytes + numbers * HEAD_SIZE_BYTES + np.int64(ext_address(0))
+        ext = np.empty(len(places), dtype=EXT_DTYPE)
+        ext["size"], ext["bit_map_size"] = HEAD_SIZE_BYTES, 0
+        ext["tags_code"] = columns.tags_codes[places]
+        ext["store_time_millis"] = columns.store_times_millis[places]
+        ext_data = memoryview(ext.tobytes())
+    else:
+        units["tags_code"] = columns.tags_codes[places]
 
     opens_queue = np.append(True, queues[1:] != queues[:-1])
     opens_run = opens_queue.copy()
@@ -50,6 +85,7 @@ def place_runs(columns: DispatchColumns) -> Iterator[QueueRuns]:
     starts = np.flatnonzero(opens_run)
     data = memoryview(units.tobytes())
     runs: list[UnitRun] = []
+    ext_runs: list[Buffer] = []
     topic, queue_id = "", 0
     for begin, end, position, is_new, place in zip(
         starts.tolist(),
@@ -61,11 +97,14 @@ def place_runs(columns: DispatchColumns) -> Iterator[QueueRuns]:
     ):
         if is_new:
             if runs:
-                yield QueueRuns(topic, queue_id, runs)
-            topic, queue_id, runs = (
+                yield ExtRuns(topic, queue_id, runs, ext_runs)
+            topic, queue_id, runs, ext_runs = (
                 columns.topics[int(columns.topic_numbers[place])],
                 int(columns.queue_ids[place]),
                 [],
+                [],
             )
-        runs.append(UnitRun(position, data[begin * UNIT_SIZE_BYTES : end * UNIT_SIZE_BYTES]))
-    yield QueueRuns(topic, queue_id, runs)
+        part = slice(begin * UNIT_SIZE_BYTES, end * UNIT_SIZE_BYTES)
+        runs.append(UnitRun(position, data[part]))
+        ext_runs.append(ext_data[part])
+    yield ExtRuns(topic, queue_id, runs, ext_runs)

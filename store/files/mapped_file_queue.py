@@ -206,6 +206,28 @@ class MappedFileQueue:
             self._files = (*self._files, file)
         return file
 
+    def take(self, source: Path, first_offset: int) -> MappedFile:
+        """Moves a whole, flushed file to the end and opens it; it is on the disk under its new name when this returns.
+
+        Args:
+            source: the file, on the same disk.
+            first_offset: its first address: behind the last file, or of the last one if that was made ahead and is empty.
+        """
+        assert self._writable
+        kept = [file for file in self._files if file.last_offset <= first_offset]
+        assert len(self._files) <= len(kept) + 1
+        assert not kept or kept[-1].last_offset == first_offset
+        path = self.path_of(first_offset)
+        self._fs.mkdirs(self.directory)
+        self._fs.rename(source, path)
+        self._fs.fsync_dir(self.directory)
+        file = MappedFile(self._fs, path, first_offset, self.file_size_bytes)
+        with self._list_lock:
+            replaced, self._files = self._files[len(kept) :], (*kept, file)
+        for old in replaced:
+            weakref.finalize(old, self._fs.close, old.fd)
+        return file
+
     def retire(self, before_offset: int, count_max: int | None = None) -> list[Path]:
         """Removes the files that lie wholly before an address, oldest first, but never the last one; returns their paths.
 

@@ -24,6 +24,7 @@ OTHER_DESCRIPTOR_COUNT = 48
 DESCRIPTOR_COUNT_FEW = 256
 # fs.nr_open of Linux: a higher limit is refused.
 DESCRIPTOR_COUNT_MAX = 1 << 20
+SCAN_SIZE_BYTES = 65_536
 
 
 def raise_open_file_limit() -> int:
@@ -85,6 +86,18 @@ class OpenFile:
         """Makes the file `size_bytes` long with zeros from `position` on."""
         self._fs.ftruncate(self.fd, position)
         self._fs.ftruncate(self.fd, size_bytes)
+
+    def has_bytes(self, position: int) -> bool:
+        """Whether anything but zeros lies at a position or behind it."""
+        at = self._fs.next_data(self.fd, position)
+        while at is not None:
+            data = self.read(at, SCAN_SIZE_BYTES)
+            if data != bytes(len(data)):
+                return True
+            if not data:
+                return False
+            at = self._fs.next_data(self.fd, at + len(data))
+        return False
 
     def flush(self) -> None:
         """Flushes the file to the disk.
@@ -155,13 +168,11 @@ class OpenFiles:
 
     def make_way(self, path: Path) -> None:
         """Renames what has the name of a file and is none, and a file that has the name of one of its folders."""
-        in_the_way = None
-        if self.fs.is_dir(path.parent) and not self.fs.is_file(path) and path.name in self.fs.listdir(path.parent):
-            in_the_way = path
+        in_the_way = path if self._has_foreign(path) else None
         for folder in path.parents if in_the_way is None else ():
             if self.fs.is_dir(folder):
                 break
-            if self.fs.exists(folder):
+            if self.fs.exists(folder) and not self.fs.is_dir(folder):
                 in_the_way = folder
                 break
         if in_the_way is None:
@@ -171,6 +182,15 @@ class OpenFiles:
             number += 1
         self.fs.rename(in_the_way, aside)
         _log.warning("%s was in the way of %s: it is now %s; move it out of the store", in_the_way, path, aside)
+
+    def _has_foreign(self, path: Path) -> bool:
+        """Whether the name of a file belongs to what is none.
+
+        Asked again once the name was seen: another process, such as a task of a rebuild, may make the file meanwhile.
+        """
+        if self.fs.is_file(path) or not self.fs.is_dir(path.parent):
+            return False
+        return path.name in self.fs.listdir(path.parent) and not self.fs.is_file(path)
 
     def forget(self, path: Path) -> None:
         """Drops a file from the set: it was removed or replaced."""

@@ -15,6 +15,11 @@ STORE_NAMES = frozenset(
     ("commitlog", "consumequeue", "index", "config", "checkpoint", "abort", "lock", "reput", "compaction", "timerwheel")
 )
 ROCKSDB_NAMES = ("consumequeue_r", "rocksdb")
+# What RocketMQ 5.3.3 keeps in RocksDB where `config/*.json` would be old or missing: positions with `configManagerVersion=v2`
+# (rdb) or `storeType=defaultRocksDB` (the others).
+ROCKSDB_CONFIG_NAMES = ("rdb", "consumerOffsets", "subscriptionGroups", "topics")
+# What is in flight by POP, with `popConsumerKVServiceInit=true`.
+ROCKSDB_POP_NAME = "kvStore"
 
 
 def refuse_unsupported(fs: FileSystem, directory: Path, *, read_only: bool) -> None:
@@ -25,6 +30,15 @@ def refuse_unsupported(fs: FileSystem, directory: Path, *, read_only: bool) -> N
     for name in ROCKSDB_NAMES:
         if name in names:
             raise _unsupported(directory, f"keeps its queues in RocksDB ({name}), which cannot be read")
+    for name in ROCKSDB_CONFIG_NAMES:
+        if fs.is_dir(directory / "config" / name):
+            raise _unsupported(directory, f"keeps its configuration in RocksDB (config/{name}), which cannot be read")
+    if ROCKSDB_POP_NAME in names:
+        raise UnsupportedStoreError(
+            f"{directory} keeps what is in flight in RocksDB ({ROCKSDB_POP_NAME}), which cannot be read: send its broker the "
+            f"request POP_ROLLBACK, stop it, and remove {ROCKSDB_POP_NAME}",
+            directory=directory,
+        )
     if read_only and not names:
         raise _unsupported(directory, "is empty, so there is nothing to serve read-only")
     if names and "commitlog" not in names and not STORE_NAMES.issuperset(names):

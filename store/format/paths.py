@@ -2,9 +2,10 @@
 
     commitlog/00000000000000000000            first commit-log offset, 20 digits
     consumequeue/TOPIC/QUEUE/000...           first byte of the queue's files laid end to end, 20 digits
+    consumequeue_ext/TOPIC/QUEUE/000...       likewise, of what ConsumeQueueExt adds to the queue
     index/20261121102912255                   time of its creation, local time yyyyMMddHHmmssSSS
     config/topics.json   checkpoint   abort   lock
-    reput/{commitlog,consumequeue,index,gateway}/    this project's own state, which RocketMQ ignores
+    reput/{commitlog,consumequeue,index,consumer,schedule,gateway}/    this project's own state, which RocketMQ ignores
 
 Source: `StorePathConfigHelper` and `UtilAll`, RocketMQ 5.3.3.
 """
@@ -15,7 +16,8 @@ from datetime import datetime
 
 from store.errors import InvalidArgumentError
 
-OWN_COMPONENTS = ("commitlog", "consumequeue", "index", "gateway")
+OWN_COMPONENTS = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")
+CONSUME_QUEUE_EXT = "consumequeue_ext"
 # What a file system of Linux takes as one name.
 FOLDER_NAME_BYTES_MAX = 255
 # Queue ids are 32-bit in records; a number beyond it names no queue.
@@ -111,9 +113,14 @@ def lock_file(root: str) -> str:
     return posixpath.join(root, "lock")
 
 
+def config_dir(root: str) -> str:
+    """Folder of RocketMQ's tables."""
+    return posixpath.join(root, "config")
+
+
 def topics_file(root: str) -> str:
     """The topic table."""
-    return posixpath.join(root, "config", "topics.json")
+    return posixpath.join(config_dir(root), "topics.json")
 
 
 def own_state_dir(root: str, component: str) -> str:

@@ -27,6 +27,108 @@ UNIQ_KEY = "UNIQ_KEY"
 WAIT = "WAIT"
 DELAY = "DELAY"
 CRC32 = "__CRC32#"
+SHARDING_KEY = "__SHARDINGKEY"  # the message group
+RETRY_TOPIC = "RETRY_TOPIC"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
+FIRST_POP_TIME = "1ST_POP_TIME"
+# When a message is due, as its producer says it; TIMER_OUT_MS is what the store makes of it.
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_DELAY_SEC = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_OUT_MS = "TIMER_OUT_MS"
+TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
+TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"  # the unique key of a message that is recalled
+# Transactions.
+TRAN_MSG = "TRAN_MSG"  # "true" in a half message
+PRODUCER_GROUP = "PGROUP"
+TRANSACTION_ID = "__transactionId__"
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+# Ours: queue id, queue offset and topic of the record that a retry or a dead letter is a copy of.
+MOVED_FROM = "__REPUT_MOVED_FROM__"
+
+# Names that the store or a broker sets; a user's property of such a name would be taken for theirs.
+# CLUSTER is none of them: the gateway sets it in requests that want a reply.
+OWNED_PROPERTIES = frozenset(
+    [
+        "KEYS",
+        "TAGS",
+        "UNIQ_KEY",
+        "__CRC32#",
+        "RETRY_TOPIC",
+        "REAL_TOPIC",
+        "REAL_QID",
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "BUYER_ID",
+        "ORIGIN_MESSAGE_ID",
+        "CORRECTION_FLAG",
+        "MQ2_FLAG",
+        "RECONSUME_TIME",
+        "MSG_REGION",
+        "TRACE_ON",
+        "EXTEND_UNIQ_INFO",
+        "MAX_RECONSUME_TIMES",
+        "CONSUME_START_TIME",
+        "DUP_INFO",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "1ST_POP_TIME",
+        "INNER_NUM",
+        "INNER_BASE",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "DLQ_ORIGIN_TOPIC",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "__BORNHOST",
+        "BORN_TIMESTAMP",
+    ]
+)
+# Names by which the store says how a message waits: it sets them itself, after it has read what the message asks for.
+WAITING_STATE_PROPERTIES = frozenset(
+    [
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "__transactionId__",
+        "TRANSACTION_CHECK_TIMES",
+        "TRANSFER_FLAG",
+        "TIMER_DELAY_LEVEL",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ROLL_TIMES",
+        "TIMER_ROLL_LABEL",
+        "TIMER_OUT_MS",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_CHECKPOINT",
+    ]
+)
+
+# What a broker adds when it stores a message again, for another topic or later: `ScheduleMessageService.messageTimeUp`,
+# `TimerMessageStore.convertMessage`, `TransactionalMessageBridge.renewHalfMessageInner`, `EndTransactionProcessor`,
+# `PopReviveService.reviveRetry`, `AbstractSendMessageProcessor.consumerSendMsgBack` (5.3.3). Their copies have all
+# properties of the message.
+_STORED_AGAIN = frozenset(
+    (
+        *(FIRST_POP_TIME, RETRY_TOPIC, ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC),
+        *(TRANSACTION_CHECK_TIMES, TRAN_PREPARED_QUEUE_OFFSET, TIMER_ROLL_TIMES),
+    )
+)
+
+
+def is_stored_again(data: bytes | bytearray | memoryview, topic: str) -> bool:
+    """Whether a message of a topic with this property string may be a broker's copy of another record.
+
+    A message that waits has REAL_TOPIC from the first; in that topic itself it is a copy.
+    """
+    properties = parse_properties(data)
+    return properties.get(REAL_TOPIC) == topic or not _STORED_AGAIN.isdisjoint(properties)
 
 
 def parse_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:

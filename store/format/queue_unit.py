@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from store.format.delay_levels import delay_millis
 from store.format.java_text import java_string_hash
 from store.format.properties import DELAY, TAGS
 from store.format.topic import SCHEDULE_TOPIC
@@ -22,11 +23,6 @@ from store.format.topic import SCHEDULE_TOPIC
 UNIT = struct.Struct(">qiq")
 UNIT_SIZE_BYTES = 20
 FILLER_SIZE_BYTES = 0x7FFFFFFF
-# `messageDelayLevel` of RocketMQ, in milliseconds; level 1 is the first. A broker's setting may differ.
-DELAY_LEVELS_MILLIS = tuple(
-    seconds * 1000
-    for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-)
 _JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}")
 
 assert UNIT.size == UNIT_SIZE_BYTES
@@ -90,13 +86,13 @@ def tags_code(topic: str, properties: Mapping[str, str], store_time_millis: int)
     """The tags code of a record, as its queue unit holds it.
 
     It is the hash of TAGS, or 0 without tags. In `SCHEDULE_TOPIC_XXXX` a record with a DELAY level of 1 or more has
-    the time of its delivery instead, in milliseconds: its store time plus the delay of the level in RocketMQ's own list.
+    the time of its delivery instead, in milliseconds: its store time plus the delay of the level (`delay_levels.py`).
     """
     if topic == SCHEDULE_TOPIC:
         delay = properties.get(DELAY)
         # A level that is not a number ends RocketMQ's walk of the log; here the record counts as not delayed.
         level = int(delay) if delay and _JAVA_INT.fullmatch(delay) else 0
         if level > 0:
-            return store_time_millis + DELAY_LEVELS_MILLIS[min(level, len(DELAY_LEVELS_MILLIS)) - 1]
+            return store_time_millis + delay_millis(level)
     tags = properties.get(TAGS)
     return _tags_hash(tags) if tags else 0

@@ -5,6 +5,8 @@ Rules of this file:
 - Every length is checked against the size of the record before it is used; no input makes a read outside.
 - Decoding checks everything that can be checked: lengths add up, the body has its CRC, the record its `__CRC32#` if it has
   one, and the record is at the offset that it states. RocketMQ itself checks the body only.
+- A broker without `enabledAppendPropCRC` copies a message with all properties, an old `__CRC32#` too. In a record with a
+  property that only such a copy has, a wrong `__CRC32#` is no damage (ADR 0054).
 - `encode_record(decode_record(frame)) == frame` for every record whose topic is UTF-8: properties stay raw bytes.
 - Errors differ for an incomplete and a wrong record: at the end of a log the first is a torn write, the second damage.
 """
@@ -16,7 +18,15 @@ from types import MappingProxyType
 from store.errors import InvalidMessageError
 from store.format.host import Host, decode_host, encode_host
 from store.format.java_text import decode_java_utf8, encode_java_utf8
-from store.format.properties import KEYS, PROPERTIES_SIZE_BYTES_MAX, TAGS, UNIQ_KEY, parse_properties, split_keys
+from store.format.properties import (
+    KEYS,
+    PROPERTIES_SIZE_BYTES_MAX,
+    TAGS,
+    UNIQ_KEY,
+    is_stored_again,
+    parse_properties,
+    split_keys,
+)
 from store.format.record_frame import PreparedMessage, patch_record, prepare_record
 from store.format.record_header import (
     Buffer,
@@ -56,7 +66,8 @@ class Record:
     """One message as stored. Times are milliseconds since 1970 UTC; sizes and commit-log offsets are bytes.
 
     `body` may be compressed (`sys_flag`), `properties_bytes` is the raw property string with its `__CRC32#`, and
-    `body_crc` is the stored one (a CRC-32 with the top bit cleared, not checked for an empty body).
+    `body_crc` is the stored one (a CRC-32 with the top bit cleared, not checked for an empty body). `has_copied_crc` says that
+    its `__CRC32#` is that of the record from which a broker copied this one; only decoding with all checks finds out.
     """
 
     topic: str
@@ -76,6 +87,7 @@ class Record:
     body: bytes = field(repr=False)
     properties_bytes: bytes
     magic: int = MAGIC_V1
+    has_copied_crc: bool = field(default=False, compare=False)
     _parsed: list[Mapping[str, str]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
@@ -107,8 +119,8 @@ class Record:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether `__CRC32#` ends the properties, so that decoding has checked the whole record with it."""
-        return self.properties_bytes[-CRC_PROPERTY_SIZE_BYTES:].startswith(CRC_MARKER)
+        """Whether its own `__CRC32#` ends the properties, so that decoding has checked the whole record with it."""
+        return not self.has_copied_crc and self.properties_bytes[-CRC_PROPERTY_SIZE_BYTES:].startswith(CRC_MARKER)
 
     @property
     def ends_in_zero(self) -> bool:
@@ -212,8 +224,7 @@ def decode_record(
         body = bytes(frame[body_at : body_at + header.body_size_bytes])
         if check_body_crc and body and masked_crc(body) != header.body_crc:
             raise corrupted(where, f"the body's CRC is {masked_crc(body)}, not {header.body_crc}")
-        if check_properties_crc:
-            _check_frame_crc(frame, properties_at, where)
+        has_copied_crc = check_properties_crc and _has_copied_crc(frame, topic_at, properties_at, where)
         return Record(
             topic=decode_java_utf8(frame[topic_at : properties_at - 2]),
             queue_id=header.queue_id,
@@ -232,16 +243,28 @@ def decode_record(
             body=body,
             properties_bytes=bytes(frame[properties_at:]),
             magic=header.magic,
+            has_copied_crc=has_copied_crc,
         )
 
 
-def _check_frame_crc(frame: memoryview, properties_at: int, where: int) -> None:
+def _has_copied_crc(frame: memoryview, topic_at: int, properties_at: int, where: int) -> bool:
+    """Whether the `__CRC32#` at the end is that of another record; False when it is right, and without one.
+
+    Raises:
+        RecordCorruptedError: it is wrong, and nothing says that the record is a copy.
+    """
     if len(frame) - properties_at < CRC_PROPERTY_SIZE_BYTES:
-        return
+        return False
     tail = bytes(frame[-CRC_PROPERTY_SIZE_BYTES:])
     if tail.startswith(CRC_MARKER):
         crc = masked_crc(frame[:-CRC_PROPERTY_SIZE_BYTES])
-        if decode_crc_digits(tail[len(CRC_MARKER) : -1]) != crc or tail[-1] != 2:
+        stated = decode_crc_digits(tail[len(CRC_MARKER) : -1])
+        if stated is not None and stated != crc and tail[-1] == 2:
+            topic = decode_java_utf8(frame[topic_at : properties_at - 2])
+            if is_stored_again(frame[properties_at:], topic):
+                return True
+        if stated != crc or tail[-1] != 2:
             raise corrupted(where, f"the record's CRC is {crc}, its __CRC32# says {tail!r}")
     elif resembles_crc_property(tail):
         raise corrupted(where, f"the property __CRC32# is damaged and reads {tail!r}")
+    return False

@@ -16,7 +16,13 @@ from typing import Any
 
 from store.errors import InvalidMessageError, StoreCorruptedError
 
+# Where messages wait: by delay levels, by timers, for the verdict of their transaction; and the verdicts.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC))
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 TOPIC_LENGTH_MAX = 127
@@ -25,13 +31,29 @@ RETRY_OR_DLQ_TOPIC_LENGTH_MAX = 255
 NOT_ALLOWED_SEND_TOPICS = frozenset(
     (
         SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        HALF_TOPIC,
+        OP_HALF_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     )
 )
+# Topics that the broker makes for itself (`TopicValidator.SYSTEM_TOPIC_SET`), and the prefix of others.
+SYSTEM_TOPICS = NOT_ALLOWED_SEND_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
+SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+# How many queues the broker gives to those that it writes to (`TopicConfigManager.init`, and
+# `AbstractTransactionalMessageCheckListener` for the last).
+SYSTEM_TOPIC_QUEUE_COUNTS = {
+    SCHEDULE_TOPIC: 18,
+    TIMER_TOPIC: 1,
+    HALF_TOPIC: 1,
+    OP_HALF_TOPIC: 1,
+    CHECK_MAX_TIME_TOPIC: 1,
+}
+# The attribute that says which messages a topic is for, and its values (`TopicAttributes`, `TopicMessageType`). A command of
+# RocketMQ writes `+message.type=FIFO`; the stored name has no sign.
+MESSAGE_TYPE_ATTRIBUTE = "message.type"
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 
 # The most queues of a topic that are counted from a record, given to a new topic, or written to. A number in a foreign file
 # may be any of 32 bits; RocketMQ's own default is 8, and a shard with 65,536 queues has as many folders.
@@ -39,6 +61,26 @@ TOPIC_QUEUE_COUNT_MAX = 65_536
 PERM_READ = 4
 PERM_WRITE = 2
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def retry_topic_of(consumer_group: str, topic: str) -> str:
+    """Where messages of a topic wait that the group gets again (`KeyBuilder.buildPopRetryTopicV1`)."""
+    return f"{RETRY_PREFIX}{consumer_group}_{topic}"
+
+
+def retry_topic_v2_of(consumer_group: str, topic: str) -> str:
+    """The same of a broker with `enableRetryTopicV2` (`KeyBuilder.buildPopRetryTopicV2`)."""
+    return f"{RETRY_PREFIX}{consumer_group}+{topic}"
+
+
+def pull_retry_topic_of(consumer_group: str) -> str:
+    """Where messages of all topics wait that consumers which pull have sent back (`MixAll.getRetryTopic`)."""
+    return RETRY_PREFIX + consumer_group
+
+
+def dead_letter_topic_of(consumer_group: str) -> str:
+    """Where messages of a group go that had all their attempts (`MixAll.getDLQTopic`)."""
+    return DLQ_PREFIX + consumer_group
 
 
 def validate_topic(name: str) -> None:
@@ -64,6 +106,11 @@ def validate_topic(name: str) -> None:
             length=len(name),
             lengthMax=length_max,
         )
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether a topic belongs to the broker: no command creates, changes or deletes it."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

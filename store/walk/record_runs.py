@@ -4,12 +4,13 @@ The kernel takes 0.4 us for a record, the plain check 13 us. What the kernel doe
 outcome of a walk is the same with the kernel, without it, and when it is loaded in between.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import NamedTuple
 
 import numpy as np
 
 from store.compiled import loading
+from store.derive.queue_units import NO_UNIT_BIT
 from store.format.record import Record
 from store.format.record_header import Buffer
 from store.walk.checks import FullCheck
@@ -40,6 +41,15 @@ class RecordRun(NamedTuple):
     next_at: int
     commit_log_offset: int
     queue_offsets: Mapping[tuple[str, int], int]
+
+
+def note_next_offsets(taken: Record | RecordRun, next_offsets: MutableMapping[tuple[str, int], int]) -> None:
+    """Note the next offset of the queue of a record, or of each queue of a run; records without a unit stand in none."""
+    if isinstance(taken, RecordRun):
+        for queue, queue_offset in taken.queue_offsets.items():
+            next_offsets[queue] = queue_offset + 1
+    elif not taken.sys_flag & NO_UNIT_BIT:
+        next_offsets[taken.topic, taken.queue_id] = taken.queue_offset + 1
 
 
 class RunCheck:

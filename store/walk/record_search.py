@@ -47,13 +47,14 @@ def find_record_in(file: MappedFile, offset: int, end_offset: int = OFFSET_MAX) 
             at = piece.find(MAGIC_PREFIX)
             while at >= 0:
                 candidate = position + at - 4
-                if piece[at : at + 4] in MAGICS and offset < candidate and _is_record(file, candidate):
+                if piece[at : at + 4] in MAGICS and offset < candidate and is_record(file, candidate):
                     return candidate if candidate < end_offset else None
                 at = piece.find(MAGIC_PREFIX, at + 1)
     return None
 
 
-def _is_record(file: MappedFile, offset: int) -> bool:
+def is_record(file: MappedFile, offset: int) -> bool:
+    """Whether a whole, good record that knows its place stands at a commit-log offset of a file."""
     if offset < file.first_offset:
         return False
     head = file.read(offset, HEADER_BYTES_MAX)

@@ -105,7 +105,7 @@ def test_ctrl_c_ends_the_run(run: Any, tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--rows", "13"], ["--rows", "T99"], ["--rows", "x"], ["--rounds", "0"], ["--sides", "theirs"]]
+    "arguments", [["--rows", "99"], ["--rows", "T99"], ["--rows", "x"], ["--rounds", "0"], ["--sides", "theirs"]]
 )
 def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as stop:

@@ -77,3 +77,14 @@ def test_nobody_there_has_no_broker() -> None:
 def test_a_bad_answer_is_an_error(answer: bytes, error: str) -> None:
     with _answering(answer) as (port, _), pytest.raises((RuntimeError, ConnectionError), match=error):
         remoting.call(port, remoting.CLUSTER_INFO)
+
+
+def test_a_group_is_asked_for_with_its_retries_in_the_body() -> None:
+    with _answering(_frame(b'{"code":0}')) as (port, asked):
+        remoting.create_group(port, "Group", ordered=True, delivery_attempts_max=3)
+    (request,) = asked
+    length, header_length = struct.unpack(">ii", request[:8])
+    assert length == len(request) - 4
+    assert json.loads(request[8 : 8 + header_length])["code"] == 200
+    settings = json.loads(request[8 + header_length :])
+    assert settings == {"groupName": "Group", "consumeMessageOrderly": True, "retryMaxTimes": 2}

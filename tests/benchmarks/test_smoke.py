@@ -16,6 +16,7 @@ from benchmarks.sizes import TINY
 
 ROOT = pathlib.Path(__file__).parents[2]
 REASON = rocketmq_side.why_unavailable()
+MIRRORED = 25  # its own side is a broker, too
 
 
 def _run(tmp_path: pathlib.Path, *arguments: str) -> report.Results:
@@ -37,13 +38,14 @@ def _command_line(pid: int) -> str:
 
 
 # Each row of the pipeline starts its own Java processes: one for a change, all for a release.
-ROWS_OF_A_CHANGE = (*(number for number in registry.NUMBERS if isinstance(number, int)), "T1")
+OUR_ROWS = tuple(number for number in registry.NUMBERS if number != MIRRORED)
+ROWS_OF_A_CHANGE = (*(number for number in OUR_ROWS if isinstance(number, int)), "T1")
 
 
 @pytest.mark.bench
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "numbers", [ROWS_OF_A_CHANGE, pytest.param(registry.NUMBERS, marks=pytest.mark.release)], ids=["change", "all"]
+    "numbers", [ROWS_OF_A_CHANGE, pytest.param(OUR_ROWS, marks=pytest.mark.release)], ids=["change", "all"]
 )
 def test_rows_run_on_our_side(tmp_path: pathlib.Path, numbers: Sequence[RowId]) -> None:
     results = _run(tmp_path, "--sides", "ours,echo", "--rows", ",".join(map(str, numbers)))
@@ -86,3 +88,26 @@ def test_spark_rebuilds_rocketmqs_files_and_both_fill_an_index(tmp_path: pathlib
     results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "T5,T6")
     assert any("equal, byte for byte" in note for note in results.rows["T5"].notes), results.rows["T5"].notes
     assert results.rows["T6"].rounds["keys into one index file"].keys() == {OURS, THEIRS}
+
+
+@pytest.mark.bench
+@pytest.mark.release
+@pytest.mark.rocketmq
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.timeout(1200)
+def test_timers_and_transactions_run_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
+    results = _run(tmp_path, "--sides", "rocketmq", "--rows", "19,20")
+    assert results.rows[19].rounds["max"][THEIRS][0] >= results.rows[19].rounds["p50"][THEIRS][0]
+    assert results.rows[20].rounds["committed"][THEIRS][0] > 0
+
+
+@pytest.mark.bench
+@pytest.mark.release
+@pytest.mark.rocketmq
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.timeout(1200)
+def test_a_broker_fails_over_and_is_mirrored(tmp_path: pathlib.Path) -> None:
+    results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", f"24,{MIRRORED}")
+    assert 0 < results.rows[24].rounds["p50"][THEIRS][0] < 120
+    for sides in results.rows[MIRRORED].rounds.values():
+        assert set(sides) == {OURS, THEIRS}

@@ -52,7 +52,8 @@ def test_no_verb_loads_a_library_before_it_has_work_for_it() -> None:
     heavy = "{'grpc', 'google.protobuf', 'numpy', 'numba', 'pyarrow', 'pyspark', 'rich', 'playwright'}"
     code = f"""
 import sys, cli.main
-for verb in [[], *([name] for name in cli.main.VERBS), *(['pipeline', name] for name in cli.main.PIPELINE_VERBS)]:
+grouped = [[group, name] for group, (_, verbs) in cli.main.GROUPS.items() for name in verbs]
+for verb in [[], *([name] for name in cli.main.VERBS), *grouped]:
     assert cli.main.main([*verb, '--help']) == 0, verb
     loaded = sorted({heavy} & set(sys.modules))
     assert not loaded, (verb, loaded)
@@ -87,6 +88,11 @@ for verb in [[], *([name] for name in cli.main.VERBS), *(['pipeline', name] for 
         ["export", "-k", "key"],
         ["export", "--begin", "soon"],
         ["serve", "--store", "/no/such/directory", "--read-only"],
+        ["serve", "--store", "/no/such/directory", "--follow", "--derived", "/tmp/derived"],
+        ["serve", "--store", "/tmp", "--follow"],
+        ["serve", "--store", "/tmp", "--derived", "/tmp/derived"],
+        ["serve", "--store", "/tmp", "--follow", "--derived", "/tmp/derived"],
+        ["serve", "--store", "/proc", "--follow", "--derived", "/tmp/derived", "--read-only"],
         ["serve", "--store", "/tmp", "--gateway-port", "65536"],
     ],
 )
@@ -168,3 +174,31 @@ def test_o_of_query_by_offset_is_nothing_else() -> None:
 def test_every_verb_has_help() -> None:
     for verb in ("queryMsgByKey", "queryMsgById", "queryMsgByUniqueKey", "queryMsgByOffset", "send", "load", "serve"):
         assert cli.main.main([verb, "--help"]) == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["audit", "--store", "store"],
+        ["analytics", "--store", "store", "--out", "out"],
+        ["archive", "--store", "store", "--archive", "archive"],
+        ["rebuild", "--store", "store", "--out", "out"],
+        ["query", "byId", "--archive", "archive", "--msgId", "0" * 32],
+    ],
+    ids=lambda line: line[0],
+)
+def test_a_pipeline_verb_without_spark_says_what_to_install(line, tmp_path, monkeypatch, capsys):
+    """A defect: 46 lines of traceback, and exit code 1, which means that something was found."""
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    (tmp_path / "archive").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name in list(sys.modules):
+        if name.partition(".")[0] in {"pipeline", *cli.main.PIPELINE_MODULES}:
+            monkeypatch.delitem(sys.modules, name)
+    for name in cli.main.PIPELINE_MODULES:
+        monkeypatch.setitem(sys.modules, name, None)  # as if it were not installed
+
+    assert cli.main.main(["pipeline", *line]) == 2
+    shown = capsys.readouterr().err
+    assert "pip install 'reput[pipeline]'" in shown
+    assert len(shown.splitlines()) == 2

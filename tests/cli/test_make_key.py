@@ -58,7 +58,7 @@ def test_every_verb_that_calls_a_gateway_has_the_flags_for_tls_and_keys():
     calling = {name for name, verb in verbs.items() if with_flags(verb) is not verb}
 
     assert {"find", "search", "queryMsgById", "send", "load", "topics", "status"} <= calling
-    for command in _build_app(sorted(calling), ()).registered_commands:
+    for command in _build_app(sorted(calling), {}).registered_commands:
         assert command.callback is not None
         assert set(FLAGS) <= set(command.callback.__signature__.parameters), command.name
 

@@ -29,6 +29,7 @@ from store.errors import (
 from store.format.sys_flag import TransactionType
 from tests.commitlog_svc.internal import internal_record
 from tests.commitlog_svc.support import new_message
+from tests.support.stack import SMALL_LOG_FILES
 from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[2]
@@ -45,6 +46,7 @@ def running(store: Path, scratch: Path, **settings: str) -> Iterator[grpc.Channe
         "REPUT_STORE": str(store),
         "REPUT_COMMITLOG_ADDRESS": "127.0.0.1:0",
         "REPUT_ADDRESS_FILE": str(address_file),
+        **SMALL_LOG_FILES,
         **settings,
     }
     process = subprocess.Popen([sys.executable, "-m", "commitlog_svc"], env=environment)

@@ -49,16 +49,16 @@ class Twins:
             CommitLogServicer(log, "broker-ä", log._settings.store_host) for log in (self.fast, self.plain)
         ]
         self.fast_count = 0
-        take = self.fast.opened.appends.append_request
+        take = self.fast.opened.appends.write_request
 
         def count(data: bytes, **names: Any) -> Any:
             answer = take(data, **names)
             self.fast_count += answer is not None
             return answer
 
-        self.fast.opened.appends.append_request = count  # type: ignore[method-assign]  # counts, and goes on
+        self.fast.opened.appends.write_request = count  # type: ignore[method-assign]  # counts, and goes on
         # The fast way takes no request, so that each goes the plain way.
-        self.plain.opened.appends.append_request = lambda data, **names: None  # type: ignore[method-assign]
+        self.plain.opened.appends.write_request = lambda data, **names: None  # type: ignore[method-assign]
 
     def append(self, data: bytes, born_host: Any = BORN_HOST) -> Any:
         """The outcome of a request, the same for both: an answer, or an error."""

@@ -31,11 +31,14 @@ FILES = {"first": f"orders/0/{0:020d}", "middle": f"orders/0/{400:020d}", "open"
 class Service:
     """Builder and checks over one root, all in the calling thread."""
 
-    def __init__(self, root, *, requests=REQUESTS, log_first_offset=0):
+    def __init__(self, root, *, requests=REQUESTS, log_first_offset=0, ext_file_size_bytes=0):
         self.root, self.requests, self.log_first_offset = root, requests, log_first_offset
+        self.ext_file_size_bytes = ext_file_size_bytes
         self.clock, self.read_from = Clock(), []
         table = ChecksumTable(FS, root / "reput/consumequeue/checksums.json")
-        self.builder = open_queues(root, requests, log_first_offset=log_first_offset)
+        self.builder = open_queues(
+            root, requests, log_first_offset=log_first_offset, ext_file_size_bytes=ext_file_size_bytes
+        )
         self.table = self.builder._table
         self.checks = QueueChecks(
             self.table,
@@ -87,13 +90,18 @@ class Service:
         with pytest.raises(StoreCorruptedError, match="compared with the log and built again"):
             self.settle()
         self.builder.abandon()
-        again = Service(self.root, requests=self.requests, log_first_offset=self.log_first_offset)
+        again = Service(
+            self.root,
+            requests=self.requests,
+            log_first_offset=self.log_first_offset,
+            ext_file_size_bytes=self.ext_file_size_bytes,
+        )
         assert again.builder.is_replay
         again.follow()
         return again
 
     def is_partial(self):
-        return bool(self.table.queue("orders", 0).doubtful_files)
+        return self.table.queue("orders", 0).is_doubtful
 
     def path(self, which):
         return self.root / "consumequeue" / FILES[which]

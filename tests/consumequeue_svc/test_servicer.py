@@ -17,6 +17,7 @@ from store.errors import (
     TopicNotFoundError,
 )
 from store.files.file_system import RealFileSystem
+from store.format.queue_ext import QueueExtUnit, ext_address, lay_out
 from tests.support.dispatches import make_request
 
 
@@ -112,3 +113,25 @@ def test_before_the_queues_are_open_everything_but_status_asks_to_come_again():
     status = servicer.GetStatus(pb.GetStatusRequest(), Context())
     assert status.catching_up
     assert (status.state, status.failure_count, status.last_error) == ("retrying", 3, "no space left")
+
+
+def test_units_that_rocketmq_extended_come_with_their_tags_codes(tmp_path):
+    table = ConsumeQueueTable(tmp_path, RealFileSystem(), 100)
+    data, addresses = lay_out([QueueExtUnit(2112 + n, 1_000 * n, b"map") for n in range(3)], 0)
+    requests = [make_request(n, topic="t", queue_offset=n) for n in range(4)]
+    # The address of the last one leads nowhere.
+    codes = [*addresses, ext_address(10**9)]
+    table.apply(DispatchColumns.of([r._replace(tags_code=c) for r, c in zip(requests, codes, strict=True)]))
+    progress = FollowerProgress()
+    progress.see_log(0, 6000)
+    progress.advance(6000)
+    servicer = ConsumeQueueServicer(progress, lambda units, _: [u.commit_log_offset for u in units])
+    servicer.open(table)
+    folder = tmp_path / "consumequeue_ext" / "t" / str(requests[0].queue_id)
+    folder.mkdir(parents=True)
+    (folder / "00000000000000000000").write_bytes(data)
+
+    request = pb.GetQueueUnitsRequest(topic="t", queue_id=requests[0].queue_id)
+    units = servicer.GetQueueUnits(request, Context()).units
+
+    assert [unit.tags_code for unit in units] == [2112, 2113, 2114, codes[3]]

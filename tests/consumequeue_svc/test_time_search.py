@@ -23,7 +23,7 @@ def brute_force(positions, times, minimum, maximum, time, boundary):
 
 
 @pytest.mark.parametrize("boundary", Boundary)
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 63, 64, 65, 128, 1000, 5000])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 63, 64, 65, 128, 1000, pytest.param(5000, marks=pytest.mark.long)])
 def test_any_time_in_queues_of_any_length(tmp_path, count, boundary):
     random_ = random.Random(count)
     times = sorted(random_.choices(range(1000, 1000 + max(count // 3, 2) * 2, 2), k=count))

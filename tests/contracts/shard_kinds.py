@@ -13,6 +13,7 @@ from gateway.shards.targets import ShardTargets
 from store.format.topic import TopicConfig, encode_topic_table
 from tests.gateway.search.searching import TaggedShard
 from tests.gateway.shards.archived.archived_shard import TOPIC, archived_orders, shard_of
+from tests.gateway.shards.archived.cold_shard import cold_shard_of
 from tests.support.archives import BROKER, Archived
 from tests.support.stack import running_stack
 from tests.torture import local_shard
@@ -53,6 +54,12 @@ def archive(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
 
 
 @contextlib.contextmanager
+def cold(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
+    """A log in memory that has lost its first files, which are in a cold tier."""
+    yield cold_shard_of(made, scratch, topics={CONFIGURED: CONFIGURED_QUEUE_COUNT, TOPIC: 2})
+
+
+@contextlib.contextmanager
 def services(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
     """Three services in processes of their own, by the gateway's clients."""
     with running_stack(shutil.copytree(made.store, scratch / "store")) as stack:
@@ -67,4 +74,10 @@ def services(made: Archived, scratch: Path) -> "Iterator[Shard[Any]]":
 
 
 Opening = Callable[[Archived, Path], "AbstractContextManager[Shard[Any]]"]
-KINDS: dict[str, Opening] = {"memory": memory, "one_process": one_process, "archive": archive, "services": services}
+KINDS: dict[str, Opening] = {
+    "memory": memory,
+    "one_process": one_process,
+    "archive": archive,
+    "cold": cold,
+    "services": services,
+}

@@ -6,20 +6,14 @@ evaluated edge by edge, and durations are compared with the constants of the ser
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-import pydantic
-
-from commitlog_svc.settings import CommitLogSettings
-from consumequeue_svc.settings import ConsumeQueueSettings
-from gateway.settings import GatewaySettings
-from index_svc.settings import IndexSettings
-from services.serving.server import GRACE_SECONDS, LAST_ANSWERS_SECONDS, LIVENESS_NAME
-from services.settings.service_settings import load_settings
+from services.serving.server import GRACE_SECONDS, IN_SYNC_NAME, LAST_ANSWERS_SECONDS, LIVENESS_NAME
 from store.errors import InvalidSettingError
+from tests.deploy.component_settings import load_environment
 from tests.deploy.manifests import (
     COMPONENTS,
     NAMESPACE,
+    OF_SHARD,
     ORDINAL,
     STORES,
     Document,
@@ -28,34 +22,33 @@ from tests.deploy.manifests import (
     labels_of,
     matches,
     of_kind,
+    replicated_shards,
+    without_other_shards,
     workloads,
 )
 from tests.deploy.network_edges import only_needed_edges_are_open
+from tests.deploy.replica_rules import (
+    accounts_may_only_keep_their_leases,
+    replica_ordinals,
+    replicas_stand_apart_and_hand_over,
+    shards_are_counted,
+)
 
 MEMORY_MIB_MAX = 512
 UID = 65532
-MODELS: dict[str, type[pydantic.BaseModel]] = {
-    "gateway": GatewaySettings,
-    "commitlog": CommitLogSettings,
-    "consumequeue": ConsumeQueueSettings,
-    "index": IndexSettings,
-}
-MODULES = {"gateway": "gateway", **{name: f"{name}_svc" for name in STORES}}
+MODULES = {"gateway": "gateway", **{name: f"{name}_svc" for name in OF_SHARD}}
 # ServiceServer._drain: open work, the streams that were not waited for, the last answers; then the files are closed.
 DRAIN_SECONDS_MAX = 2 * GRACE_SECONDS + LAST_ANSWERS_SECONDS
 CLOSE_SECONDS = 10
-STARTUP_SECONDS_MIN = {"gateway": 30, **dict.fromkeys(STORES, 300)}
+STARTUP_SECONDS_MIN = {"gateway": 30, **dict.fromkeys(OF_SHARD, 300)}
 
 
 def breaches(documents: Iterable[Document]) -> list[str]:
     """Every breach of every rule, in words."""
     found = list(documents)
-    return [breach for rule in RULES for breach in rule(found)]
-
-
-def load_environment(component: str, container: Document) -> Any:
-    """The settings that the service of a component makes of it; InvalidSettingError."""
-    return load_settings(component, MODELS[component], environ=environment(container))[0]
+    shards = replicated_shards(found)
+    parts = [without_other_shards(found, shard) for shard in shards] or [found]
+    return [*shards_are_counted(found), *(breach for part in parts for rule in RULES for breach in rule(part))]
 
 
 def _mebibytes(quantity: str) -> float:
@@ -110,7 +103,12 @@ def _resources_are_bounded(documents: list[Document]) -> Iterator[str]:
             yield f"{component}: limits are {limits}, above {MEMORY_MIB_MAX} MiB or missing"
         for volume in pod.get("volumes", []):
             kinds = volume.keys() - {"name"}
-            if not kinds <= {"emptyDir", "secret", "configMap"}:
+            if kinds == {"projected"} and component == "commitlog" and replicated_shards(documents):
+                continue  # the token for the Lease
+            # A claim that is only read, such as an archive, ties no pod to what it wrote.
+            is_read = (volume.get("persistentVolumeClaim") or {}).get("readOnly") is True
+            is_store = component in STORES and volume["name"] == "store" and "persistentVolumeClaim" in kinds
+            if not kinds <= {"emptyDir", "secret", "configMap"} and not is_read and not is_store:
                 yield f"{component}: volume {volume['name']} is of {kinds}"
             if "emptyDir" in kinds and not (volume["emptyDir"] or {}).get("sizeLimit"):
                 yield f"{component}: volume {volume['name']} has no sizeLimit"
@@ -129,8 +127,12 @@ def _mounts_have_volumes(documents: list[Document]) -> Iterator[str]:
                 yield f"{component}: the Secret in {volume['name']} is mounted for writing"
         if component in STORES:
             store = environment(pod["containers"][0]).get("REPUT_STORE", "")
-            if not claims or not store.startswith(mounts.get(claims[0], {}).get("mountPath", "//") + "/"):
+            claims += [volume["name"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
+            mounted = mounts.get("store", {}).get("mountPath", "//")
+            if "store" not in claims or not f"{store}/".startswith(mounted + "/"):
                 yield f"{component}: the store {store!r} is not on the claim's volume"
+        elif claims:
+            yield f"{component}: keeps nothing and has a claim"
 
 
 def _probes_fit_the_service(documents: list[Document]) -> Iterator[str]:
@@ -142,7 +144,9 @@ def _probes_fit_the_service(documents: list[Document]) -> Iterator[str]:
             grpc = probe.get("grpc", {})
             if str(grpc.get("port")) != health or health not in ports:
                 yield f"{component}: {name} asks {grpc}, health is told on {health!r}"
-            if grpc.get("service", "") != (LIVENESS_NAME if name == "livenessProbe" else ""):
+            is_of_replica = component == "commitlog" and bool(replicated_shards(documents))
+            asked = {"livenessProbe": LIVENESS_NAME, "readinessProbe": IN_SYNC_NAME if is_of_replica else ""}
+            if grpc.get("service", "") != asked.get(name, ""):
                 yield f"{component}: {name} asks for the service {grpc.get('service', '')!r}"
         startup = container.get("startupProbe", {})
         seconds = startup.get("failureThreshold", 3) * startup.get("periodSeconds", 10)
@@ -152,7 +156,9 @@ def _probes_fit_the_service(documents: list[Document]) -> Iterator[str]:
 
 def _pods_end_in_peace(documents: list[Document]) -> Iterator[str]:
     for component, pod, container in containers(documents):
-        sleep = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+        pre_stop = container.get("lifecycle", {}).get("preStop", {})
+        sleep = pre_stop.get("sleep", {}).get("seconds", 0)
+        sleep += sum(map(int, re.findall(r"--timeout (\d+)", " ".join(pre_stop.get("exec", {}).get("command", [])))))
         needed = sleep + DRAIN_SECONDS_MAX + CLOSE_SECONDS
         if pod.get("terminationGracePeriodSeconds", 30) < needed:
             yield f"{component}: the grace period is shorter than preStop and drain, {needed} s"
@@ -174,23 +180,23 @@ def _settings_are_understood(documents: list[Document]) -> Iterator[str]:
 def _targets_are_names_of_the_installation(documents: list[Document]) -> Iterator[str]:
     services = {service["metadata"]["name"]: service["spec"] for service in of_kind(documents, "Service")}
     sets = {item["metadata"]["name"]: item["spec"] for item in of_kind(documents, "StatefulSet")}
+    shards = replicated_shards(documents)
     for component, _, container in containers(documents):
-        for name, value in environment(container).items():
+        for name, text in environment(container).items():
+            # With replicas the gateway names each ordinal, and nobody else any but its own.
+            value, known = text, {"{i}", str(ORDINAL)}
+            if shards:
+                value = text.replace("{i}", shards[0])
+                known = set(map(str, replica_ordinals(documents))) if component == "gateway" else {str(ORDINAL)}
             for host, port in re.findall(r"dns:///([^:,;]+):(\d+)", value):
                 pod, service, *rest = host.split(".")
                 called, _, ordinal = pod.rpartition("-")
-                if rest != [NAMESPACE, "svc"] or ordinal not in ("{i}", str(ORDINAL)):
+                if rest != [NAMESPACE, "svc"] or ordinal not in known:
                     yield f"{component}: {name}: {host} is not ORDINAL.SERVICE.{NAMESPACE}.svc"
                 if sets.get(called, {}).get("serviceName") != service or int(port) not in [
                     port["port"] for port in services.get(service, {}).get("ports", [])
                 ]:
                     yield f"{component}: {name}: nothing is called {host}:{port}"
-    if "gateway" in workloads(documents):
-        (gateway,) = workloads(documents)["gateway"]["spec"]["template"]["spec"]["containers"]
-        count = environment(gateway).get("REPUT_GATEWAY_SHARD_COUNT")
-        replicas = {item["spec"]["replicas"] for item in of_kind(documents, "StatefulSet")}
-        if {str(number) for number in replicas} != {count}:
-            yield f"the gateway counts {count} shards, the StatefulSets have {replicas} replicas"
 
 
 def _stores_have_names_of_their_own(documents: list[Document]) -> Iterator[str]:
@@ -204,10 +210,11 @@ def _stores_have_names_of_their_own(documents: list[Document]) -> Iterator[str]:
             yield f"{name}: volumes may go with it"
         if spec.get("podManagementPolicy") != "Parallel":
             yield f"{name}: a shard waits for another"
-        if not spec["template"]["spec"].get("priorityClassName"):
-            yield f"{name}: no priority"
+    classes = {item["spec"]["template"]["spec"].get("priorityClassName") for item in of_kind(documents, "StatefulSet")}
+    if len(classes) > 1:
+        yield f"the services of one shard have priorities of their own: {sorted(map(str, classes))}"
     names = [
-        environment(container)["REPUT_BROKER_NAME"] for name, _, container in containers(documents) if name in STORES
+        environment(container)["REPUT_BROKER_NAME"] for name, _, container in containers(documents) if name in OF_SHARD
     ]
     if len(set(names)) > 1:
         yield f"the services of one shard disagree about its name: {sorted(set(names))}"
@@ -246,16 +253,6 @@ def _selectors_select(documents: list[Document]) -> Iterator[str]:
             yield f"one {target['name']} is no spare"
 
 
-def _accounts_may_nothing(documents: list[Document]) -> Iterator[str]:
-    accounts = {item["metadata"]["name"]: item for item in of_kind(documents, "ServiceAccount")}
-    for component, workload in workloads(documents).items():
-        account = accounts.get(workload["spec"]["template"]["spec"].get("serviceAccountName", ""), {})
-        if account.get("automountServiceAccountToken") is not False:
-            yield f"{component}: its account is missing, or its token is mounted"
-    for item in of_kind(documents, "Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"):
-        yield f"{item['kind']} {item['metadata']['name']}: nothing here speaks to the API server"
-
-
 RULES = (
     _all_components_are_there,
     _pods_are_confined,
@@ -269,5 +266,6 @@ RULES = (
     _stores_have_names_of_their_own,
     _selectors_select,
     only_needed_edges_are_open,
-    _accounts_may_nothing,
+    replicas_stand_apart_and_hand_over,
+    accounts_may_only_keep_their_leases,
 )

@@ -6,10 +6,12 @@ from typing import Any
 
 Document = dict[str, Any]
 
-STORES = ("commitlog", "consumequeue", "index")
-COMPONENTS = ("gateway", *STORES)
+STORES = ("commitlog", "consumequeue", "index")  # with a volume each
+OF_SHARD = (*STORES, "consumer", "schedule")
+COMPONENTS = ("gateway", *OF_SHARD)
 ORDINAL = 7
 NAMESPACE = "somewhere"
+SHARD_LABEL = "reput.io/shard"  # of what belongs to one shard with replicas
 
 
 def of_kind(documents: Iterable[Document], *kinds: str) -> list[Document]:
@@ -23,6 +25,16 @@ def workloads(documents: Iterable[Document]) -> dict[str, Document]:
         workload["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: workload
         for workload in of_kind(documents, "Deployment", "StatefulSet")
     }
+
+
+def replicated_shards(documents: Iterable[Document]) -> list[str]:
+    """The numbers of the shards that have replicas, as texts; empty where an ordinal is a shard."""
+    return sorted({labels_of(load).get(SHARD_LABEL, "") for load in of_kind(documents, "StatefulSet")} - {""})
+
+
+def without_other_shards(documents: Iterable[Document], shard: str) -> list[Document]:
+    """The documents but those that belong to other shards with replicas."""
+    return [item for item in documents if item["metadata"]["labels"].get(SHARD_LABEL, shard) == shard]
 
 
 def containers(documents: Iterable[Document]) -> Iterator[tuple[str, Document, Document]]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.deploy.manifests import Document, labels_of, matches, of_kind, workloads
+from tests.deploy.manifests import Document, labels_of, matches, of_kind, replicated_shards, workloads
 
 # Caller -> called: the only edges between services. docs/security.md has the same, RPC by RPC.
 EDGES = {
@@ -11,6 +11,12 @@ EDGES = {
     ("gateway", "index"),
     ("consumequeue", "commitlog"),
     ("index", "commitlog"),
+    ("gateway", "consumer"),
+    ("consumer", "commitlog"),
+    ("consumer", "consumequeue"),
+    ("gateway", "schedule"),
+    ("schedule", "commitlog"),
+    ("schedule", "consumequeue"),
 }
 
 
@@ -22,16 +28,25 @@ def only_needed_edges_are_open(documents: list[Document]) -> Iterator[str]:
         chosen = [item for item in policies if matches(item["spec"]["podSelector"], labels_of(workload))]
         if not any(set(item["spec"]["policyTypes"]) == {"Ingress", "Egress"} for item in chosen):
             yield f"{component}: no policy denies what is not allowed"
-    ports = {"gateway": 8081, "commitlog": 8082, "consumequeue": 8083, "index": 8084}
+    # The replicas of a shard copy the log from one another.
+    edges = EDGES | ({("commitlog", "commitlog")} if replicated_shards(documents) else set())
+    ports = {
+        "gateway": 8081,
+        "commitlog": 8082,
+        "consumequeue": 8083,
+        "index": 8084,
+        "consumer": 8085,
+        "schedule": 8086,
+    }
     for caller in by_component:
         for called in by_component:
             for port in (*ports.values(), 8090, 9090):
                 is_open = _is_open(policies, by_component[caller], by_component[called], port)
-                is_needed = (caller, called) in EDGES and port == ports[called]
+                is_needed = (caller, called) in edges and port == ports[called]
                 if is_open != is_needed:
                     yield f"{caller} -> {called}:{port} is {'open' if is_open else 'closed'}"
     resolvers = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}
-    for component in {caller for caller, _ in EDGES}:
+    for component in {caller for caller, _ in edges}:
         rules = [
             rule
             for item in policies

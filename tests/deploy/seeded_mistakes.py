@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.deploy.manifests import STORES, Document, of_kind, workloads
+from tests.deploy.manifests import OF_SHARD, Document, of_kind, workloads
 
 Change = Callable[[list[Document]], object]
 
@@ -160,8 +160,13 @@ _RULES = (
     ),
     ("a misspelt target", put("consumequeue box env REPUT_COMMITLOG_TARGET value", MISSPELT), "nothing is called"),
     (
+        "a volume for what is kept in the log",
+        put("consumer spec volumeClaimTemplates", [{"metadata": {"name": "kept"}}]),
+        "keeps nothing and has a claim",
+    ),
+    (
         "shards that are not counted",
-        each(*(put(f"{name} spec replicas", 2) for name in STORES)),
+        each(*(put(f"{name} spec replicas", 2) for name in OF_SHARD)),
         "the gateway counts 1",
     ),
     ("recovering stores without a name", cut("Service reput-commitlog publishNotReadyAddresses"), "must be headless"),
@@ -192,7 +197,11 @@ _RULES = (
         "consumequeue -> index:8084 is open",
     ),
     ("no way to DNS", cut("NetworkPolicy reput-gateway egress 0"), "may not ask for names"),
-    ("no priority", cut("commitlog pod priorityClassName"), "no priority"),
+    (
+        "one service of a shard before the others",
+        put("commitlog pod priorityClassName", "x"),
+        "priorities of their own",
+    ),
     ("accounts with tokens", _mount_tokens, "its token is mounted"),
 )
 _SCHEMA = (

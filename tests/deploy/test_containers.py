@@ -1,4 +1,4 @@
-"""The image, built and run for real: four containers without rights that talk over a bridge."""
+"""The image, built and run for real: six containers without rights that talk over a bridge."""
 
 import ipaddress
 import json
@@ -28,9 +28,16 @@ pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
 ]
 
-SERVICES = ("commitlog", "consumequeue", "index", "gateway")
-MODULES = {"commitlog": "commitlog_svc", "consumequeue": "consumequeue_svc", "index": "index_svc", "gateway": "gateway"}
-PORTS = {"gateway": 8081, "commitlog": 8082, "consumequeue": 8083, "index": 8084}
+SERVICES = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")
+MODULES = {name: name if name == "gateway" else f"{name}_svc" for name in SERVICES}
+PORTS = {
+    "gateway": 8081,
+    "commitlog": 8082,
+    "consumequeue": 8083,
+    "index": 8084,
+    "consumer": 8085,
+    "schedule": 8086,
+}
 USER = 65532
 MEMORY = "512m"
 SMALL_FILES = {
@@ -65,7 +72,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
 
 
 class Installation:
-    """The four services as containers on one bridge, each with a volume of its own; the gateway also on loopback."""
+    """The six services as containers on one bridge, each with a volume of its own; the gateway also on loopback."""
 
     def __init__(self, image: str) -> None:
         self.mark = f"reput-test-{secrets.token_hex(4)}"
@@ -76,7 +83,7 @@ class Installation:
     def names(self) -> list[tuple[str, str]]:
         """Everything that is made."""
         made = [("container", self.name(service)) for service in SERVICES]
-        made += [("volume", self.name(service)) for service in SERVICES[:3]]
+        made += [("volume", self.name(service)) for service in SERVICES[:-1]]
         return [*made, ("network", self.mark)]
 
     def name(self, service: str) -> str:
@@ -121,9 +128,9 @@ def installation(images: Built) -> Iterator[Installation]:
     made = Installation(images.serve)
     with containers.removed_afterwards(*made.names()):
         made.start()
-        seconds = wait_for(made.is_serving, "four containers serve")
+        seconds = wait_for(made.is_serving, "six containers serve")
         sizes = {name: image_size_bytes(name) // 1_000_000 for name in (images.serve, images.whole)}
-        print(f"\nstart of four containers to serving: {seconds:.1f} s; images in MB: {sizes}", file=sys.stderr)
+        print(f"\nstart of six containers to serving: {seconds:.1f} s; images in MB: {sizes}", file=sys.stderr)
         yield made
 
 

@@ -11,10 +11,19 @@ import pytest
 
 from services.settings.identity_names import parse_identities
 from tests.deploy import manifests
-from tests.deploy.manifest_rules import breaches, load_environment
+from tests.deploy.component_settings import load_environment
+from tests.deploy.manifest_rules import breaches
 from tests.deploy.manifests import COMPONENTS, Document, of_kind
 from tests.deploy.seeded_mistakes import MISTAKES, Mistake
-from tools.render_manifests import KUSTOMIZATION, KUSTOMIZE, chart_digest, copied_files, rendered_digest
+from tools.render_manifests import (
+    KUSTOMIZATION,
+    KUSTOMIZE,
+    chart_digest,
+    copied_files,
+    readme,
+    rendered_digest,
+    values_schema,
+)
 
 yaml = pytest.importorskip("yaml", reason="needs PyYAML")
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
@@ -60,6 +69,8 @@ def test_a_mistake_is_refused_without_a_cluster(mistake: Mistake) -> None:
 
 def test_the_rendering_is_that_of_the_chart_as_it_is() -> None:
     assert rendered_digest() == chart_digest(), "run python tools/render_manifests.py"
+    assert (CHART / "values.schema.json").read_text(encoding="utf-8") == values_schema()
+    assert (CHART / "README.md").read_text(encoding="utf-8") == readme(), "run python tools/render_manifests.py"
     for copy, source in copied_files().items():
         assert copy.read_bytes() == source.read_bytes(), "run python tools/render_manifests.py"
 
@@ -71,7 +82,7 @@ def test_the_kustomization_names_every_file() -> None:
 
 def test_the_default_needs_no_kind_that_a_bare_cluster_lacks() -> None:
     groups = {document["apiVersion"].rpartition("/")[0] for document in INSTALLATION}
-    assert groups == {"", "apps", "autoscaling", "networking.k8s.io", "policy", "scheduling.k8s.io"}
+    assert groups == {"", "apps", "autoscaling", "networking.k8s.io", "policy"}
 
 
 def test_the_version_is_the_project_s() -> None:
@@ -133,9 +144,33 @@ def test_the_default_values_fit_their_schema_which_knows_each_of_them() -> None:
         ("commitlog__storage__size", "50 GB"),
         ("commitlog__resources", {"requests": {"cpu": "1", "memory": "1Mi"}, "limits": {}}),
         ("commitlog__settings", {"REPUT_STORE": "/elsewhere"}),
+        ("replicas", 0),
+        ("replicas", 4),
+        ("replica", 3),
+        ("replication__minInsync", 2),
+        ("replication__minInSync", 4),
+        ("replication__antiAffinity", "firm"),
+        ("networkPolicy__apiServer", {"addresses": ["10.0.0.1"], "ports": [443]}),
+        # Made from `replicas` and `replication`.
+        ("commitlog__settings", {"REPUT_COMMITLOG_MIN_IN_SYNC": 1}),
+        ("commitlog__settings", {"REPUT_COMMITLOG_REPLICA_NAME": "r1"}),
         ("commitlog__settings", {"LOG_LEVEL": "debug"}),
+        # Misspelled, which the service would refuse at its start.
+        ("commitlog__settings", {"REPUT_COMMITLOG_FLUSHMODE": "sync"}),
+        ("gateway__extraVolumeMounts", [{"name": "archive"}]),
+        ("index__initContainers", [{"image": "x"}]),
+        ("commitlog__storage__dataSource", {"kind": "VolumeSnapshot"}),
+        ("gateway__archive", {"claim": "reput-archive"}),
         ("gateway__settings", {"REPUT_GATEWAY_PAGE_TOKEN_SECRET": "in the open"}),
         ("gateway__autoscaling__minReplicas", 0),
+        ("gateway__autoscaling__behavior", {"scaleOut": {}}),
+        ("gateway__ingress__grpc__enabled", True),  # without a host name
+        ("gateway__ingress__console__host", "not a host"),
+        ("gateway__route__grpc__enabled", True),  # without a parent
+        ("gateway__route__backendTls__enabled", True),  # without an authority
+        ("commitlog__storage__existingPath", "../elsewhere"),
+        ("commitlog__storage__existingPath", "/absolute"),
+        ("helmTest__topic", "no topic"),
         ("gateway__startupSeconds", 1),
         ("tls__certManager__issuer__kind", "Signer"),
         ("networkPolicy__clients", "everybody"),

@@ -6,14 +6,16 @@ Nodes are kwok's: no container runs, every pod that is scheduled is Ready at onc
 import copy
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.deploy.component_settings import load_environment
 from tests.deploy.manifest_rules import breaches
-from tests.deploy.manifests import COMPONENTS, STORES, Document, workloads
+from tests.deploy.manifests import COMPONENTS, OF_SHARD, STORES, Document, of_kind, workloads
 from tests.deploy.seeded_mistakes import MISTAKES, Mistake
 from tests.deploy.test_kubernetes import INSTALLATION
 from tests.support.control_plane import NODE_COUNT, ControlPlane, running_control_plane
@@ -35,6 +37,20 @@ RENDERINGS = {
     "three shards": ("--set", "shards=3"),
     "without TLS": ("--set", "tls.enabled=false"),
     "with sign-in": ("--set", "auth.enabled=true,auth.jwt.issuer=https://id.example.org,auth.jwt.audience=reput"),
+    "with an archive": ("--set", "gateway.archive.claimName=reput-archive"),
+    "with what a team adds to its pods": (
+        "--set-json",
+        'index={"podLabels": {"team": "a"}, "extraEnv": [{"name": "OTEL_SERVICE_NAME", "value": "index"}],'
+        ' "extraVolumes": [{"name": "more", "emptyDir": {"sizeLimit": "1Mi"}}],'
+        ' "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}], "serviceAccount": {"annotations": {"role": "r"}}}',
+    ),
+    "three replicas": ("--set", "replicas=3"),
+    "three shards of two replicas, apart": ("--set", "shards=3,replicas=2,replication.antiAffinity=hard"),
+    "one replica, to which more can be added": ("--set", "replication.withOneReplica=true,tls.enabled=false"),
+    "replicas with an API server that is known": (
+        "--set",
+        "replicas=2,replication.minInSync=1,networkPolicy.apiServer.addresses={10.0.0.1/32}",
+    ),
     "without autoscaling and metrics": ("--set", "gateway.autoscaling.enabled=false,metrics.enabled=false"),
 }
 WITH_OTHER_KINDS = (
@@ -92,8 +108,8 @@ def test_apply_k_reaches_ready_where_pods_must_be_restricted(cluster: ControlPla
     _await_roll_out(cluster, namespace)
     assert _refusals(cluster, namespace) == []
     _await_gateways(cluster, namespace)
-    assert [len(_pods(cluster, namespace, component)) for component in STORES] == [1, 1, 1]
-    for component in STORES:
+    assert [len(_pods(cluster, namespace, component)) for component in OF_SHARD] == [1] * len(OF_SHARD)
+    for component in OF_SHARD:
         (pod,) = _pods(cluster, namespace, component)
         # What the shard's settings are made of.
         assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == "0"
@@ -177,6 +193,37 @@ def test_each_way_to_install_is_accepted_and_keeps_the_rules(cluster: ControlPla
     assert breaches(documents) == []
 
 
+def test_a_volume_is_filled_from_a_snapshot_of_one_shard() -> None:
+    source = "apiGroup=snapshot.storage.k8s.io,{0}kind=VolumeSnapshot,{0}name=broker-a".format(
+        "commitlog.storage.dataSource."
+    )
+    arguments = ("--set", f"commitlog.storage.dataSource.{source},global.imageRegistry=registry.example.org/")
+    documents = [document for document in yaml.safe_load_all(template(*arguments)) if document is not None]
+    (log,) = [each for each in of_kind(documents, "StatefulSet") if _name(each) == "reput-commitlog"]
+    (claim,) = log["spec"]["volumeClaimTemplates"]
+    assert claim["spec"]["dataSource"] == {
+        "apiGroup": "snapshot.storage.k8s.io",
+        "kind": "VolumeSnapshot",
+        "name": "broker-a",
+    }
+    (container,) = log["spec"]["template"]["spec"]["containers"]
+    assert container["image"].startswith("registry.example.org/reput:")
+    with pytest.raises(subprocess.CalledProcessError):
+        template(*arguments, "--set", "shards=2")
+
+
+def test_the_archive_is_mounted_where_the_gateway_looks_for_it() -> None:
+    """A defect: the setting could be given, and nothing could be mounted there."""
+    rendered = template("--set", "gateway.archive.claimName=reput-archive")
+    documents = [document for document in yaml.safe_load_all(rendered) if document is not None]
+    (pod,) = [each["spec"]["template"]["spec"] for each in of_kind(documents, "Deployment")]
+    (container,) = pod["containers"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "archive"]
+    assert load_environment("gateway", container).archive == Path(mount["mountPath"])
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "archive"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "reput-archive", "readOnly": True}
+
+
 def test_parts_for_other_people_s_kinds_are_rendered_whole() -> None:
     documents = [document for document in yaml.safe_load_all(template(*WITH_OTHER_KINDS)) if document is not None]
     by_kind: dict[str, list[Any]] = {}
@@ -195,7 +242,14 @@ def test_parts_for_other_people_s_kinds_are_rendered_whole() -> None:
         if selected <= service["metadata"]["labels"].items()
         and any(port["name"] == monitor["spec"]["endpoints"][0]["port"] for port in service["spec"]["ports"])
     ]
-    assert sorted(scraped) == ["reput-commitlog", "reput-consumequeue", "reput-gateway-headless", "reput-index"]
+    assert sorted(scraped) == [
+        "reput-commitlog",
+        "reput-consumequeue",
+        "reput-consumer",
+        "reput-gateway-headless",
+        "reput-index",
+        "reput-schedule",
+    ]
     (rules,) = by_kind["PrometheusRule"]
     assert rules["spec"]["groups"]
     dashboards = by_kind["ConfigMap"]
@@ -243,11 +297,12 @@ def _job(service: Document, monitor: Document) -> str:
 
 def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: ControlPlane) -> None:
     namespace = cluster.make_namespace("by-helm")
-    here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", "--set", "priorityClass.name=by-helm")
+    priority = ("--set", "priorityClass.create=true,priorityClass.name=by-helm")
+    here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", *priority)
     cluster.helm("install", *here)
     _await_roll_out(cluster, namespace)
     assert _images(cluster, namespace) == {"reput:0.2.0"}
-    before = {_name(pod): pod["metadata"]["uid"] for name in STORES for pod in _pods(cluster, namespace, name)}
+    before = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
 
     cluster.helm("upgrade", *here, "--set", "image.tag=0.1.1")
     _await_roll_out(cluster, namespace)
@@ -261,7 +316,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
     cluster.helm("rollback", "reput", "1", "-n", namespace, "--wait", "--timeout=90s")
     _await_roll_out(cluster, namespace)
     assert _images(cluster, namespace) == {"reput:0.2.0"}
-    after = {_name(pod): pod["metadata"]["uid"] for name in STORES for pod in _pods(cluster, namespace, name)}
+    after = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values())
 
@@ -273,17 +328,19 @@ def test_more_shards_leave_those_that_are_there_alone(cluster: ControlPlane) -> 
     namespace = cluster.make_namespace("growing")
     here = ("reput", str(CHART), "-n", namespace, "--wait", "--timeout=90s", "--set", "priorityClass.create=false")
     cluster.helm("install", *here)
-    first = {_name(pod): pod["metadata"]["uid"] for name in STORES for pod in _pods(cluster, namespace, name)}
+    first = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
     volumes = {_name(claim): claim["spec"]["volumeName"] for claim in cluster.get("pvc", namespace=namespace)}
 
     cluster.helm("upgrade", *here, "--set", "shards=3")
     _await_roll_out(cluster, namespace)
-    pods = {_name(pod): pod for name in STORES for pod in _pods(cluster, namespace, name)}
-    assert sorted(pods) == sorted(f"reput-{name}-{ordinal}" for name in STORES for ordinal in range(3))
+    pods = {_name(pod): pod for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
+    assert sorted(pods) == sorted(f"reput-{name}-{ordinal}" for name in OF_SHARD for ordinal in range(3))
     assert first.items() <= {name: pod["metadata"]["uid"] for name, pod in pods.items()}.items()
     for name, pod in pods.items():
         assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == name.rpartition("-")[2]
-    assert all(len({pods[f"reput-{name}-{i}"]["spec"]["nodeName"] for i in range(3)}) == NODE_COUNT for name in STORES)
+    assert all(
+        len({pods[f"reput-{name}-{i}"]["spec"]["nodeName"] for i in range(3)}) == NODE_COUNT for name in OF_SHARD
+    )
 
     # What is taken away comes back with its volume.
     cluster.kubectl("scale", "statefulset", "reput-commitlog", "--replicas=1", "-n", namespace)
@@ -308,12 +365,12 @@ def test_an_upgrade_that_forgets_the_shards_is_refused_and_takes_nothing(cluster
     assert refused.returncode != 0
     assert "has 3 replicas and shards is 1" in refused.stderr
     assert "allowFewerShards" in refused.stderr
-    assert replicas() == [3, 3, 3]
+    assert replicas() == [3, 3, 3, 3, 3]
 
     cluster.helm(*upgrade, "--reset-then-reuse-values", "--set", "image.tag=0.1.1")
-    assert replicas() == [3, 3, 3]
+    assert replicas() == [3, 3, 3, 3, 3]
     cluster.helm(*upgrade, "--reset-then-reuse-values", "--set", "shards=2,allowFewerShards=true")
-    assert replicas() == [2, 2, 2]
+    assert replicas() == [2, 2, 2, 2, 2]
 
 
 def test_a_second_pod_of_a_kind_may_not_be_evicted(cluster: ControlPlane) -> None:

@@ -1,4 +1,4 @@
-"""`reput serve`: four processes that start, serve and end as one."""
+"""`reput serve`: six processes that start, serve and end as one."""
 
 import json
 import os
@@ -7,8 +7,10 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -50,23 +52,37 @@ def stopped_in_order(log: str) -> list[str]:
     return [event["service"] for event in events if event["event"] == "server.stopped"]
 
 
-def test_every_service_answers_health_at_the_address_in_the_port_file(tmp_path: pathlib.Path) -> None:
-    with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
-        assert {"gateway", "commitlog", "consumequeue", "index", "console"} == set(stack.addresses)
-        assert stack.addresses["gateway"].startswith("127.0.0.1:")
-        services = {name: address for name, address in stack.addresses.items() if name != "console"}
-        for name, address in services.items():
-            with grpc.insecure_channel(address) as channel:
-                answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
-                if name == "commitlog":
-                    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("plain") / "store", settings=SMALL_FILES) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def addressed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Beside the other, with an address for one service and one for the command."""
+    settings = {**SMALL_FILES, "REPUT_COMMITLOG_ADDRESS": "127.0.0.1:0", "REPUT_ADDRESS": "127.0.0.1:9"}
+    with running_stack(tmp_path_factory.mktemp("addressed") / "store", settings=settings) as stack:
+        yield stack
+
+
+def test_every_service_answers_health_at_the_address_in_the_port_file(plain: Stack) -> None:
+    assert {"gateway", "commitlog", "consumequeue", "index", "consumer", "schedule", "console"} == set(plain.addresses)
+    assert plain.addresses["gateway"].startswith("127.0.0.1:")
+    services = {name: address for name, address in plain.addresses.items() if name != "console"}
+    for name, address in services.items():
+        with grpc.insecure_channel(address) as channel:
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+            if name == "commitlog":
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_children_stay_in_the_process_group_and_die_with_a_killed_parent(tmp_path: pathlib.Path) -> None:
     stack = Stack(tmp_path / "store", settings=SMALL_FILES)
     children = children_of(stack.process.pid)
     try:
-        assert {"gateway", "commitlog_svc", "consumequeue_svc", "index_svc"} == set(children)
+        modules = {"commitlog_svc", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc"}
+        assert {"gateway", *modules} == set(children)
         assert {os.getpgid(stack.process.pid)} == {os.getpgid(pid) for pid in children.values()}
     finally:
         stack.kill()
@@ -81,8 +97,9 @@ def test_sigterm_drains_against_the_flow_of_a_request(tmp_path: pathlib.Path) ->
 
     order = stopped_in_order(stack.log())
     assert order[0] == "gateway"
-    assert set(order[1:3]) == {"consumequeue", "index"}
-    assert order[3:] == ["commitlog"]
+    assert set(order[1:3]) == {"consumer", "schedule"}
+    assert set(order[3:5]) == {"consumequeue", "index"}
+    assert order[5:] == ["commitlog"]
     wait_until_gone(list(children.values()))
 
 
@@ -111,7 +128,7 @@ def test_ctrl_c_drains_in_order_although_it_reaches_the_whole_group(tmp_path: pa
     order = stopped_in_order((seen + rest).decode())
     assert order[0] == "gateway"
     assert order[-1] == "commitlog"
-    assert len(order) == 4
+    assert len(order) == 6
     assert not port_file.exists(), "nobody answers there any more"
 
 
@@ -143,25 +160,18 @@ def test_a_stale_port_file_is_gone_before_anything_starts(tmp_path: pathlib.Path
     assert not port_file.exists()
 
 
-def test_two_stacks_do_not_clash(tmp_path: pathlib.Path) -> None:
-    with (
-        running_stack(tmp_path / "a", settings=SMALL_FILES) as first,
-        running_stack(tmp_path / "b", settings=SMALL_FILES) as second,
-    ):
-        assert not set(first.addresses.values()) & set(second.addresses.values())
+def test_two_stacks_do_not_clash(plain: Stack, addressed: Stack) -> None:
+    assert not set(plain.addresses.values()) & set(addressed.addresses.values())
 
 
-def test_inner_services_listen_where_settings_say_also_on_port_0(tmp_path: pathlib.Path) -> None:
-    settings = {**SMALL_FILES, "REPUT_COMMITLOG_ADDRESS": "127.0.0.1:0"}
-    with running_stack(tmp_path / "store", settings=settings) as stack:
-        assert stack.addresses["commitlog"].startswith("127.0.0.1:")
-        assert not stack.addresses["commitlog"].endswith(":0")
-        stack.wait_until_built()
+def test_inner_services_listen_where_settings_say_also_on_port_0(addressed: Stack) -> None:
+    assert addressed.addresses["commitlog"].startswith("127.0.0.1:")
+    assert not addressed.addresses["commitlog"].endswith(":0")
+    addressed.wait_until_built()
 
 
-def test_the_commands_own_setting_does_not_disturb_the_services(tmp_path: pathlib.Path) -> None:
-    with running_stack(tmp_path / "store", settings={**SMALL_FILES, "REPUT_ADDRESS": "127.0.0.1:9"}) as stack:
-        assert stack.addresses["gateway"] != "127.0.0.1:9"
+def test_the_commands_own_setting_does_not_disturb_the_services(addressed: Stack) -> None:
+    assert addressed.addresses["gateway"] != "127.0.0.1:9"
 
 
 def test_queries_are_answered_as_soon_as_the_port_file_is_there(copy_of_broker_store: pathlib.Path) -> None:

@@ -116,12 +116,47 @@ def test_verbs_files_and_versions_are_those_of_the_project() -> None:
 
     spec = _one("SparkApplication")["spec"]
     assert spec["arguments"][0] in PIPELINE_VERBS
-    assert spec["mainApplicationFile"] == "local:///opt/reput/submit.py"
+    assert spec["mainApplicationFile"] == "local:///opt/reput/cli/submit.py"
     assert (ROOT / "cli" / "submit.py").is_file()
     assert spec["sparkVersion"] == pyspark.__version__
     (container,) = _cron_pod()["containers"]
     assert container["command"] == ["reput", "pipeline", "archive"]
-    assert {spec["image"], container["image"]} == {f"reput-pipeline:{version()}"}
+    assert spec["image"] == f"reput-spark:{version()}"
+
+
+def test_the_jobs_fit_the_installation_that_the_chart_makes() -> None:
+    """A defect: image, claim, user and path of the store were those of no installation."""
+    installed = yaml.safe_load_all((ROOT / "deploy/kustomize/stores.yaml").read_text(encoding="utf-8"))
+    (log,) = [
+        each for each in installed if each["kind"] == "StatefulSet" and each["metadata"]["name"].endswith("-commitlog")
+    ]
+    pod, claims = log["spec"]["template"], log["spec"]["volumeClaimTemplates"]
+    (service,) = pod["spec"]["containers"]
+    environment = {each["name"]: each.get("value", "") for each in service["env"]}
+    (store,) = [mount for mount in service["volumeMounts"] if mount["name"] == claims[0]["metadata"]["name"]]
+    log_of_shard_0 = {**pod["metadata"]["labels"], "apps.kubernetes.io/pod-index": "0"}
+
+    spec, cron = _one("SparkApplication")["spec"], _cron_pod()
+    assert cron["containers"][0]["image"] == service["image"]
+    arguments = cron["containers"][0]["args"]
+    assert arguments[arguments.index("--broker-name") + 1] == environment["REPUT_BROKER_NAME"].replace("$(SHARD)", "0")
+    for volumes, parts, user in (
+        (cron["volumes"], [(cron, cron["containers"][0])], cron["securityContext"]),
+        (
+            spec["volumes"],
+            [(spec[role], spec[role]) for role in ("driver", "executor")],
+            spec["driver"]["podSecurityContext"],
+        ),
+    ):
+        assert {name: pod["spec"]["securityContext"][name] for name in ("runAsUser", "fsGroup")}.items() <= user.items()
+        (volume,) = [each for each in volumes if each["name"] == "store"]
+        claim = volume["persistentVolumeClaim"]["claimName"]
+        assert claim == f"{claims[0]['metadata']['name']}-{log['metadata']['name']}-0"
+        for part, container in parts:
+            (mount,) = [each for each in container["volumeMounts"] if each["name"] == "store"]
+            assert f"{store['mountPath']}/{mount['subPath']}" == environment["REPUT_STORE"]
+            (near,) = part["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+            assert near["labelSelector"]["matchLabels"].items() <= log_of_shard_0.items()
 
 
 def test_the_readme_names_every_file_and_no_other() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import pytest
 from packaging.requirements import Requirement
 
+from tests.support.stack import SMALL_LOG_FILES
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -108,13 +109,15 @@ def test_no_file_is_in_both_wheels_and_together_they_are_the_packages_of_the_che
         ["git", "ls-files", "*.py", "*.pyi", "*.html", "*.css", "*.js", "*.jsonl"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.split()  # fmt: skip
-    left_out = ("tests/", "benchmarks/", "tools/")
+    left_out = ("tests/", "benchmarks/", "tools/", "docs/")
     expected = {name.removeprefix("protos/") for name in tracked if not name.startswith(left_out)}
     assert expected - {"cli/submit.py"} <= client | reput
 
 
-def test_the_client_brings_no_name_but_its_own_to_the_top_level(wheels: pathlib.Path) -> None:
-    assert {name.partition("/")[0] for name in names_in(wheels / CLIENT)} == {"reput", "reput_client"}
+def test_the_client_brings_no_name_but_its_own_and_its_contracts_to_the_top_level(wheels: pathlib.Path) -> None:
+    assert {name.partition("/")[0] for name in names_in(wheels / CLIENT)} == {"apache", "reput", "reput_client"}
+    # `apache` is shared with whoever has a part of that namespace.
+    assert not {"apache/__init__.py", "apache/rocketmq/__init__.py"} & names_in(wheels / CLIENT)
     assert "reput_client/py.typed" in names_in(wheels / CLIENT)
 
 
@@ -171,7 +174,7 @@ def served(environment: Environment, directory: pathlib.Path) -> Iterator[dict[s
         child = subprocess.Popen(
             [*command, "--console-port", "0", "--port-file", port_file],
             cwd=directory,
-            env=environ,
+            env={**environ, **SMALL_LOG_FILES},
             stderr=log,
             stdout=log,
         )
@@ -184,6 +187,7 @@ def served(environment: Environment, directory: pathlib.Path) -> Iterator[dict[s
         assert child.wait(SECONDS_MAX) == 0
 
 
+@pytest.mark.long
 def test_reput_serves_and_has_its_pipeline_where_both_are_installed(
     wheels: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

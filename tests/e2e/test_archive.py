@@ -1,4 +1,4 @@
-"""Messages whose log files retention has taken, through a gateway that was told of the archive: real processes."""
+"""Messages whose log files retention has taken, through a gateway with an archive or a cold tier: real processes."""
 
 import json
 import pathlib
@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from pipeline.archive import archive as archive_job
+from pipeline.cold import ship_cold
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.e2e.test_retention import EXPIRING, MESSAGE_COUNT, QUEUE_COUNT, SMALL_FILES, append_all, wait_until_expired
@@ -21,10 +22,11 @@ BODIES = {f"k-{i}": b"%04d" % i * 200 for i in range(MESSAGE_COUNT)}
 
 
 class Expired:
-    """A stack on a store that has lost all log files but the newest."""
+    """A stack on a store that has lost all log files but the newest; `service` has them."""
 
-    def __init__(self, stack: Stack, receipts: list[message_pb2.AppendResult], first_offset: int) -> None:
+    def __init__(self, stack: Stack, receipts: list[message_pb2.AppendResult], first_offset: int, service: str) -> None:
         self.stack = stack
+        self.service = service
         self.receipts = receipts
         self.first_offset = first_offset
 
@@ -34,12 +36,13 @@ class Expired:
 
 @pytest.fixture(scope="module")
 def archived_root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A store with its archive and receipts."""
+    """A store with its archive, its cold tier and receipts."""
     root = tmp_path_factory.mktemp("expiring")
     with running_stack(root / "store", settings=SMALL_FILES) as stack:
         receipts = append_all(stack)
         stack.wait_until_built()
         archive_job.run(None, root / "store", root / "archive")
+        ship_cold.run(root / "store", f"file://{root}/cold")
     (root / "receipts").write_bytes(pb.AppendMessagesResponse(results=receipts).SerializeToString())
     return root
 
@@ -48,15 +51,22 @@ def receipts_of(root: pathlib.Path) -> list[message_pb2.AppendResult]:
     return list(pb.AppendMessagesResponse.FromString((root / "receipts").read_bytes()).results)
 
 
-@pytest.fixture(scope="module")
-def expired(archived_root: pathlib.Path) -> Iterator[Expired]:
-    settings = EXPIRING | {"REPUT_GATEWAY_ARCHIVE": str(archived_root / "archive")}
-    with running_stack(archived_root / "store", settings=settings) as stack:
+@pytest.fixture(scope="module", params=["archive", "cold"])
+def expired(request: pytest.FixtureRequest, archived_root: pathlib.Path) -> Iterator[Expired]:
+    places = {
+        "archive": {"REPUT_GATEWAY_ARCHIVE": str(archived_root / "archive")},
+        "cold": {
+            "REPUT_GATEWAY_COLD": f"file://{archived_root}/cold",
+            "REPUT_GATEWAY_COLD_CACHE": str(archived_root / "cache"),
+            "REPUT_GATEWAY_COLD_CACHE_BYTES": "0",  # what is damaged is seen
+        },
+    }
+    with running_stack(archived_root / "store", settings=EXPIRING | places[request.param]) as stack:
         status = wait_until_expired(stack)
         receipts = receipts_of(archived_root)
         gone = [receipt for receipt in receipts if receipt.commit_log_offset < status.log_first_offset]
         assert len(receipts) > len(gone) > MESSAGE_COUNT // 2
-        yield Expired(stack, receipts, status.log_first_offset)
+        yield Expired(stack, receipts, status.log_first_offset, request.param)
 
 
 def test_every_message_is_found_by_id_by_key_and_by_unique_key(expired: Expired):
@@ -118,9 +128,9 @@ def test_bodies_come_in_pieces_from_the_archive_and_the_status_names_it(expired:
 
     assert BODIES["k-0"] == b"".join(piece.chunk for piece in chunks)
     assert (0, "", True) == (
-        rows["archive"].log_first_offset,
-        rows["archive"].problem,
-        rows["archive"].log_end_offset >= expired.first_offset,
+        rows[expired.service].log_first_offset,
+        rows[expired.service].problem,
+        rows[expired.service].log_end_offset >= expired.first_offset,
     )
 
 
@@ -130,7 +140,25 @@ def replace_file(path: pathlib.Path, data: bytes) -> None:
     scratch.replace(path)
 
 
+def tell_of_a_damaged_cold_tier(expired: Expired, archived_root: pathlib.Path) -> None:
+    index = min((archived_root / "cold" / "broker-a").glob("*.index"))
+    data = index.read_bytes()
+    request = pb.QueryMessageByKeyRequest(topic=TOPIC, key="k-0")
+    index.write_bytes(b"")  # in place: the gateway has it open
+    try:
+        answer = expired.stack.gateway.QueryMessageByKey(request, timeout=10)
+        assert (message_pb2.COMPLETENESS_PARTIAL, 0) == (answer.completeness, len(answer.messages))
+        assert index.name in answer.shards[0].error.message
+    finally:
+        index.write_bytes(data)
+    answer = expired.stack.gateway.QueryMessageByKey(request, timeout=10)
+    assert (message_pb2.COMPLETENESS_COMPLETE, 1) == (answer.completeness, len(answer.messages))
+
+
 def test_a_damaged_archive_is_told_by_every_answer(expired: Expired, archived_root: pathlib.Path):
+    if expired.service == "cold":
+        tell_of_a_damaged_cold_tier(expired, archived_root)
+        return
     manifest = min((archived_root / "archive" / "segments" / "broker-a").iterdir())
     index = archived_root / "archive" / json.loads(manifest.read_text())["segment"]["keys_path"]
     data = manifest.read_bytes()
@@ -164,3 +192,15 @@ def test_without_pyarrow_the_gateway_says_at_its_start_what_to_install(tmp_path:
     assert 2 == ended.returncode
     assert b"pip install 'reput[pipeline]'" in ended.stderr
     assert b"--archive" in ended.stderr
+
+
+def test_a_cold_tier_needs_pyarrow_and_a_cache_and_no_archive(tmp_path: pathlib.Path):
+    start = "import runpy, sys; sys.modules['pyarrow'] = None; runpy.run_module('gateway', run_name='__main__')"
+    command = [sys.executable, "-c", start, "--address", "127.0.0.1:0", "--cold", f"file://{tmp_path}"]
+
+    alone = subprocess.run(command, capture_output=True, timeout=60)
+    cached = subprocess.run([*command, "--cold-cache", tmp_path], capture_output=True, timeout=60)
+
+    assert 2 == alone.returncode == cached.returncode
+    assert b"cold needs cold_cache" in alone.stderr
+    assert b"pip install 'reput[pipeline]'" in cached.stderr

@@ -1,16 +1,15 @@
 """`reput find` and `--save` beside a running stack: a person has a text and wants the message."""
 
 import json
-import os
 import pathlib
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.support.command import run_command
 from tests.support.stack import Stack, new_message, running_stack
 
 
@@ -21,13 +20,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def reput(stack: Stack, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cli.main", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "REPUT_ADDRESS": stack.addresses["gateway"], **environment},
-    )
+    return run_command(*arguments, **{"REPUT_ADDRESS": stack.addresses["gateway"], **environment})
 
 
 def append(stack: Stack, *messages: object) -> list[object]:

@@ -73,6 +73,7 @@ def _remove(name: str) -> Damage:
     return damage
 
 
+STATE_TOPICS = ("rmq_sys_REPUT_CONSUMER_STATE", "rmq_sys_REPUT_SCHEDULE_STATE")
 GARBAGE = bytes(range(1, 250)) * 4
 DAMAGES: list[tuple[str, Damage]] = [
     ("as_is", lambda root: None),
@@ -244,7 +245,8 @@ def test_the_whole_stack_recovers_a_torn_store_without_queues_and_index(
     with running_stack(root, settings=settings) as stack:
         stack.wait_until_built()
         services = {row.service: row for row in stack.gateway.GetStatus(pb.GetStatusRequest(), timeout=10).services}
-        assert LAST_RECORD == services["commitlog"].log_end_offset
+        # Behind it stands only what the consumer service took over of the broker's groups.
+        assert LAST_RECORD < services["commitlog"].log_end_offset < LAST_RECORD + 4096
         answer = stack.gateway.QueryMessageByOffset(
             pb.QueryMessageByOffsetRequest(topic="%DLQ%b_cg", queue_id=0, max_messages=100), timeout=10
         )
@@ -252,5 +254,6 @@ def test_the_whole_stack_recovers_a_torn_store_without_queues_and_index(
         assert 0 == stack.stop()
 
     expected = _rocketmq_digests("as_is")
-    assert {("%DLQ%b_cg", 0)} == {key for key, digest in _queue_digests(root).items() if digest != expected[key]}
+    found = {key: digest for key, digest in _queue_digests(root).items() if key[0] not in STATE_TOPICS}
+    assert {("%DLQ%b_cg", 0)} == {key for key, digest in found.items() if digest != expected[key]}
     assert rebuilt_indexes[LAST_RECORD] == _contents(root)

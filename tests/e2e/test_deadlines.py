@@ -146,7 +146,7 @@ def test_every_call_with_a_millisecond_ends_cleanly_and_the_services_are_well_af
     )
     assert len(found.messages) == 1000
     assert "Traceback" not in stack.log(), stack.log()[-4000:]
-    assert len(stack.children()) == 4
+    assert len(stack.children()) == 6
 
 
 def test_the_log_stands_where_a_late_append_was_answered_or_not(stack: Stack, tmp_path: pathlib.Path) -> None:

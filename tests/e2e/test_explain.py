@@ -1,14 +1,13 @@
 """`reput explain` beside a running stack with small index files, summarized as they are sealed, and after a restart."""
 
 import json
-import os
 import pathlib
 import subprocess
-import sys
 from typing import Any
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from tests.support.command import run_command
 from tests.support.stack import Stack, new_message, running_stack
 from tests.support.waiting import wait_for
 
@@ -17,13 +16,7 @@ COUNT = 300
 
 
 def reput(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cli.main", "explain", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "REPUT_ADDRESS": stack.addresses["gateway"]},
-    )
+    return run_command("explain", *arguments, REPUT_ADDRESS=stack.addresses["gateway"])
 
 
 def explain(stack: Stack, **fields: object) -> pb.ExplainQueryResponse:

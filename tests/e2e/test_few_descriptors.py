@@ -55,7 +55,7 @@ def start(tmp_path: Path):
         process.wait(30)
 
 
-@pytest.mark.parametrize("limit", [64, 128])
+@pytest.mark.parametrize("limit", [64, pytest.param(128, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_builder_with_few_descriptors_builds_many_queues(start, store, tmp_path, name, limit) -> None:
     commitlog, _ = start("commitlog", store)

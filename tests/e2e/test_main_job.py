@@ -1,6 +1,7 @@
 """The main job with real processes: append, four queries, a restart in between; the command on top."""
 
 import json
+import os
 import pathlib
 import re
 import select
@@ -14,7 +15,8 @@ import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from tests.support.stack import Stack, new_message, running_stack
+from tests.support.command import run_command
+from tests.support.stack import SMALL_LOG_FILES, Stack, new_message, running_stack
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL_FILES = {
@@ -25,13 +27,7 @@ SMALL_FILES = {
 }
 
 
-def reput(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """One run of the command."""
-    command = [sys.executable, "-m", "cli.main", *arguments]
-    return subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, timeout=60)
-
-
-def rows(finished: subprocess.CompletedProcess[bytes]) -> list[dict[str, object]]:
+def rows(finished: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
     """What a run with `-o jsonl` printed."""
     return [json.loads(line) for line in finished.stdout.splitlines()]
 
@@ -132,19 +128,19 @@ def test_read_only_answers_refuses_appends_and_leaves_every_file_as_it_was(tmp_p
 def test_the_command_sends_loads_and_asks_like_mqadmin(tmp_path: pathlib.Path) -> None:
     with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
         here = ["--address", stack.addresses["gateway"]]
-        sent = reput("send", "-t", "Bin", "-k", "b-1", "-c", "raw", "-p", "room=一", "--sync", "-o", "jsonl", *here,
+        sent = run_command("send", "-t", "Bin", "-k", "b-1", "-c", "raw", "-p", "room=一", "--sync", "-o", "jsonl", *here,
                      stdin=bytes(range(256)))  # fmt: skip
-        assert sent.returncode == 0, sent.stderr.decode()
+        assert sent.returncode == 0, sent.stderr
         (receipt,) = rows(sent)
         lines = [
             {"topic": "Many", "body": f"body {i}", "keys": ["many"], "unique_key": "7F00000100002A9F18B4AAC2A1B20000"}
             for i in range(150)
         ]
-        loaded = reput("load", "-", *here, stdin="\n".join(map(json.dumps, lines)).encode())
-        assert (loaded.returncode, loaded.stdout) == (0, b"150 messages appended\n"), loaded.stderr.decode()
+        loaded = run_command("load", "-", *here, stdin="\n".join(map(json.dumps, lines)).encode())
+        assert (loaded.returncode, loaded.stdout) == (0, "150 messages appended\n"), loaded.stderr
         stack.wait_until_built()
 
-        (found,) = rows(reput("queryMsgByKey", "-t", "Bin", "-k", "b-1", "-o", "jsonl", "--body", "hex", *here))
+        (found,) = rows(run_command("queryMsgByKey", "-t", "Bin", "-k", "b-1", "-o", "jsonl", "--body", "hex", *here))
         assert bytes(range(256)).hex() == found["body"]
         assert found["body_format"] == "hex"
         assert found["tags"] == "raw"
@@ -156,19 +152,21 @@ def test_the_command_sends_loads_and_asks_like_mqadmin(tmp_path: pathlib.Path) -
             ["queryMsgByUniqueKey", "-t", "Bin", "-i", str(receipt["unique_key"])],
             ["queryMsgByOffset", "-t", "Bin", "-b", "broker-a", *at],
         ):
-            answer = reput(*same, "-o", "jsonl", "--body", "hex", *here)
+            answer = run_command(*same, "-o", "jsonl", "--body", "hex", *here)
             assert (0, [found]) == (answer.returncode, rows(answer)), same
 
-        paged = reput("queryMsgByKey", "-t", "Many", "-k", "many", "-m", "100", "-o", "jsonl", *here)
+        paged = run_command("queryMsgByKey", "-t", "Many", "-k", "many", "-m", "100", "-o", "jsonl", *here)
         assert [f"body {i}" for i in range(149, 49, -1)] == [row["body"] for row in rows(paged)]
-        one = reput("queryMsgByUniqueKey", "-t", "Many", "-i", lines[0]["unique_key"], "-o", "json", *here)
-        every = reput("queryMsgByUniqueKey", "-t", "Many", "-i", lines[0]["unique_key"], "-a", "-o", "json", *here)
+        one = run_command("queryMsgByUniqueKey", "-t", "Many", "-i", lines[0]["unique_key"], "-o", "json", *here)
+        every = run_command(
+            "queryMsgByUniqueKey", "-t", "Many", "-i", lines[0]["unique_key"], "-a", "-o", "json", *here
+        )
         assert len(json.loads(one.stdout)["messages"]) == 1
         assert len(json.loads(every.stdout)["messages"]) == 150
         assert json.loads(every.stdout)["completeness"] == "COMPLETE"
-        assert reput("queryMsgByKey", "-t", "Many", "-k", "many", "-b", "-1h", "-e", "now", *here).returncode == 0
-        assert reput("queryMsgByKey", "-t", "Many", "-k", "many", "-e", "-1h", *here).returncode == 1
-        assert reput("queryMsgByKey", "-t", "Many", "-k", "many", "-b", "now", "-e", "-1h", *here).returncode == 2
+        assert run_command("queryMsgByKey", "-t", "Many", "-k", "many", "-b", "-1h", "-e", "now", *here).returncode == 0
+        assert run_command("queryMsgByKey", "-t", "Many", "-k", "many", "-e", "-1h", *here).returncode == 1
+        assert run_command("queryMsgByKey", "-t", "Many", "-k", "many", "-b", "now", "-e", "-1h", *here).returncode == 2
 
         for nothing in (
             ["queryMsgByKey", "-t", "Many", "-k", "none"],
@@ -176,43 +174,49 @@ def test_the_command_sends_loads_and_asks_like_mqadmin(tmp_path: pathlib.Path) -
             ["queryMsgById", "-i", "7F00000100002A9F00000000000FFFFF"],
             ["queryMsgByOffset", "-t", "Many", "-i", "0", "-o", "999999"],
         ):
-            answer = reput(*nothing, *here)
-            assert (answer.returncode, answer.stdout) == (1, b""), (nothing, answer)
-        refused = reput("queryMsgById", "-i", "no id", *here)
+            answer = run_command(*nothing, *here)
+            assert (answer.returncode, answer.stdout) == (1, ""), (nothing, answer)
+        refused = run_command("queryMsgById", "-i", "no id", *here)
         assert refused.returncode == 2
-        assert b"INVALID_MESSAGE_ID" in refused.stderr
+        assert "INVALID_MESSAGE_ID" in refused.stderr
 
-        topics = reput("topics", *here)
+        topics = run_command("topics", "--queues", *here)
         assert topics.returncode == 0
-        assert re.search(rb"^Many +broker-a +0 ", topics.stdout, re.MULTILINE)
-        assert reput("status", *here).returncode == 0
+        assert re.search(r"^Many +broker-a +0 ", topics.stdout, re.MULTILINE)
+        assert run_command("status", *here).returncode == 0
 
 
 def test_a_message_cannot_steer_the_terminal_that_shows_it(tmp_path: pathlib.Path) -> None:
     with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
         here = ["--address", stack.addresses["gateway"]]
-        reput("send", "-t", "Logs", "-k", "k", "-b", "\x1b]0;owned\x07 \x1b[2J", *here)
+        run_command("send", "-t", "Logs", "-k", "k", "-b", "\x1b]0;owned\x07 \x1b[2J", *here)
         stack.wait_until_built()
         for output in ("table", "json", "jsonl"):
-            shown = reput("queryMsgByKey", "-t", "Logs", "-k", "k", "--body", "text", "-o", output, *here)
+            shown = run_command("queryMsgByKey", "-t", "Logs", "-k", "k", "--body", "text", "-o", output, *here)
             assert shown.returncode == 0
-            assert b"\x1b" not in shown.stdout
-            assert b"owned" in shown.stdout
+            assert "\x1b" not in shown.stdout
+            assert "owned" in shown.stdout
+
+
+@pytest.fixture(scope="module")
+def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, str]:
+    """A store that a demonstration has made, and what that printed."""
+    store = tmp_path_factory.mktemp("demonstrated") / "store"
+    return store, _demonstrate(store)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_the_demonstration_shows_the_four_queries_on_samples_and_on_a_store_it_finds(
-    tmp_path: pathlib.Path, read_only: bool
+    demonstrated: tuple[pathlib.Path, str], read_only: bool
 ) -> None:
     """What `make run` and `make run STORE=dir` print."""
-    store = tmp_path / "store"
-    first = _demonstrate(store)
+    store, first = demonstrated
     assert "Appended 40 sample messages" in first
     again = _demonstrate(store, *(["--read-only"] if read_only else []))
     assert "Appended" not in again
     for shown in (first, again):
         for verb in ("queryMsgByKey", "queryMsgById", "queryMsgByUniqueKey", "queryMsgByOffset"):
-            assert len(re.findall(rf"^\$ reput {verb} ", shown, re.MULTILINE)) == 1, shown
+            assert len(re.findall(rf"^\$ \S*reput {verb} ", shown, re.MULTILINE)) == 1, shown
         assert len(re.findall(r"^offset_msg_id +[0-9A-F]{32}$", shown, re.MULTILINE)) == 3, shown
         assert "reput.gateway.v1.GatewayService/QueryMessageByKey" in shown
 
@@ -221,8 +225,9 @@ def _demonstrate(store: pathlib.Path, *flags: str) -> str:
     """Run `reput demo` until it says that it serves, end it with Ctrl-C, and return what it printed."""
     command = [sys.executable, "-m", "cli.main", "demo", "--store", str(store), "--gateway-port", "0", *flags]
     with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env={**os.environ, **SMALL_LOG_FILES},
+    ) as process:  # fmt: skip
         assert process.stdout is not None
         shown = b""
         deadline = time.monotonic() + 60

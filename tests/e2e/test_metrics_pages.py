@@ -14,7 +14,7 @@ from reput.message.v1 import message_pb2
 from tests.support.ports import free_port
 from tests.support.stack import new_message, running_stack
 
-COMPONENTS = ("gateway", "commitlog", "consumequeue", "index")
+COMPONENTS = ("gateway", "commitlog", "consumequeue", "index", "consumer", "schedule")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS, ALERTS = ROOT / "docs" / "metrics.md", ROOT / "deploy" / "alerts" / "reput.rules.yaml"
 DASHBOARDS = sorted((ROOT / "deploy" / "dashboards").glob("*.json"))
@@ -28,9 +28,20 @@ ONLY_SOMETIMES = {
     "reput_retention_last_timestamp_seconds",
     "reput_log_events_total",
     "reput_trace_spans_total",
+    "reput_commitlog_rocketmq_slave_offset_bytes",  # with a slave of RocketMQ
+    "reput_consumer_lag_messages",  # with REPUT_CONSUMER_GROUP_METRICS
+    "reput_mirror_copying",  # on a mirror
+    "reput_replicas_in_sync",  # with replicas, as the next ones
+    *(
+        f"reput_replica_{what}"
+        for what in ("leads", "epoch", "lag_bytes", "lag_seconds", "staleness_seconds", "put_aside_bytes")
+    ),
+    "reput_replicas_in_sync_min",
+    "reput_gateway_shard_led",
+    *(f"reput_followed_lag_{unit}" for unit in ("bytes", "seconds")),  # the same, or beside a broker
 }
 TOPIC_COUNT = 1_000
-SERIES_COUNT_MAX = 2_000  # of all four pages together
+SERIES_COUNT_MAX = 2_000  # of all six pages together
 SETTINGS = {
     "REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "200",
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 22),
@@ -87,6 +98,9 @@ def test_a_thousand_topics_make_no_more_series_and_every_number_is_of_what_was_d
         assert pages["index"]["reput_builder_lag_seconds index"] == 0
         assert pages["consumequeue"]["reput_consumequeue_topics"] == TOPIC_COUNT
         assert pages["index"]["reput_index_keys"] == 2 * TOPIC_COUNT  # its own key and the unique one
+        assert pages["consumer"]["reput_consumer_groups"] == 0
+        assert pages["schedule"]["reput_schedule_pending_messages transaction"] == 0
+        assert pages["schedule"]["reput_schedule_overdue_seconds"] == 0
         assert gateway["reput_gateway_query_seconds_count complete by-key"] == 1
         assert gateway["reput_gateway_query_seconds_count refused by-key"] == 1
         assert gateway["reput_gateway_query_seconds_count complete by-id"] == 1

@@ -1,4 +1,4 @@
-"""The four services over TLS, each with its own certificate: what works, who is let in, and certificates that are exchanged."""
+"""The six services over TLS, each with its own certificate: what works, who is let in, and certificates that are exchanged."""
 
 import datetime
 import json
@@ -17,7 +17,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput.commitlog.v1 import commitlog_service_pb2
 from reput.consumequeue.v1 import consumequeue_service_pb2
+from reput.consumer.v1 import consumer_service_pb2
 from reput.index.v1 import index_service_pb2
+from reput.schedule.v1 import schedule_service_pb2
 from reput_client import ClientSecurity, PermissionDeniedError, Producer, QueryClient, UnauthenticatedError
 from services.methods import METHODS
 from tests.gateway.auth.conftest import access_text, key_of
@@ -25,11 +27,13 @@ from tests.support.certificates import LOOPBACK, Authority, Pem
 from tests.support.ports import free_port
 from tests.support.service import Service
 
-ROLES = ("gateway", "consumequeue", "index", "consumer", "schedule")
+ROLES = ("gateway", "commitlog", "consumequeue", "index", "consumer", "schedule")
 INNER = {
     "commitlog": commitlog_service_pb2,
     "consumequeue": consumequeue_service_pb2,
     "index": index_service_pb2,
+    "consumer": consumer_service_pb2,
+    "schedule": schedule_service_pb2,
 }
 # Who may call what, stated a second time: a row that is missing here fails the test.
 CALLED_BY = {
@@ -37,16 +41,61 @@ CALLED_BY = {
         "AppendMessages": "gateway",
         "AppendMessageStream": "gateway",
         "AppendInternal": "consumer schedule",
-        "GetMessage": "gateway consumequeue",
-        "BatchGetMessages": "gateway consumequeue",
-        "ListTopics": "gateway",
+        "GetMessage": "gateway consumequeue consumer schedule",
+        "BatchGetMessages": "gateway consumequeue consumer schedule",
+        "ListTopics": "gateway consumer schedule",
+        "CreateTopic": "gateway",
+        "UpdateTopic": "gateway",
+        "DeleteTopic": "gateway",
+        "ReadConfigFile": "consumer schedule",
+        "WriteConfigFile": "consumer schedule",
         "Reput": "consumequeue index consumer schedule",
         "ReportProgress": "consumequeue index consumer schedule",
         "RemoveFollower": "",
-        "GetStatus": "gateway consumequeue index consumer schedule",
+        "Replicate": "commitlog",
+        "FetchLog": "commitlog",
+        "GetStatus": "gateway commitlog consumequeue index consumer schedule",
     },
-    "consumequeue": dict.fromkeys(("ListQueues", "GetQueueUnits", "SearchOffset", "GetStatus"), "gateway"),
+    "consumequeue": dict.fromkeys(
+        ("ListQueues", "GetQueueUnits", "SearchOffset", "GetStatus"), "gateway consumer schedule"
+    ),
     "index": dict.fromkeys(("SearchKey", "GetFilterPages", "GetStatus"), "gateway"),
+    "consumer": dict.fromkeys(
+        (
+            "PopMessages",
+            "AckMessages",
+            "ChangeInvisibleDuration",
+            "ForwardToDeadLetterTopic",
+            "PullMessages",
+            "SendBackMessages",
+            "LockQueues",
+            "CommitOffsets",
+            "GetOffsets",
+            "ResetOffsets",
+            "KeepClients",
+            "EndClient",
+            "WatchArrivals",
+            "ListGroups",
+            "GetGroup",
+            "UpdateGroup",
+            "DeleteGroup",
+            "TrackMessage",
+            "GetStatus",
+        ),
+        "gateway",
+    ),
+    "schedule": dict.fromkeys(
+        (
+            "EndTransaction",
+            "RecallMessage",
+            "ListPendingTransactions",
+            "ListScheduledMessages",
+            "KeepProducers",
+            "WatchChecks",
+            "GetStatus",
+        ),
+        "gateway",
+    ),
 }
 SMALL = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(1 << 20),
@@ -86,9 +135,7 @@ class SecureStack:
 
     def __init__(self, stack: ExitStack, directory: Path) -> None:
         self.authority = Authority(directory / "tls")
-        self.pem = {
-            role: self.authority.issue(role, *LOOPBACK, f"spiffe://reput/{role}") for role in (*ROLES, "commitlog")
-        }
+        self.pem = {role: self.authority.issue(role, *LOOPBACK, f"spiffe://reput/{role}") for role in ROLES}
         self.health_port = free_port()
         store, access = directory / "store", directory / "access.toml"
         access.write_text(access_text({"clerk": {"read": ["shop-*"], "write": ["shop-*"]}, "chief": {"admin": ["*"]}}))
@@ -112,6 +159,11 @@ class SecureStack:
         for name in ("consumequeue", "index"):
             self.services[name].wait_until()
         for name in ("consumequeue", "index"):
+            target[f"REPUT_{name.upper()}_TARGET"] = self.services[name].address
+        for name in ("consumer", "schedule"):
+            start(name, **target)
+        for name in ("consumer", "schedule"):
+            self.services[name].wait_until()
             target[f"REPUT_{name.upper()}_TARGET"] = self.services[name].address
         start(
             "gateway",
@@ -165,7 +217,7 @@ def test_each_service_may_call_what_it_needs_and_nothing_else(secure: SecureStac
     (descriptor,) = INNER[service].DESCRIPTOR.services_by_name.values()
     assert {method.name for method in descriptor.methods} == set(CALLED_BY[service])
     stranger = secure.authority.issue("stranger", *LOOPBACK, "spiffe://reput/operator")
-    callers = {role: secure.pem[role] for role in (*ROLES, "commitlog")} | {"stranger": stranger}
+    callers = {role: secure.pem[role] for role in ROLES} | {"stranger": stranger}
 
     for caller, pem in callers.items():
         with open_channel(secure.address(service), as_caller(pem)) as channel:

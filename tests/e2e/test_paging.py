@@ -65,6 +65,7 @@ def test_100_000_messages_of_one_key_come_once_each_over_index_files_a_writer_an
     assert len(list((tmp_path / "store" / "index").iterdir())) > 2, "the test wants several index files"
 
 
+@pytest.mark.life
 def test_64_messages_of_4_mib_by_key_fit_a_default_client_and_services_limited_to_512_mib(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -75,7 +76,14 @@ def test_64_messages_of_4_mib_by_key_fit_a_default_client_and_services_limited_t
     """
     with running_stack(tmp_path / "store") as stack:
         children = stack.children()
-        assert sorted(children) == ["commitlog_svc", "consumequeue_svc", "gateway", "index_svc"]
+        assert sorted(children) == [
+            "commitlog_svc",
+            "consumequeue_svc",
+            "consumer_svc",
+            "gateway",
+            "index_svc",
+            "schedule_svc",
+        ]
         for pid in children.values():
             resource.prlimit(pid, resource.RLIMIT_DATA, (PROCESS_BYTES_MAX, PROCESS_BYTES_MAX))
         bodies = [bytes([number]) * (4 << 20) for number in range(64)]
@@ -102,6 +110,7 @@ def test_64_messages_of_4_mib_by_key_fit_a_default_client_and_services_limited_t
             assert int(peak[1]) * 1024 < PROCESS_BYTES_MAX, name
 
 
+@pytest.mark.life
 def test_a_cursor_outlives_appends_and_a_restart_of_index_and_gateway(tmp_path: pathlib.Path) -> None:
     """A writer never stops, the index is killed and comes back, another gateway goes on with the token: once each."""
     count, page_size = 2_000, 90

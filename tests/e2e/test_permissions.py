@@ -47,20 +47,26 @@ def fill(store: Path, settings: dict[str, str]) -> None:
     assert {"commitlog", "consumequeue", "index", "config", "reput", "checkpoint"} <= set(os.listdir(store))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module", autouse=True)
 def open_umask():
     before = os.umask(0o000)
     yield
     os.umask(before)
 
 
-def test_store_files_are_private_by_default(tmp_path: Path, open_umask: None) -> None:
-    fill(tmp_path / "store", {})
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, open_umask: None) -> Path:
+    """A store of default settings; not to be written to."""
+    store = tmp_path_factory.mktemp("filled") / "store"
+    fill(store, {})
+    return store
 
-    assert is_private(modes(tmp_path / "store"), 0o640, 0o750) == {}
+
+def test_store_files_are_private_by_default(filled: Path) -> None:
+    assert is_private(modes(filled), 0o640, 0o750) == {}
 
 
-def test_the_setting_decides_and_existing_files_stay_as_they_are(tmp_path: Path, open_umask: None) -> None:
+def test_the_setting_decides_and_existing_files_stay_as_they_are(tmp_path: Path) -> None:
     store = tmp_path / "store"
     fill(store, {"REPUT_UMASK": "0007"})
     log_file = store / "commitlog" / f"{0:020d}"
@@ -76,10 +82,9 @@ def test_the_setting_decides_and_existing_files_stay_as_they_are(tmp_path: Path,
 
 @pytest.mark.parametrize(("setting", "file_mode", "directory_mode"), [("", 0o640, 0o750), ("077", 0o600, 0o700)])
 def test_a_store_that_the_command_makes_is_private(
-    tmp_path: Path, open_umask: None, setting: str, file_mode: int, directory_mode: int
+    filled: Path, tmp_path: Path, setting: str, file_mode: int, directory_mode: int
 ) -> None:
-    source, out = tmp_path / "store", tmp_path / "out"
-    fill(source, {})
+    source, out = filled, tmp_path / "out"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("REPUT_")}
     environment |= {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'protos'}", "REPUT_UMASK": setting}
     out.mkdir(mode=0o700)

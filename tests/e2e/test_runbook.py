@@ -113,13 +113,15 @@ def a_lagging_builder(root: pathlib.Path) -> Iterator[Scene]:
 
 @contextlib.contextmanager
 def a_corrupt_byte(root: pathlib.Path) -> Iterator[Scene]:
-    [_, second, _] = make_store(root)
+    make_store(root)
+    with running_stack(root / "store", settings=SMALL) as stack:  # the file is full: nothing more is written to it
+        messages = [new_message("Later", b"x" * 1_000) for _ in range(80)]
+        stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=20)
     shutil.copytree(root / "store", root / "copy")
     log = root / "store" / "commitlog" / f"{0:020}"
     with open(log, "r+b") as file:
         file.seek(log.read_bytes().index(b"hello2"))
         file.write(b"jello2")
-    assert second.commit_log_offset == 178, "the page names this byte"
     yield "", {"BEFORE": "reput serve --store store --port-file ports.json 2> serve.log & "
                "until [ -e ports.json ]; do sleep 0.1; done"}  # fmt: skip
 
@@ -128,6 +130,18 @@ def a_corrupt_byte(root: pathlib.Path) -> Iterator[Scene]:
 def a_stopped_store(root: pathlib.Path) -> Iterator[Scene]:
     make_store(root)
     yield "", {}
+
+
+def a_stuck(module: str) -> Callable[[pathlib.Path], contextlib.AbstractContextManager[Scene]]:
+    """A store that is served while one of its services hangs."""
+
+    @contextlib.contextmanager
+    def scene(root: pathlib.Path) -> Iterator[Scene]:
+        make_store(root)
+        yield "", {"BEFORE": "reput serve --store store --port-file ports.json 2> serve.log & "
+                   f"until [ -e ports.json ]; do sleep 0.1; done; kill -STOP $(pgrep -P $! -f {module})"}  # fmt: skip
+
+    return scene
 
 
 @contextlib.contextmanager
@@ -144,6 +158,8 @@ SCENES: dict[str, Callable[[pathlib.Path], contextlib.AbstractContextManager[Sce
     "The disk is full": a_full_disk,
     "A corrupt byte": a_corrupt_byte,
     "A builder lags": a_lagging_builder,
+    "Consumers get nothing": a_stuck("consumer_svc"),
+    "Messages come late": a_stuck("schedule_svc"),
     "A lost volume": a_stopped_store,
     "Restore from an archive": a_stopped_store,
     "A fenced store": a_disk_that_refuses_a_flush,

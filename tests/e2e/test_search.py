@@ -1,11 +1,9 @@
 """Search beside a running stack: `reput search`, a cancel that reaches the shard's scan, processes that end with theirs."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
@@ -15,6 +13,7 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.status import from_rpc_error
 from store.errors import InvalidArgumentError
+from tests.support.command import run_command
 from tests.support.stack import Stack, new_message, running_stack
 
 TOPIC = "Search"
@@ -45,13 +44,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def reput(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "cli.main", "search", "-t", TOPIC, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "REPUT_ADDRESS": stack.addresses["gateway"]},
-    )
+    return run_command("search", "-t", TOPIC, *arguments, REPUT_ADDRESS=stack.addresses["gateway"])
 
 
 def numbers(done: subprocess.CompletedProcess[str]) -> list[int]:

@@ -14,7 +14,9 @@ def test_without_shards_the_targets_make_one():
         "gateway", GatewaySettings, environ={"REPUT_BROKER_NAME": "b", "REPUT_INDEX_TARGET": "unix:/run/index"}
     )
 
-    assert settings.shard_targets() == (ShardTargets("b", "127.0.0.1:8082", "127.0.0.1:8083", "unix:/run/index"),)
+    assert settings.shard_targets() == (
+        ShardTargets("b", "127.0.0.1:8082", "127.0.0.1:8083", "unix:/run/index", "127.0.0.1:8085", "127.0.0.1:8086"),
+    )
 
 
 def test_several_shards_are_told_by_name():
@@ -46,6 +48,18 @@ def test_a_template_and_a_count_make_shards():
     )
 
 
+def test_a_template_with_replicas_makes_each_replica_of_each_shard():
+    text = "b-{i}@r0=l-{i}-0:1,q-{i}-0:2,i-{i}-0:3;b-{i}@r1=l-{i}-1:1,q-{i}-1:2,i-{i}-1:3"
+    environ = {"REPUT_GATEWAY_SHARD_TEMPLATE": text, "REPUT_GATEWAY_SHARD_COUNT": "2"}
+    settings, _ = load_settings("gateway", GatewaySettings, environ=environ)
+
+    assert settings.shard_targets() == tuple(
+        ShardTargets(f"b-{shard}", f"l-{shard}-{r}:1", f"q-{shard}-{r}:2", f"i-{shard}-{r}:3", replica=f"r{r}")
+        for shard in (0, 1)
+        for r in (0, 1)
+    )
+
+
 def test_a_file_names_shards_line_by_line():
     text = "# the shards\n\nbroker-a=a:1,a:2,a:3  # the first\nbroker-b=b:1,b:2,b:3;broker-c=c:1,c:2,c:3\n"
 
@@ -65,6 +79,7 @@ def test_a_file_that_makes_no_sense_is_refused(text):
         {"REPUT_GATEWAY_SHARD_TEMPLATE": "broker=log-{i}:1,queue-{i}:2,index-{i}:3"},
         {"REPUT_GATEWAY_SHARD_TEMPLATE": "broker-{i}=log-{i}:1,queue-{i}:2,index:3"},
         {"REPUT_GATEWAY_SHARD_TEMPLATE": f"{TEMPLATE};other-{TEMPLATE}"},
+        {"REPUT_GATEWAY_SHARD_TEMPLATE": "b-{i}@r0=l-{i}:1,q-{i}:2,i-{i}:3;b-{i}@r1=l:1,q-{i}:2,i-{i}:3"},
         {"REPUT_GATEWAY_SHARD_TEMPLATE": TEMPLATE, "REPUT_GATEWAY_SHARDS": "a=1,2,3"},
         {"REPUT_GATEWAY_SHARDS_FILE": "shards", "REPUT_GATEWAY_SHARDS": "a=1,2,3"},
         {"REPUT_GATEWAY_SHARD_TEMPLATE": TEMPLATE, "REPUT_GATEWAY_SHARD_COUNT": "1001"},

@@ -1,7 +1,7 @@
 """What a search says of itself is what a walk over the files' bytes finds; and what an index says of what it holds."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from index_svc.index_file_set import IndexFileSet
@@ -77,8 +77,15 @@ def walk(path, hash_):
     asked=st.sampled_from("abcxyz"),
     begin=st.one_of(st.none(), st.integers(0, 80)),
     page_size=st.sampled_from([0, 3]),
+    is_header_known=st.booleans(),
 )
-def test_the_numbers_are_those_of_a_walk_over_the_bytes(tmp_path_factory, keys, asked, begin, page_size):
+@example(keys=["a"] * 13, asked="a", begin=None, page_size=0, is_header_known=True).via(
+    "a header that is in memory was expected to be read"
+)
+@example(keys=["a"] * 13, asked="a", begin=None, page_size=0, is_header_known=False).via("a header without a checksum")
+def test_the_numbers_are_those_of_a_walk_over_the_bytes(
+    tmp_path_factory, keys, asked, begin, page_size, is_header_known
+):
     root = tmp_path_factory.mktemp("explain")
     summaries = IndexSummaries(root, RealFileSystem())
     files = IndexFileSet(root, RealFileSystem(), LAYOUT, lambda: T0, summaries=summaries)
@@ -87,6 +94,9 @@ def test_the_numbers_are_those_of_a_walk_over_the_bytes(tmp_path_factory, keys, 
     servicer.open(files)
     requests = [make_request(n, time_millis=T0 + n * 1000, keys=[key]) for n, key in enumerate(keys)]
     fill(files, progress, requests)
+    if not is_header_known:
+        for view in files.sealed_views():
+            view.known_header = None
     request = pb.SearchKeyRequest(topic="orders", key=asked, page_size=page_size, explain=True)
     if begin is not None:
         request.begin_time.CopyFrom(millis_to_timestamp(T0 + begin * 1000))
@@ -127,7 +137,7 @@ def test_the_numbers_are_those_of_a_walk_over_the_bytes(tmp_path_factory, keys, 
                         and header.begin_time_millis + entry.time_diff_seconds * 1000 + 999 < T0 + begin * 1000
                     ]
                     assert visit.outside_count == len(outside)
-                overhead = PAGE_SIZE + HEADER_SIZE + 4 if is_sealed else 0
+                overhead = PAGE_SIZE + (0 if is_header_known else HEADER_SIZE) + 4 if is_sealed else 0
                 assert visit.read_bytes == overhead + 20 * visit.chain_entry_count
             assert visit.candidate_count + visit.outside_count <= visit.same_hash_count
             shown += visit.candidate_count

@@ -1,5 +1,6 @@
 """One Spark session for all tests of a process."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -8,6 +9,9 @@ from pyspark.sql import SparkSession
 import pipeline
 from pipeline.spark_session import close_session
 from store.compiled import loading
+
+# A test's queries are small: Java's optimizing compiler costs as much of the processor as all the rest of a cold session.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")

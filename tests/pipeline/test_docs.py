@@ -79,7 +79,7 @@ def test_the_commands_of_the_page_are_taken(line: str) -> None:
     program, group, verb, *arguments = shlex.split(line)
     assert (program, group) == ("reput", "pipeline")
     flags = [argument for argument in arguments if argument.startswith("--")]
-    shown = CliRunner().invoke(_build_app((), (verb,)), ["pipeline", verb, "--help"], terminal_width=200)
+    shown = CliRunner().invoke(_build_app((), {"pipeline": (verb,)}), ["pipeline", verb, "--help"], terminal_width=200)
     assert shown.exit_code == 0, shown.output
     for flag in flags:
         assert flag in shown.output, flag

@@ -45,6 +45,7 @@ def test_it_holds_modules_and_generated_code_and_no_caches(zip_path: Path) -> No
     assert not [name for name in names if "__pycache__" in name or name.startswith(("tests/", "protos/"))]
 
 
+@pytest.mark.long
 def test_a_process_lives_from_the_zip(zip_path: Path, tmp_path: Path) -> None:
     frames = write_files(tmp_path / "store")
     script = tmp_path / "read.py"

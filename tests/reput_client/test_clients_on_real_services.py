@@ -59,7 +59,13 @@ def test_pages_go_on_to_the_end_and_say_so(stack: Stack) -> None:
         assert client.search_offset("T", 1, later, Boundary.LOWER).queue_offset == COUNT
         (topic,) = client.topics()
         assert [(queue.queue_id, queue.max_offset) for queue in topic.queues if queue.max_offset] == [(1, COUNT)]
-        assert {row.service for row in client.status()} == {"commitlog", "consumequeue", "index"}
+        assert {row.service for row in client.status()} == {
+            "commitlog",
+            "consumequeue",
+            "index",
+            "consumer",
+            "schedule",
+        }
         with pytest.raises(TopicNotFoundError):
             list(client.by_key("Nowhere", "k"))
 

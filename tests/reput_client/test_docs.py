@@ -1,5 +1,6 @@
 """The examples of docs/client.md and of the README run as they are written; only the port is the test's own."""
 
+import ast
 import pathlib
 import re
 
@@ -12,7 +13,9 @@ README = ROOT / "README.md"
 
 def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 9
+    for endless in re.findall(r"```py\n(.*?)```", DOCS.read_text(), re.DOTALL):
+        compile(endless, "example", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     printed = []
     with running_stack(tmp_path / "store") as stack:
         for block in blocks:
@@ -32,13 +35,18 @@ def test_the_examples_of_the_docs_run(tmp_path: pathlib.Path, capsys) -> None:
     assert all(body in printed[3] for body in ("b'99'", "b'199'", "b'990'"))
     assert "explained broker-a 1 candidates 1 matches" in printed[3]
     assert printed[4] == "[b'now']\n"
-    assert printed[5] == "b'from asyncio'\n"
+    assert len(re.findall(r"^consumed ", printed[5], re.MULTILINE)) == 1034, "each message that was sent above, once"
+    assert re.search(r"^pulled \d+ 0 b'", printed[6], re.MULTILINE)
+    assert printed[7] == "b'from asyncio'\n"
+    assert printed[8] == ""
 
 
-def test_the_example_of_the_readme_printed_nothing(tmp_path: pathlib.Path, capsys) -> None:
+def test_the_example_of_the_readme_finds_and_consumes_what_it_sent(tmp_path: pathlib.Path, capsys) -> None:
     """Also as the first message of a store, which its index needs some time for."""
     (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     with running_stack(tmp_path / "store") as stack:
         for _ in range(3):
             exec(block.replace("127.0.0.1:8081", stack.addresses["gateway"]), {"__name__": "example"})
-            assert "b'hello'" in capsys.readouterr().out
+            printed = capsys.readouterr().out
+            assert re.search(r"^[0-9A-F]{32} b'hello'$", printed, re.MULTILINE), "found"
+            assert printed.count("('order-9003',) b'hello'\n") == 1, "consumed, once"

@@ -5,7 +5,6 @@ Every process started here is ended here, by pid.
 """
 
 import contextlib
-import fcntl
 import os
 import pathlib
 import shutil
@@ -14,7 +13,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 
 from tests.support.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import one_at_a_time, wait_until
 
 JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / ".tools" / "rocketmq"
@@ -56,8 +55,7 @@ def build_classpath(sources: pathlib.Path, home: pathlib.Path) -> str:
     listing = home / "classpath"
     classes = home / "classes"
     classes.mkdir(parents=True, exist_ok=True)
-    with open(home / "building", "w") as building:
-        fcntl.flock(building, fcntl.LOCK_EX)  # tests run side by side
+    with one_at_a_time(home / "building"):
         if not listing.exists():
             fresh = home / "classpath.new"
             subprocess.run(
@@ -197,6 +195,12 @@ class RealRocketMQ:
         out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
         rows = [line.split("\t") for line in out.splitlines() if line.count("\t") == 3]
         return [(row[0], row[1], int(row[2]), int(row[3])) for row in rows]
+
+    def consume(self, topic: str, group: str, kind: str, expression: str, count: int) -> list[str]:
+        """What a real consumer of a new group gets that filters by "sql" or by "tag": `KEYS BODY`, at least `count`."""
+        command = self._java("ConsumeMessages", self.namesrv, group, topic, kind, expression, str(count), "3000")
+        out = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        return [line.removeprefix("> ") for line in out.splitlines() if line.startswith("> ")]
 
     def stop(self) -> None:
         """End the broker, then the name server, cleanly."""

@@ -9,8 +9,10 @@ from grpc_reflection.v1alpha import reflection_pb2
 from apache.rocketmq.v2 import rocketmq_pb2
 from reput.commitlog.v1 import commitlog_service_pb2
 from reput.consumequeue.v1 import consumequeue_service_pb2
+from reput.consumer.v1 import consumer_service_pb2
 from reput.gateway.v1 import gateway_service_pb2
 from reput.index.v1 import index_service_pb2
+from reput.schedule.v1 import schedule_service_pb2
 from services.methods import (
     ANY_CLIENT,
     LANE_BY_KIND,
@@ -24,11 +26,19 @@ from services.methods import (
 )
 from services.settings.identity_names import ROLES
 
-INNER = (commitlog_service_pb2, consumequeue_service_pb2, index_service_pb2)
+INNER = (
+    commitlog_service_pb2,
+    consumequeue_service_pb2,
+    index_service_pb2,
+    consumer_service_pb2,
+    schedule_service_pb2,
+)
 OUTER = (gateway_service_pb2, rocketmq_pb2)
 SHAPES = {
     Kind.UNARY: (False, False),
     Kind.SERVER_STREAM: (False, True),
+    Kind.POLL: (False, True),
+    Kind.PULL: (False, True),
     Kind.TAIL: (False, True),
     Kind.TWO_WAY: (True, True),
     Kind.SESSION: (True, True),
@@ -66,10 +76,12 @@ def test_the_roles_of_inner_services_are_services_and_those_of_the_gateway_are_c
     assert all(METHODS[path].roles and METHODS[path].roles <= ANY_CLIENT for path in rpcs(*OUTER))
 
 
-def test_what_writes_messages_may_not_be_sent_again():
-    writers = {path for path in METHODS if re.search(r"/(Append|Send)\w*$", path)}
+def test_what_writes_messages_ends_their_wait_or_hands_them_out_may_not_be_sent_again():
+    # The consumer service remembers what was sent back.
+    writes = r"/(Append|Send(?!Back)|Pop|Receive|Resend|EndTransaction|Recall)\w*$"
+    once = {path for path in METHODS if re.search(writes, path)}
 
-    assert {path for path, method in METHODS.items() if method.retry is Retry.NEVER} == writers
+    assert {path for path, method in METHODS.items() if method.retry is Retry.NEVER} == once
 
 
 def test_calls_with_one_answer_have_a_default_deadline_and_endless_ones_have_none():
@@ -91,6 +103,10 @@ def test_health_and_reflection_have_lanes_of_their_own_and_no_other_rpc_shares_t
         assert (method.lane, method.is_ours) == (LaneName.HEALTH, False)
     elif method.path.startswith(REFLECTION_SERVICES):
         assert (method.lane, method.is_ours) == (LaneName.REFLECTION, False)
+    elif method.path.endswith("GatewayService/PullMessages"):  # its streams wait for messages, downloads do not
+        assert (method.lane, method.is_ours) == (LaneName.PULLS, True)
+    elif method.path.endswith("CommitLogService/FetchLog"):  # a whole log file, beside its session
+        assert (method.lane, method.is_ours) == (LaneName.SESSIONS, True)
     else:
         assert (method.lane, method.is_ours) == (LANE_BY_KIND[method.kind], True)
 

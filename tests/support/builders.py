@@ -40,9 +40,10 @@ def open_queues(
     checkpointer: Checkpointer | None = None,
     is_clean_store: bool = True,
     log_first_offset: int = 0,
+    ext_file_size_bytes: int = 0,
 ) -> ConsumeQueueBuilder:
     """A recovered queue builder that has begun."""
-    table = ConsumeQueueTable(root, fs or RealFileSystem(), QUEUE_FILE_SIZE)
+    table = ConsumeQueueTable(root, fs or RealFileSystem(), QUEUE_FILE_SIZE, ext_file_size_bytes=ext_file_size_bytes)
     table.load()
     checkpoint = root / "reput/consumequeue/checkpoint.json"
     builder = ConsumeQueueBuilder(table, checkpoint, checkpointer=checkpointer, clock=clock or Clock())

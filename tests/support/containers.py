@@ -10,9 +10,11 @@ import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import one_at_a_time, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BASE_IMAGE = "localhost/python:3.11-slim-bookworm"
@@ -46,10 +48,16 @@ def podman(*arguments: str, check: bool = True) -> str:
     return done.stdout.rstrip("\n")
 
 
+def _images_alone() -> AbstractContextManager[None]:
+    """No other test builds or removes an image: with one go its parents, also those that a build is about to go on from."""
+    return one_at_a_time(pathlib.Path(tempfile.gettempdir()) / f"reput-images-{os.getuid()}.lock")
+
+
 def base_image() -> str:
     """The image that ours is built on here, made if need be."""
-    if subprocess.run(["podman", "image", "exists", BASE_IMAGE]).returncode:
-        subprocess.run([ROOT / "tools" / "base_image", BASE_IMAGE], check=True, timeout=BUILD_SECONDS_MAX)
+    with _images_alone():
+        if subprocess.run(["podman", "image", "exists", BASE_IMAGE]).returncode:
+            subprocess.run([ROOT / "tools" / "base_image", BASE_IMAGE], check=True, timeout=BUILD_SECONDS_MAX)
     return BASE_IMAGE
 
 
@@ -63,12 +71,21 @@ def build(target: str, tag: str, scratch: pathlib.Path) -> None:
     volumes = [f"--volume={CERTIFICATES}:{CERTIFICATES}:ro", f"--volume={pip_conf}:/etc/pip.conf:ro"]
     command = ["buildah", "bud", "--isolation=chroot", "--network=host", "--pull-never", "--layers", *volumes]
     command += ["--build-arg", f"PYTHON_IMAGE={base_image()}", "--target", target, "--tag", tag]
-    with open(scratch / f"build-{target}.log", "wb") as log:
+    with _images_alone(), open(scratch / f"build-{target}.log", "wb") as log:
         done = subprocess.run(
             [*command, "--file", "deploy/Dockerfile", "."], cwd=ROOT, stdout=log, stderr=log, timeout=BUILD_SECONDS_MAX
         )
     if done.returncode:
         raise RuntimeError(f"the image cannot be built:\n{pathlib.Path(log.name).read_text()[-4000:]}")
+
+
+def build_file(directory: pathlib.Path, tag: str) -> None:
+    """Build the Dockerfile of a directory, without a network."""
+    command = ["buildah", "bud", "--isolation=chroot", "--pull-never", "--tag", tag, str(directory)]
+    with _images_alone():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
+    if done.returncode:
+        raise RuntimeError(f"the image cannot be built:\n{done.stderr[-4000:]}")
 
 
 class Container:
@@ -117,7 +134,8 @@ def removed_afterwards(*kinds_and_names: tuple[str, str]) -> Iterator[None]:
     finally:
         for kind, name in kinds_and_names:
             at_once = ["--time=0"] if kind == "container" else []
-            podman(kind, "rm", "--force", *at_once, name, check=False)
+            with _images_alone() if kind == "image" else contextlib.nullcontext():
+                podman(kind, "rm", "--force", *at_once, name, check=False)
 
 
 def wait_for(is_true: object, what: str, seconds: float = 60.0) -> float:

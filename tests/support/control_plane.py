@@ -60,6 +60,16 @@ class ControlPlane:
             "HELM_DATA_HOME": str(directory / "helm"),
         }
 
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca(self) -> pathlib.Path:
+        """The authority of its certificate."""
+        return self.directory / "pki" / "apiserver.crt"
+
     def start(self) -> None:
         """Start everything and return once all nodes are Ready.
 

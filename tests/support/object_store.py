@@ -52,6 +52,14 @@ class ObjectStore:
         while self.said() != "done":
             pass
 
+    def request_count(self) -> int:
+        """How many requests have come since this was asked last."""
+        self._process.stdin.write("count\n")
+        self._process.stdin.flush()
+        count = int(self.said())
+        assert self.said() == "done"
+        return count
+
     def sizes(self, path: str) -> dict[str, int]:
         """Name below and size of every object below `BUCKET/PREFIX`."""
         entries = self.fs.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))

@@ -5,12 +5,15 @@
     refuse FRAGMENT COUNT   the upload after COUNT of them is answered with 403, and with a third number so many of them
     keep FRAGMENT           objects whose path has FRAGMENT cannot be deleted
     hide PATH               nobody may look at PATH, a bucket's, itself
+    delay MILLIS            each request is answered so much later
+    count                   says how many requests have come since the last time
 
 Run it by `tests.support.object_store`.
 """
 
 import sys
 import threading
+import time
 
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
@@ -25,6 +28,8 @@ class Gate:
         self._fragment, self._left, self._closed_count, self._is_refused = "", 0, 0, False
         self._released = threading.Event()
         self._kept = self._hidden = ""
+        self._delay_seconds = 0.0
+        self._request_count = 0
 
     def command(self, word: str, fragment: str = "", count: str = "0", closed_count: str = "1") -> None:
         with self._lock:
@@ -35,12 +40,21 @@ class Gate:
                 self._kept = fragment
             elif word == "hide":
                 self._hidden = fragment
+            elif word == "delay":
+                self._delay_seconds = float(fragment) / 1000
+            elif word == "count":
+                say(self._request_count)
+                self._request_count = 0
             else:
                 self._released.clear()
                 self._fragment, self._left, self._is_refused = fragment, int(count), word == "refuse"
                 self._closed_count = int(closed_count) if self._is_refused else sys.maxsize
 
     def __call__(self, environ, start_response):
+        with self._lock:
+            self._request_count += 1
+        if self._delay_seconds:
+            time.sleep(self._delay_seconds)  # the latency of a far store
         if environ["REQUEST_METHOD"] in ("PUT", "POST") and self._is_closed_for(environ["PATH_INFO"]):
             if self._is_refused:
                 return refusal(start_response)

@@ -20,7 +20,7 @@ SPARK = "spark"
 # The fixture's name among the arguments of a test or of another fixture.
 ASKS_FOR_SPARK = re.compile(r"^(?:async )?def \w+\([^)]*\bspark\b", re.MULTILINE)
 # Services, the command, other programs: their tests wait, and the processors are free for others meanwhile.
-STARTS_PROCESSES = re.compile(r"\b(?:running_stack|Stack|Service|Lives|Popen|subprocess|secured)\b")
+STARTS_PROCESSES = re.compile(r"\b(?:running_stack|Stack|Service|Lives|begun|Popen|subprocess|secured)\b")
 
 
 class LongFilesFirst(LoadFileScheduling):

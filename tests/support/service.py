@@ -20,18 +20,31 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as commitlog_grpc
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as consumequeue_grpc
+from reput.consumer.v1 import consumer_service_pb2_grpc as consumer_grpc
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.index.v1 import index_service_pb2_grpc as index_grpc
+from reput.schedule.v1 import schedule_service_pb2_grpc as schedule_grpc
 from tests.support.waiting import wait_until
 
 ROOT = pathlib.Path(__file__).parents[2]
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
-MODULES = {"commitlog": "commitlog_svc", "consumequeue": "consumequeue_svc", "index": "index_svc", "gateway": "gateway"}
+# Of a new store, unless a test says another; the default of 1 GiB for each of many stores fills a disk.
+LOG_FILE_BYTES = str(64 << 20)
+MODULES = {
+    "commitlog": "commitlog_svc",
+    "consumequeue": "consumequeue_svc",
+    "index": "index_svc",
+    "consumer": "consumer_svc",
+    "schedule": "schedule_svc",
+    "gateway": "gateway",
+}
 STUBS: dict[str, Any] = {
     "commitlog": commitlog_grpc.CommitLogServiceStub,
     "consumequeue": consumequeue_grpc.ConsumeQueueServiceStub,
     "index": index_grpc.IndexServiceStub,
+    "consumer": consumer_grpc.ConsumerServiceStub,
+    "schedule": schedule_grpc.ScheduleServiceStub,
     "gateway": gateway_grpc.GatewayServiceStub,
 }
 CHANNEL_OPTIONS = (
@@ -47,7 +60,7 @@ class Service:
     """A service in a process of its own.
 
     Args:
-        name: `commitlog`, `consumequeue`, `index` or `gateway` (or the module's name).
+        name: `commitlog`, `consumequeue`, `index`, `consumer`, `schedule` or `gateway` (or the module's name).
         store: the store root.
         settings: `REPUT_...` environment variables; they replace the ones made here, and other variables go too.
         command_prefix: a tool to run it under.
@@ -85,6 +98,7 @@ class Service:
             f"REPUT_{self.name.upper()}_ADDRESS": "127.0.0.1:0",
             "REPUT_ADDRESS_FILE": str(self._address_file),
             "REPUT_PARENT_PID": str(os.getpid()),
+            "REPUT_COMMITLOG_FILE_SIZE_BYTES": LOG_FILE_BYTES,
             **(settings or {}),
         }
         command = [*command_prefix, sys.executable, "-P", "-m", MODULES[self.name]]

@@ -19,16 +19,24 @@ from tests.support.waiting import wait_until
 
 START_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 30
+# A new store's log is made in files of this size, unless a test says another: the default of 1 GiB for each of many stores
+# fills a disk, because files are allocated whole.
+SMALL_LOG_FILES = {"REPUT_COMMITLOG_FILE_SIZE_BYTES": str(64 << 20)}
 
 
 class Stack:
-    """The four services on one store root.
+    """The six services on one store root.
 
     Args:
         store: the store root.
         flags: further flags of `reput serve`.
         settings: `REPUT_...` environment variables.
+
+    Attributes:
+        defaults: settings that hold unless `settings` has others.
     """
+
+    defaults: Mapping[str, str] = SMALL_LOG_FILES
 
     def __init__(self, store: pathlib.Path, *flags: str, settings: Mapping[str, str] | None = None) -> None:
         self.store = store
@@ -37,11 +45,10 @@ class Stack:
         port_file = pathlib.Path(self._scratch.name) / "ports.json"
         command = [sys.executable, "-m", "cli.main", "serve", "--store", str(store), "--gateway-port", "0"]
         command += ["--console-port", "0", "--port-file", str(port_file), *flags]
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
+        environ |= {**self.defaults, **(settings or {})}
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**inherited, **(settings or {})}
-            )
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         try:
             wait_until(lambda: port_file.exists() or self.process.poll() is not None, port_file, START_SECONDS_MAX)
             assert self.process.poll() is None, f"ended with {self.process.returncode}"

@@ -4,8 +4,11 @@ This is the only place in which tests sleep to poll. What can be awaited (an Eve
 awaited instead.
 """
 
+import contextlib
+import fcntl
+import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 WAIT_SECONDS_MAX = 60.0  # the machine may be busy: long enough that only a hang reaches it
@@ -56,3 +59,17 @@ def wait_for(
 
     wait_until(is_there, what, seconds, poll_seconds)
     return found[0]
+
+
+@contextlib.contextmanager
+def one_at_a_time(path: pathlib.Path) -> Iterator[None]:
+    """The block runs in one process of this machine at a time; other processes wait.
+
+    The kernel releases the lock when the process ends, also when it is killed.
+
+    Args:
+        path: a file that is locked meanwhile; it is made, and stays.
+    """
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

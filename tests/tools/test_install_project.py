@@ -1,6 +1,7 @@
 """The installation that `make setup` writes: importable, with a command, seen by the standard tools, and repeatable."""
 
 import importlib.metadata
+import os
 import pathlib
 import subprocess
 import sys
@@ -38,3 +39,16 @@ def test_the_interpreter_of_the_whole_machine_is_left_alone() -> None:
 
     assert refused.returncode == 2
     assert "virtual environment" in refused.stderr
+
+
+def test_a_clone_beside_a_script_does_not_shadow_the_contracts(tmp_path: pathlib.Path) -> None:
+    """A clone of the project is named `reput` and has a folder `gateway`, as the contract's package has."""
+    (tmp_path / "reput" / "gateway").mkdir(parents=True)
+    (tmp_path / "reput" / "gateway" / "__init__.py").touch()
+    script = tmp_path / "script.py"
+    script.write_text("import reput.gateway.v1.gateway_service_pb2 as pb\nprint(pb.__file__)\n")
+
+    roots = f"{ROOT}{os.pathsep}{ROOT / 'protos'}"
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, env={"PYTHONPATH": roots})
+
+    assert ran.stdout.strip() == str(ROOT / "protos/reput/gateway/v1/gateway_service_pb2.py"), ran.stderr

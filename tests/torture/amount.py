@@ -1,6 +1,6 @@
 """How much of each random or exhaustive test runs.
 
-sample   part of `make test`: a fixed, small piece of everything
+sample   `make test ROOM=torture`: a fixed, small piece of everything
 change   `make torture`: for each change
 full     `make torture FULL=1`: for a release; TORTURE_COUNT replaces the numbers that tests name for it
 """

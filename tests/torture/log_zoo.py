@@ -55,7 +55,8 @@ _KINDS: tuple[Kind, ...] = (
     ("orders", 0, V4, V4, b"a separator in a value", b"p\x01a\x01b\x02KEYS\x01sep\x02"),
     ("orders", 0, V4, V4, b"NUL inside", b"p\x01a\x00\x00b\x02KEYS\x01nul\x02"),
     ("orders", 0, V4, V4, b"Chinese", "KEYS\x01键 订单\x02".encode()),
-    ("%RETRY%group", 0, V4, V4, b"again", b"RETRY_TOPIC\x01orders\x02ORIGIN_MESSAGE_ID\x01U1\x02"),
+    # Without RETRY_TOPIC: a wrong `__CRC32#` beside it is taken for a broker's copy of another record's (ADR 0054).
+    ("%RETRY%group", 0, V4, V4, b"again", b"RETRY_TIMES\x01orders\x02ORIGINAL_MESSAGE\x01U1\x02"),
     ("SCHEDULE_TOPIC_XXXX", 0, V4, V4, b"later", b"DELAY\x013\x02REAL_QID\x010\x02REAL_TOPIC\x01orders\x02"),
     ("orders", 0, V4, V4, bytes(range(256)), b"KEYS\x01bytes\x02"),
     ("orders", 0, V4, V4, b"\xda\xa3\x20\xa7" * 6, b"KEYS\x01magic\x02"),  # bodies that look like a head

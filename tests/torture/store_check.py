@@ -27,6 +27,9 @@ FILLER = UNIT.pack(0, 0x7FFFFFFF, 0)
 INDEX_HEADER = struct.Struct(">qqqqii")
 ENTRY = struct.Struct(">iqii")
 CRC_PROPERTY_BYTES = 20
+DELAY_TOPIC = "SCHEDULE_TOPIC_XXXX"
+# Of RocketMQ's levels by default; a level is the number of the queue and one.
+DELAY_SECONDS = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
 PROBLEM_COUNT_MAX = 12
 
 
@@ -131,6 +134,8 @@ def check_queues(root: Path, frames: list[Frame]) -> list[str]:
         if units and frame.queue_offset != max(units) + 1:
             problems.append(f"log: queue {frame.topic}/{frame.queue_id} has a hole before {frame.queue_offset}")
         tags_code = java_hash(frame.tags) if frame.tags else 0
+        if frame.topic == DELAY_TOPIC:  # the unit says when the message is due
+            tags_code = frame.store_time_millis + DELAY_SECONDS[frame.queue_id] * 1000
         units[frame.queue_offset] = UNIT.pack(frame.commit_log_offset, frame.size_bytes, tags_code)
     present = {
         (topic.name, int(queue.name))
@@ -236,7 +241,8 @@ def _parse(frame: bytes, offset: int, problems: list[str]) -> Frame | None:
         problems.append(f"log: the record at {offset} has a wrong CRC of the whole")
         return None
     properties = dict(row.split("\x01", 1) for row in properties_bytes.decode().split("\x02") if row)
-    keys = [properties["UNIQ_KEY"], *properties.get("KEYS", "").split()]
+    # Records of services have no unique key.
+    keys = [*filter(None, [properties.get("UNIQ_KEY")]), *properties.get("KEYS", "").split()]
     return Frame(
         offset,
         size,
@@ -244,7 +250,7 @@ def _parse(frame: bytes, offset: int, problems: list[str]) -> Frame | None:
         queue_id,
         queue_offset,
         store_time,
-        body.split(b"|", 1)[0].decode(),
+        body.split(b"|", 1)[0].decode(errors="replace"),
         properties.get("TAGS", ""),
         tuple(f"{topic}#{key}" for key in keys),
     )

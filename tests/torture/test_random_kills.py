@@ -1,6 +1,6 @@
 """kill -9 of any service at any moment, under load: nothing acknowledged is lost, nothing is there twice.
 
-The four services run as processes of their own on one store, writers append through the gateway with sync flush and never
+The six services run as processes of their own on one store, writers append through the gateway with sync flush and never
 send a message twice. Again and again, after a random number of further acknowledgements, one or two of the services are
 killed and started again. In the end the builders catch up, all stop, and the files are judged by brute force.
 """
@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import grpc
@@ -28,7 +28,7 @@ from tests.torture.store_check import IndexLayout, Place, check_store
 from tests.torture.stores import TIME_LIMIT
 
 pytestmark = TIME_LIMIT
-NAMES = ("commitlog", "consumequeue", "index", "gateway")
+NAMES = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")
 KILLS_PER_STORE = 50
 WRITER_COUNT = 2
 BATCH_MAX = 8
@@ -47,11 +47,16 @@ SETTINGS = {
 
 
 class Services:
-    """The four services on one store, each of which may be killed and started again at the same address."""
+    """The six services on one store, each of which may be killed and started again at the same address.
 
-    def __init__(self, store: Path) -> None:
+    Args:
+        store: the store root.
+        settings: further environment variables.
+    """
+
+    def __init__(self, store: Path, settings: Mapping[str, str] | None = None) -> None:
         self._sockets = Path(tempfile.mkdtemp(prefix="reput-"))
-        self._settings = dict(SETTINGS)
+        self._settings = {**SETTINGS, **(settings or {})}
         for name in NAMES:
             address = f"unix:{self._sockets / name}.sock"
             self._settings[f"REPUT_{name.upper()}_ADDRESS"] = address
@@ -69,6 +74,15 @@ class Services:
     def gateway(self) -> str:
         """Its address."""
         return self._settings["REPUT_GATEWAY_ADDRESS"]
+
+    @property
+    def consumer(self) -> str:
+        """The consumer service's address."""
+        return self._settings["REPUT_CONSUMER_ADDRESS"]
+
+    def running(self, name: str) -> Service:
+        """One of them."""
+        return self._running[name]
 
     def start(self, names: tuple[str, ...]) -> None:
         """Starts some at the same time and returns when they serve."""
@@ -100,7 +114,10 @@ class Services:
 
     def stop(self) -> dict[str, int]:
         """A clean end of all, against the flow; their exit codes."""
-        return {name: self._running[name].stop() for name in ("gateway", "index", "consumequeue", "commitlog")}
+        return {
+            name: self._running[name].stop()
+            for name in ("gateway", "schedule", "consumer", "index", "consumequeue", "commitlog")
+        }
 
     def close(self) -> None:
         """Whatever is left goes."""
@@ -162,8 +179,8 @@ class Writer:
 
 
 @contextlib.contextmanager
-def all_services(store: Path) -> Iterator[Services]:
-    services = Services(store)
+def all_services(store: Path, settings: Mapping[str, str] | None = None) -> Iterator[Services]:
+    services = Services(store, settings)
     try:
         yield services
     finally:

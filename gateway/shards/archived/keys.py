@@ -6,13 +6,13 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import BuildProgress, Candidates, KeyLocator
 from gateway.ports.time_window import TimeWindow
 from gateway.shards.archived.records import ArchivedRecords
-from store.archive.archive_reader import ArchiveReader
+from store.archive.lookups import Lookups
 
 
 class ArchivedKeys:
     """KeyLocator over index and archive."""
 
-    def __init__(self, index: KeyLocator, records: ArchivedRecords[object], archive: ArchiveReader) -> None:
+    def __init__(self, index: KeyLocator, records: ArchivedRecords[object], archive: Lookups) -> None:
         self._index = index
         self._records = records
         self._archive = archive

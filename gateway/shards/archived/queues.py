@@ -13,14 +13,14 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Boundary, BuildProgress, FoundOffset, QueueLocator, QueueRange, QueueStretch, Unit
 from gateway.queries.unbuilt_queues import ask_once_more
 from gateway.shards.archived.records import ArchivedRecords
-from store.archive.archive_reader import ArchiveReader
+from store.archive.lookups import Lookups
 from store.errors import QueueNotFoundError, StoreCorruptedError, StoreError, TopicNotFoundError
 
 
 class ArchivedQueues:
     """QueueLocator over queues and archive."""
 
-    def __init__(self, queues: QueueLocator, records: ArchivedRecords[object], archive: ArchiveReader) -> None:
+    def __init__(self, queues: QueueLocator, records: ArchivedRecords[object], archive: Lookups) -> None:
         self._queues = queues
         self._records = records
         self._archive = archive

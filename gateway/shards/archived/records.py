@@ -7,7 +7,8 @@ from typing import Generic
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import FoundRecord, Message_co, RecordReader
 from gateway.queries.dropped import was_dropped
-from store.archive.archive_reader import ArchiveReader, missing_log
+from store.archive.archive_reader import missing_log
+from store.archive.lookups import Lookups
 from store.errors import OffsetOutOfRangeError, StoreError
 from store.format.record import Record
 
@@ -18,7 +19,7 @@ FoundOf = Callable[[Record, bool], FoundRecord[Message_co]]
 class ArchivedRecords(Generic[Message_co]):
     """RecordReader over log and archive."""
 
-    def __init__(self, log: RecordReader[Message_co], archive: ArchiveReader, found_of: FoundOf[Message_co]) -> None:
+    def __init__(self, log: RecordReader[Message_co], archive: Lookups, found_of: FoundOf[Message_co]) -> None:
         self._log = log
         self._archive = archive
         self._found_of = found_of

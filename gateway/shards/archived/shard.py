@@ -19,19 +19,22 @@ from gateway.ports.shard import Message, ServiceStatus, Shard, StatusReader
 from gateway.shards.archived.keys import ArchivedKeys
 from gateway.shards.archived.queues import ArchivedQueues
 from gateway.shards.archived.records import ArchivedRecords, FoundOf
-from store.archive.archive_reader import ArchiveReader
+from store.archive.lookups import Lookups
 from store.errors import StoreError
 
 SERVICE = "archive"
 
 
-def with_archive(shard: Shard[Message], archive: ArchiveReader, found_of: FoundOf[Message]) -> Shard[Message]:
+def with_archive(
+    shard: Shard[Message], archive: Lookups, found_of: FoundOf[Message], service: str = SERVICE
+) -> Shard[Message]:
     """The shard with its archive.
 
     Args:
         shard: the shard without an archive.
         archive: its archive.
         found_of: converts an archived record to the form that queries read.
+        service: the name of its row in the status.
     """
     records = ArchivedRecords(shard.records, archive, found_of)
     return replace(
@@ -39,7 +42,7 @@ def with_archive(shard: Shard[Message], archive: ArchiveReader, found_of: FoundO
         records=records,
         queues=ArchivedQueues(shard.queues, records, archive),
         keys=ArchivedKeys(shard.keys, records, archive),
-        services=ArchivedServices(shard.services, archive),
+        services=ArchivedServices(shard.services, archive, service),
         archive=ArchiveProblems(archive, records),
     )
 
@@ -47,7 +50,7 @@ def with_archive(shard: Shard[Message], archive: ArchiveReader, found_of: FoundO
 class ArchiveProblems:
     """Archive: manifests, the indexes of segments, and whether log and archive meet."""
 
-    def __init__(self, archive: ArchiveReader, records: ArchivedRecords[object]) -> None:
+    def __init__(self, archive: Lookups, records: ArchivedRecords[object]) -> None:
         self._archive = archive
         self._records = records
 
@@ -63,13 +66,14 @@ class ArchiveProblems:
 class ArchivedServices:
     """StatusReader with a row for the archive."""
 
-    def __init__(self, services: StatusReader, archive: ArchiveReader) -> None:
+    def __init__(self, services: StatusReader, archive: Lookups, service: str) -> None:
         self._services = services
         self._archive = archive
+        self._service = service
 
     def statuses(self, deadline: Deadline) -> Sequence[ServiceStatus]:
         """See the port."""
-        row = ServiceStatus(SERVICE, str(self._archive.root), state="serving")
+        row = ServiceStatus(self._service, str(self._archive.root), state="serving")
         try:
             first, end = self._archive.range()
             problem = self._archive.problem()

@@ -77,6 +77,8 @@ class Lane(futures.ThreadPoolExecutor):
         watch: knows which calls wait for their callers.
         callers: finds the client of a call.
         untaken: counts answers, in a lane of calls with one answer; None: nothing is counted.
+        asked_count: requests that arrive at the same time; None: half of the places.
+        unasked_count: calls that wait to be asked for their request, in a lane without waiting room.
 
     Attributes:
         callers: see above.
@@ -92,6 +94,9 @@ class Lane(futures.ThreadPoolExecutor):
         watch: StallWatch,
         callers: Callers | None = None,
         untaken: UntakenAnswers | None = None,
+        *,
+        asked_count: int | None = None,
+        unasked_count: int = UNASKED_COUNT_MAX,
     ) -> None:
         super().__init__(place_count + (0 if waiting_count_max else SPARE_COUNT), thread_name_prefix=f"rpc-{name}")
         self.name = name
@@ -105,8 +110,8 @@ class Lane(futures.ThreadPoolExecutor):
         self._lock = threading.Lock()
         self._here = threading.local()
         self._places = Shares(place_count)
-        self._asked_room = Shares(max(ASKED_COUNT_MIN, place_count // ASKED_DIVISOR))
-        self._waiting_room = Shares(waiting_count_max or UNASKED_COUNT_MAX)
+        self._asked_room = Shares(asked_count or max(ASKED_COUNT_MIN, place_count // ASKED_DIVISOR))
+        self._waiting_room = Shares(waiting_count_max or unasked_count)
         self._waiting: FairQueue[UnaryCall] = FairQueue()
         self._asked: dict[UnaryCall, float] = {}  # since when, the oldest first
         self._whole: FairQueue[tuple[UnaryCall, bytes | None]] = FairQueue()
@@ -158,8 +163,13 @@ class Lane(futures.ThreadPoolExecutor):
     def _fail(self, call: UnaryCall, error: Exception) -> None:
         """End a call that has not reached its handler."""
         method = _method_of(call)
-        ending = status.to_status(as_store_error(error, method))
-        call.fail(ending)
+        known = as_store_error(error, method)
+        ending = status.to_status(known)
+        refused = getattr(call.behaviour, "refused", None)
+        if refused is not None and isinstance(known, ResourceBusyError):
+            call.answer(refused(known))
+        else:
+            call.fail(ending)
         self.note_failed(method, ending.code)
 
     def _submit_early(self, work: Callable[[], Result]) -> futures.Future[Result]:

@@ -7,7 +7,7 @@ import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,9 @@ from store.errors import FlushFailedError
 from store.files.file_system import RealFileSystem
 from store.files.locks import BrokerLock, OwnerLock
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
+from store.format.delay_levels import DELAY_LEVELS_MILLIS, use_delay_levels
 from store.format.queue_unit import FILLER, encode_queue_unit
+from tests.commitlog_svc.internal import append_internal, internal_record
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.store.audit.support import audit, bad_codes, find, flip, patch, records
 from tests.support.dispatches import file_bytes
@@ -97,6 +99,28 @@ def test_a_clean_store_exits_0_and_is_not_touched(broker_store: Path, capsys: Ca
     assert file_bytes(broker_store) == before
 
 
+@pytest.fixture
+def _rocketmqs_levels() -> Iterator[None]:
+    """The list of delay levels is one of the process, and the command runs in this one."""
+    yield
+    use_delay_levels(DELAY_LEVELS_MILLIS)
+
+
+@pytest.mark.usefixtures("_rocketmqs_levels")
+def test_times_of_delayed_messages_are_judged_by_the_list_of_the_store(broker_store: Path, capsys: Capture) -> None:
+    code, found = fsck_json(capsys, broker_store, "--delay-levels", "9s 9s 9s")
+
+    assert code == FOUND
+    assert {Path(each["file"]).parts[:2] for each in found["findings"] if each["severity"] == "error"} == {
+        ("consumequeue", "SCHEDULE_TOPIC_XXXX")
+    }
+
+
+def test_a_malformed_list_of_delay_levels_is_a_usage_error(broker_store: Path, capsys: Capture) -> None:
+    assert fsck(broker_store, "--delay-levels", "1s 5") == USAGE
+    assert "level 2 of the delay levels is '5'" in capsys.readouterr().err
+
+
 def test_the_json_has_stable_keys(broker_store: Path, capsys: Capture) -> None:
     code, found = fsck_json(capsys, broker_store)
 
@@ -143,7 +167,7 @@ def test_what_is_no_store_exits_2(tmp_path: Path, capsys: Capture) -> None:
     assert "not a RocketMQ store" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("component", ["commitlog", "consumequeue", "index"])
+@pytest.mark.parametrize("component", ["commitlog", "consumequeue", "index", "consumer", "schedule"])
 @pytest.mark.parametrize("flags", [[], ["--repair"]])
 def test_a_root_that_one_of_our_services_holds_exits_2(
     component: str, flags: list[str], copy_of_engine_store: Path, capsys: Capture
@@ -206,6 +230,33 @@ def test_a_disk_that_cannot_be_read_exits_4(
 
     assert fsck(copy_of_engine_store) == DISK_FAILED
     assert "DISK_FAILED" in capsys.readouterr().err
+
+
+def test_state_of_consumers_and_of_what_waits_is_of_ordinary_topics_and_their_own_files_are_left_alone(
+    our_store: Path, capsys: Capture
+) -> None:
+    state_topics = ("rmq_sys_REPUT_CONSUMER_STATE", "rmq_sys_REPUT_SCHEDULE_STATE")
+    waiting = our_store / "reput" / "schedule" / "timers" / "1700000000"
+    waiting.parent.mkdir(parents=True)
+    waiting.write_bytes(b"made again when it is lost")
+    secret = our_store / "reput" / "consumer" / "secret"
+    secret.write_bytes(b"of this store root")
+    secret.chmod(0o600)
+    with open_log(our_store) as log:
+        states = [
+            internal_record(b"\x08\x01" * number, topic=topic) for number in range(1, 9) for topic in state_topics
+        ]
+        append_internal(log, internal_record(topic="%RETRY%g_t1"), *states)
+
+    assert bad_codes(our_store) == set(), "the queues are behind the log, which their service mends"
+    shutil.rmtree(our_store / "consumequeue")
+    assert fsck(our_store, "--repair") == REPAIRED
+    code, document = fsck_json(capsys, our_store)
+
+    assert (code, document["findings"]) == (CLEAN, [])
+    assert all((our_store / "consumequeue" / topic / "0").is_dir() for topic in state_topics)
+    assert waiting.read_bytes() == b"made again when it is lost"
+    assert (secret.read_bytes(), secret.stat().st_mode & 0o777) == (b"of this store root", 0o600)
 
 
 def test_repair_of_a_clean_store_changes_nothing(our_store: Path) -> None:
@@ -515,8 +566,9 @@ class _StopsAfter(RealFileSystem):
         super().unlink(path)
 
 
+@pytest.mark.parametrize("step", [11, pytest.param(5, marks=pytest.mark.long)])
 def test_a_repair_that_ends_anywhere_in_the_middle_can_be_done_again(
-    engine_crc_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_crc_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     monkeypatch.setenv("REPUT_INDEX_HASH_SLOT_COUNT", "33")  # the store's own division must not get lost on the way
     expected: dict[str, bytes] | None = None
@@ -550,8 +602,31 @@ def test_a_repair_that_ends_anywhere_in_the_middle_can_be_done_again(
         shutil.rmtree(root)
         if ended:
             break
-        stop += 5 if stop > 6 else 1
+        stop += step if stop > 6 else 1
     assert stop > 10
+
+
+class _CannotGrow(RealFileSystem):
+    """A disk that refuses to give a file its length."""
+
+    def ftruncate(self, fd: int, size_bytes: int) -> None:
+        raise FlushFailedError("the process ends here")
+
+
+def test_a_repair_that_left_one_empty_queue_file_made_all_others_of_the_default_size(
+    copy_of_engine_crc_store: Path,
+) -> None:
+    root = copy_of_engine_crc_store
+    sizes = {len(data) for data in part(root, "consumequeue").values()}
+    path, byte, _, _ = records(root)[300]
+    flip(path, byte + 60)
+    with pytest.raises(FlushFailedError):
+        Repairer(_CannotGrow(), root, lambda done, total: None).run(lambda question: True)
+    assert {len(data) for data in part(root, "consumequeue").values()} == {0}
+
+    assert fsck(root, "--repair-log", "--yes") == REPAIRED
+
+    assert {len(data) for data in part(root, "consumequeue").values()} == sizes
 
 
 LAST_RECORD, LOG_END, LAST_FILE = 2490708, 2491130, 2097152

@@ -61,3 +61,45 @@ def test_a_service_that_does_not_answer_says_why_as_its_problem() -> None:
         ("no answer", "connection refused", False),
         ("retrying", "no space left", True),
     ]
+
+
+def test_a_consumer_service_shows_its_groups_what_is_in_flight_and_its_clients() -> None:
+    """Other services have no such numbers, nor has one that does not answer."""
+    error = status_pb2.Status(code=14, message="connection refused")
+    rows = status_rows(
+        [
+            ServiceStatus(broker_name="a", service="commitlog", next_offset=900),
+            ServiceStatus(
+                broker_name="a", service="consumer", state="serving", next_offset=700,
+                group_count=3, in_flight_count=70, client_count=5,
+            ),
+            ServiceStatus(broker_name="b", service="consumer", error=error),
+        ]
+    )  # fmt: skip
+
+    assert [(row["groups"], row["in_flight"], row["clients"], row["lag_bytes"]) for row in rows] == [
+        (None, None, None, None),
+        (3, 70, 5, 200),
+        (None, None, None, None),
+    ]
+
+
+def test_a_schedule_service_shows_what_waits_for_a_time_and_for_a_verdict() -> None:
+    """Other services have no such numbers, nor has one that does not answer."""
+    error = status_pb2.Status(code=14, message="connection refused")
+    rows = status_rows(
+        [
+            ServiceStatus(broker_name="a", service="commitlog", next_offset=900),
+            ServiceStatus(
+                broker_name="a", service="schedule", state="serving", next_offset=700,
+                scheduled_count=4, transaction_count=9,
+            ),
+            ServiceStatus(broker_name="b", service="schedule", error=error),
+        ]
+    )  # fmt: skip
+
+    assert [(row["scheduled"], row["transactions"], row["groups"], row["lag_bytes"]) for row in rows] == [
+        (None, None, None, None),
+        (4, 9, None, 200),
+        (None, None, None, None),
+    ]

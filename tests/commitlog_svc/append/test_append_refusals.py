@@ -31,7 +31,7 @@ def test_a_refusal_on_a_stream_is_counted_by_both_ways(
     counter = APPEND_REFUSED.of("CommitLogService/AppendMessageStream", code)
     with open_log(tmp_path) as log:
         servicer = CommitLogServicer(log, "broker-a", str(UNKNOWN_HOST))
-        monkeypatch.setattr(log.opened.appends, "append_request", refuse)
+        monkeypatch.setattr(log.opened.appends, "write_request", refuse)
         before = counter.read()
         by_grpc = list(servicer.append_message_stream(iter([b""]), _Call()))  # type: ignore[arg-type]
         by_socket = servicer.local_appends()[LocalMethod.APPEND_ON_STREAM](b"")

@@ -37,7 +37,7 @@ def send(request: pytest.FixtureRequest) -> Callable[..., list[AppendResult]]:
     def send(log: CommitLog, *messages: NewMessage, deduplicate: bool = True, flush: int = 2) -> list[AppendResult]:
         if request.param == "plain":
             # The fast way takes no request, so that each goes the plain way.
-            log.opened.appends.append_request = lambda data, **names: None  # type: ignore[method-assign]
+            log.opened.appends.write_request = lambda data, **names: None  # type: ignore[method-assign]
         servicer = CommitLogServicer(log, "broker-a", "127.0.0.1:10911")
         data = request_of(*messages, deduplicate=deduplicate, flush=flush)
         return list(pb.AppendMessagesResponse.FromString(servicer.append_bytes(data, BORN_HOST)).results)
@@ -85,9 +85,11 @@ def test_fresh_batches_are_taken_the_fast_way(twins: Twins) -> None:
     twins.append(request_of(*keyed("x"), deduplicate=True))
     for number in range(20):
         assert twins.is_taken(request_of(*keyed(*(f"{number}-{n}" for n in range(50))), deduplicate=True))
-        assert isinstance(twins.fast.opened.appends.append_request(
+        written = twins.fast.opened.appends.write_request(
             request_of(*keyed(*(f"again {number}-{n}" for n in range(50))), deduplicate=True),
-            born_host=BORN_HOST, id_prefix="", broker_name=""), bytes)  # fmt: skip
+            born_host=BORN_HOST, id_prefix="", broker_name="")  # fmt: skip
+        assert written is not None
+        assert isinstance(written[0], bytes)
         twins.plain.opened.appends.append_messages(
             keyed(*(f"again {number}-{n}" for n in range(50))), sync=False, born_host=BORN_HOST, deduplicate=True
         )

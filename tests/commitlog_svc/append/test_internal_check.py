@@ -125,6 +125,15 @@ def test_a_request_that_does_not_fit_goes_whole_to_the_next_file(tmp_path: Path)
         assert 4 == len(all_records(log))
 
 
+def test_a_moved_message_of_the_largest_size_goes_with_the_record_that_says_so(tmp_path: Path) -> None:
+    with open_log(tmp_path, file_size_bytes=16 << 20) as log:
+        receipts = append_internal(log, internal_record(b"x" * (4 << 20)), internal_record(b"y" * (64 << 10)))
+
+        assert 2 == len(receipts)
+        with pytest.raises(InvalidArgumentError):
+            append_internal(log, internal_record(b"x" * (4 << 20)), internal_record(b"y" * (65 << 10)))
+
+
 def test_a_request_that_fits_into_no_file_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     with open_log(tmp_path, file_size_bytes=4096) as log:
         append(log, new_message())
@@ -185,7 +194,7 @@ def test_topics_come_into_being_also_without_auto_create(tmp_path: Path) -> None
         append_internal(log, internal_record(topic="SCHEDULE_TOPIC_XXXX", queue_id=17), internal_record(topic="%DLQ%g"))
 
     table = decode_topic_table((tmp_path / "config" / "topics.json").read_bytes())
-    assert {"SCHEDULE_TOPIC_XXXX": 18, "%DLQ%g": 4} == {name: topic.read_queue_count for name, topic in table.items()}
+    assert {"SCHEDULE_TOPIC_XXXX": 18, "%DLQ%g": 1} == {name: topic.read_queue_count for name, topic in table.items()}
 
 
 def test_a_read_only_log_takes_none(tmp_path: Path) -> None:

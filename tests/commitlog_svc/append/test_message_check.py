@@ -22,6 +22,8 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("topic", "not ASCII", {"topic": "köln"}),
     ("topic", "a newline at its end", {"topic": "a\n"}),
     ("topic", "a broker's own", {"topic": "SCHEDULE_TOPIC_XXXX"}),
+    ("topic", "the broker's timers", {"topic": "rmq_sys_wheel_timer"}),
+    ("delay_level", "negative", {"delay_level": -1}),
     ("body", "empty", {"body": b""}),
     ("body", "4 MiB and 1", {"body": b"x" * ((4 << 20) + 1)}),
     ("queue_id", "negative", {"queue_id": -1}),
@@ -41,7 +43,10 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("properties", "too large with the rest", {"properties": {"a": "b" * 32_720}}),
     *[
         ("properties", name, {"properties": {name: "1"}})
-        for name in ("KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "DELAY", "TIMER_DELAY_SEC", "TRAN_MSG", "PGROUP", "REAL_TOPIC")
+        for name in (
+            *("KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "TIMER_OUT_MS", "__transactionId__", "TRAN_MSG", "REAL_TOPIC"),
+            "__REPUT_MOVED_FROM__",
+        )
     ],
 ]  # fmt: skip
 

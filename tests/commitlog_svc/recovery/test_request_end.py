@@ -3,7 +3,7 @@
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -265,6 +265,32 @@ def test_marks_that_contradict_one_another_cut_nothing(tmp_path: Path, mark: Req
 
     with open_log(root) as log:
         assert begin + len(frame) == log.status.end_offset
+
+
+def test_a_broker_s_copy_of_a_request_s_first_record_is_kept(tmp_path: Path) -> None:
+    """The copy has the mark and the `__CRC32#` of the record that it was made of, and alone agrees with that mark."""
+    retry = {"properties": {"RETRY_TOPIC": "orders"}}
+    with open_log(tmp_path / "origin") as log:
+        receipt, _ = append_internal(log, internal_record(**retry), internal_record(b"two"))
+        original = log.opened.reads.get(receipt.commit_log_offset)
+    root = tmp_path / "store"
+    with open_log(root) as log:
+        append(log, new_message(b"first"))
+        begin = log.status.end_offset
+        copy_open_store(root, tmp_path / "killed")
+    frame = encode_record(replace(original, commit_log_offset=begin, queue_offset=1, reconsume_times=1))
+    path = tmp_path / "killed" / "commitlog" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[:begin] + frame + data[begin + len(frame) :])
+
+    with open_log(tmp_path / "killed") as log:
+        assert begin + len(frame) == log.status.end_offset
+        assert [b"first", original.body] == [record.body for record in all_records(log)]
+        append(log, new_message(b"more"))
+        assert [b"first", original.body, b"more"] == [record.body for record in all_records(log)]
+        copy_open_store(tmp_path / "killed", tmp_path / "again")
+    with open_log(tmp_path / "again") as log:
+        assert [b"first", original.body, b"more"] == [record.body for record in all_records(log)]
 
 
 def test_half_a_request_that_another_program_kept_is_not_cut_once_it_was_shown(tmp_path: Path) -> None:

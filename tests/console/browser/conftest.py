@@ -14,7 +14,7 @@ from tests.support.fixture_stores import unpack_store
 from tests.support.stack import Stack, new_message, running_stack
 
 CHROMIUM = shutil.which("chromium")
-SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844)}
+SIZES = {"light": (1280, 900), "dark": (1280, 900), "phone": (390, 844), "phone-dark": (390, 844)}
 HOSTILE_BODIES = {
     "script": b"<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">",
     "huge": b'{"rows": [' + b",".join(b'{"number": %d}' % number for number in range(45_000)) + b"]}",
@@ -48,9 +48,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[object]:
-    """The browser."""
+    """The browser; for one module, because Playwright keeps an event loop running and other tests want their own."""
     playwright = pytest.importorskip("playwright.sync_api", reason="the console's browser tests need playwright")
     if CHROMIUM is None:
         pytest.skip("the console's browser tests need chromium (Debian: apt-get install chromium)")
@@ -69,7 +69,7 @@ def open_page(chromium) -> Iterator[Callable[..., object]]:
         width, height = SIZES[size]
         context = chromium.new_context(
             viewport={"width": width, "height": height},
-            color_scheme="dark" if size == "dark" else "light",
+            color_scheme="dark" if size.endswith("dark") else "light",
             **{"locale": "en", **settings},
         )
         contexts.append(context)

@@ -66,7 +66,7 @@ def test_a_reader_sees_its_own_topic_on_every_page(secured: SecuredStack) -> Non
 
 
 def test_the_store_is_for_admins(secured: SecuredStack) -> None:
-    for path in ("/store", "/reports"):
+    for path in ("/store", "/reports", "/replicas"):
         assert get(secured, path, "own-reader")[0] == 403
         assert get(secured, path, "chief")[0] == 200
 

@@ -31,6 +31,10 @@ class Answers:
         for name, answer in methods.items():
             setattr(self, name, self._answering(answer))
 
+    def GetStatus(self, _request: Any, _context: Any) -> pb.GetStatusResponse:
+        """Asked for by every page that found nothing."""
+        return pb.GetStatusResponse()
+
     def _answering(self, answer: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
         def answered(request: Any, _context: Any) -> Any:
             kept = type(request)()

@@ -73,3 +73,16 @@ def test_no_directory_is_no_report_and_one_that_is_gone_is_said(tmp_path: Path) 
     assert Reports(None).newest_first() == []
     with pytest.raises(StoreError, match="cannot be read"):
         Reports(tmp_path / "gone").newest_first()
+
+
+def test_the_page_begins_with_the_verdict_of_the_newest_report_of_each_job(root: Path, shard, fan_out) -> None:
+    (root / "newest.json").write_text(report("audit", 3_000, findings=[{"kind": "hole"}]))
+    app = console_over([shard], fan_out, reports=Reports(root))
+    found = Tags(Browser(app).get("/reports").text).text
+    (root / "newest.json").unlink()
+    fine = Tags(Browser(app).get("/reports").text).text
+    app.close()
+
+    assert "Something was found audit : 1 findings" in found
+    assert found.index("Something was found") < found.index("record count")
+    assert "Nothing wrong in the latest reports" in fine  # the older audit with findings is no news

@@ -1,10 +1,15 @@
 """What is the same for all pages: language and colours, forms of strangers, sign-in."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from console.web.exchange import FORM_BYTES_MAX
 from store.errors import UnauthenticatedError
 from tests.console.asking import Browser, Tags, console_over
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_the_language_is_the_browsers_until_the_reader_chooses(browser: Browser) -> None:
@@ -59,12 +64,23 @@ def test_files_beside_the_pages_are_only_the_three(browser: Browser) -> None:
 
 
 def test_every_answer_forbids_what_is_not_ours(browser: Browser) -> None:
-    for path in ("/", "/topics", "/nope", "/static/console.js", "/?mode=x", "/openapi.json"):
+    for path in ("/", "/topics", "/nope", "/static/console.js", "/?mode=x", "/openapi.json", "/api"):
         headers = browser.get(path).headers
         assert "default-src 'none'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"
+
+
+def test_the_api_page_has_each_rpc_with_the_lines_that_call_it(browser: Browser) -> None:
+    proto = (ROOT / "protos/reput/gateway/v1/gateway_service.proto").read_text(encoding="utf-8")
+    page = browser.get("/api").text
+
+    for rpc in re.findall(r"^  rpc (\w+)\(", proto, re.MULTILINE):
+        assert f'<section id="{rpc}">' in page
+        assert f"/reput.gateway.v1.GatewayService/{rpc}</code>" in page
+    assert 'href="/api"' in browser.get("/").text
+    assert browser.get("/api?format=json").text == browser.get("/openapi.json").text
 
 
 def test_nothing_is_loaded_from_elsewhere(browser: Browser) -> None:
@@ -140,3 +156,24 @@ def test_signed_in_pages_are_there_and_programs_may_send_a_header(guarded: Brows
     assert guarded.get("/topics", authorization="Bearer the-key", accept="application/json").status == 200
     assert guarded.get("/topics", cookie="reput_session=old").status == 303
     assert "Max-Age=0" in guarded.post("/sign-out", b"", cookie="reput_session=the-key").headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/?mode=search&topic=TopicTest&text=x", "body is meant"),
+        ("/?mode=offset&topic=TopicTest&queue_id=1", "queue is meant"),
+        ("/explain?mode=key&topic=TopicTest&kye=x", "key is meant"),
+        ("/topics?name=x", "It takes from, page, q, size, sort."),
+        ("/topics/TopicTest/0?ofset=1", "offset is meant"),
+        ("/topics/TopicTest/tail?tags=a", "tag is meant"),
+        ("/store?since=1", "It takes none."),
+    ],
+)
+def test_a_parameter_that_a_page_does_not_take_is_refused_with_the_nearest_name(browser, path, meant):
+    """A defect: `text=` instead of `body=` was ignored, and the answer to another question was called complete."""
+    answer = browser.get_json(path)
+
+    assert answer.status == 400
+    assert meant in answer.json["message"]
+    assert browser.get(path).status == 400

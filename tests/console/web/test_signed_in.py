@@ -48,6 +48,31 @@ def guarded(tmp_path: Path, shard, fan_out, lines):
     app.close()
 
 
+def test_only_admins_may_send_dead_letters_again_and_the_refusal_is_audited(guarded: Browser, lines) -> None:
+    path, form = "/groups/b_cg/dead-letters", b"confirmed=1"
+
+    refused = guarded.post(path, form, cookie=cookie(key_of("reader")), accept="application/json")
+    allowed = guarded.post(path, form, cookie=cookie(key_of("chief")), accept="application/json")
+
+    assert refused.status == 403
+    assert ("audit.denied", "reader") in [(line["event"], line["client"]) for line in lines]
+    # This gateway of the test delivers nothing: the call got past the guard.
+    assert (allowed.status, "delivers no messages" in allowed.text) == (503, True)
+    assert guarded.post(path, form, accept="application/json").status == 401
+    assert guarded.ask("POST", path, form, {"cookie": cookie(key_of("chief")), "origin": "http://evil"}).status == 403
+
+
+def test_a_reader_is_told_who_may_send_dead_letters_again(guarded: Browser) -> None:
+    path = "/groups/b_cg/dead-letters"
+
+    assert "clients with the role admin" in guarded.get(path, cookie=cookie(key_of("reader"))).text
+    assert 'name="check"' in guarded.get(path, cookie=cookie(key_of("chief"))).text
+
+
+def test_nobody_uploads_a_schema_with_a_bogus_token(guarded: Browser) -> None:
+    assert guarded.post("/schemas?name=x.binpb", b"", cookie=cookie(STRANGER)).status == 401
+
+
 def cookie(token: str) -> str:
     return f"reput_session={token}"
 

@@ -33,6 +33,7 @@ class Log:
         self.checked_count = 0
         self.fail_with = None
         self.fails_writes_with = None
+        self.on_append = lambda: None
         self._pool = pool
         self._jitter = jitter
         self._lock = threading.Lock()
@@ -43,6 +44,7 @@ class Log:
     def _append(self, request, caller):
         if self._jitter is not None:
             time.sleep(self._jitter())  # a commitlog that is sometimes slow: answers come in another order
+        self.on_append()
         parsed = commitlog_pb.AppendMessagesRequest.FromString(request)
         failure = self.fail_with or (None if parsed.check_only else self.fails_writes_with)
         refused = next((i for i, one in enumerate(parsed.messages) if one.body == REFUSED), None)
@@ -90,8 +92,8 @@ class Caller:
         return end
 
 
-def spread_over(logs):
-    spread = AppendSpread(AppendRoutes(lambda: 0.0))
+def spread_over(logs, clock=lambda: 0.0):
+    spread = AppendSpread(AppendRoutes(clock))
     spread.keep(logs)
     return spread
 

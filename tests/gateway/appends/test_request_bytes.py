@@ -97,7 +97,7 @@ MESSAGE = message_pb2.NewMessage(topic="t", body=b"x")
         b"",
         pb.AppendMessagesRequest(flush=1).SerializeToString(),
         pb.AppendMessagesRequest(messages=[MESSAGE], deduplicate=True).SerializeToString(),
-        pb.AppendMessagesRequest(messages=[MESSAGE]).SerializeToString() + b"\x10\x03",
+        pb.AppendMessagesRequest(messages=[MESSAGE]).SerializeToString() + b"\x10\x04",
         pb.AppendMessagesRequest(messages=[MESSAGE]).SerializeToString() + b"\x10\x81\x00",
         pb.AppendMessagesRequest(messages=[MESSAGE]).SerializeToString() + b"\x78\x01",
         pb.AppendMessagesRequest(messages=[MESSAGE] * (SMALL_MESSAGE_COUNT_MAX + 1)).SerializeToString(),
@@ -105,7 +105,7 @@ MESSAGE = message_pb2.NewMessage(topic="t", body=b"x")
             messages=[message_pb2.NewMessage(topic="t", body=bytes(SMALL_REQUEST_BYTES_MAX))]
         ).SerializeToString(),
     ],
-    ids=["empty", "no message", "deduplicate", "flush 3", "long varint", "unknown field", "many", "large"],
+    ids=["empty", "no message", "deduplicate", "flush 4", "long varint", "unknown field", "many", "large"],
 )
 def test_what_is_not_everybodys_wish_travels_alone(request_bytes):
     assert read_small_append(request_bytes) is None

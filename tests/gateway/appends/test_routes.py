@@ -148,6 +148,35 @@ def test_a_shard_that_could_not_be_reached_is_left_alone_for_a_moment():
     assert {routes.parts(request)[0].broker_name for _ in range(3)} == set(NAMES), "all rest: then none does"
 
 
+@pytest.mark.parametrize(
+    ("latency_seconds", "rest_seconds"),
+    [(0.54, 0), (0.55, 2), (1.79, 2), (1.8, 5), (3, 6), (5, 10), (15, 30), (60, 30)],
+)
+def test_a_slow_shard_is_left_alone_as_long_as_rocketmq_s_producers_do(latency_seconds, rest_seconds):
+    """The table of `MQFaultStrategy`: `latencyMax` and `notAvailableDuration`."""
+    now = [0.0]
+    routes = routes_of(clock=lambda: now[0])
+    routes.note_latency("b", latency_seconds)
+    request = request_of(message())
+
+    def names() -> set[str]:
+        return {routes.parts(request)[0].broker_name for _ in range(3)}
+
+    now[0] = rest_seconds - 0.01 if rest_seconds else 0.0
+    assert names() == (set(NAMES) - {"b"} if rest_seconds else set(NAMES))
+    now[0] = rest_seconds
+    assert names() == set(NAMES)
+
+
+def test_a_fast_answer_does_not_end_the_rest_of_a_slow_shard():
+    now = [0.0]
+    routes = routes_of(clock=lambda: now[0])
+    routes.note_latency("b", 20)
+    routes.note_latency("b", 0.6)
+    now[0] = 29.0
+    assert "b" not in {routes.parts(request_of(message()))[0].broker_name for _ in range(3)}
+
+
 @given(st.integers(1, 12), st.lists(st.text(max_size=6), max_size=40))
 def test_a_shard_that_joins_takes_keys_and_moves_none_between_the_others(count, keys):
     names = [f"shard-{number}" for number in range(count)]

@@ -223,5 +223,24 @@ def test_resources_that_a_commitlog_found_exhausted_are_its_word():
     assert was_not_written(failure.status)
 
 
+def test_a_shard_that_answers_slowly_gets_no_turn_for_a_while(logs):
+    now = [0.0]
+    spread = spread_over(logs, lambda: now[0])
+
+    def be_slow():
+        now[0] += 2.0
+
+    logs["b"].on_append = be_slow
+    for number in range(30):
+        append(spread, [message(b"%d" % number)])
+
+    assert len(logs["b"].bodies) == 1
+    logs["b"].on_append = lambda: None
+    now[0] += 6.0
+    for number in range(30):
+        append(spread, [message(b"later-%d" % number)])
+    assert len(logs["b"].bodies) == 11
+
+
 def test_a_shard_that_rests_is_asked_again_soon():
     assert 0 < REST_SECONDS <= 5

@@ -19,6 +19,7 @@ from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.ports import shard as ports
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
+from gateway.ports.topic_admin import TopicAdmin
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
 from tests.gateway.memory_shard import MemoryShard
@@ -109,6 +110,7 @@ def test_a_call_for_a_hidden_message_has_its_line_when_the_window_is_written():
         (ports.QueueLocator, caller_shards.SeenQueues),
         (ports.KeyLocator, caller_shards.SeenKeys),
         (ports.TopicCatalog, caller_shards.SeenTopics),
+        (TopicAdmin, caller_shards.SeenTopicAdmin),
     ],
 )
 def test_every_method_of_a_port_is_decided_upon(port, seen):
@@ -163,3 +165,13 @@ def test_shards_are_shown_to_nobody_without_a_caller():
             CallerShards(Shards([MemoryShard([]).shard()], fan_out), StoredMessage()).now()
     finally:
         fan_out.close()
+
+
+def test_an_admins_call_is_recorded_with_the_topic_and_the_group_that_it_names():
+    lines = []
+    audit = Audit(lambda event, **fields: lines.append((event, fields)), lambda: 0.0)
+
+    audit.admin("chief", "ipv4:1", "/s/ResetOffsets", "orders", "billing")
+    audit.admin("chief", "ipv4:1", "/s/GetStatus")
+
+    assert [(fields.get("topic"), fields.get("group")) for _, fields in lines] == [("orders", "billing"), (None, None)]

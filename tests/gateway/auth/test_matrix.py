@@ -17,7 +17,7 @@ from reput.gateway.v1 import gateway_service_pb2
 from services.status import error_info, status_of
 from tests.gateway.auth.conftest import CLIENTS, OTHER, OWN, SecuredStack, key_of, shown
 
-# read, write: for the topic; ask: read or write for the topic; status: admin of any topic; some: read for any topic (its
+# read, write, admin: for the topic; ask: read or write for the topic; status: admin of any topic; some: read for any topic (its
 # answers are limited); by_id: read for the topic, which the request does not name: to a reader of other topics the message is
 # absent; known: to be signed in and have any right.
 NEEDS = {
@@ -34,14 +34,43 @@ NEEDS = {
         "DownloadBody": "by_id",
         "SearchOffset": "read",
         "ListTopics": "some",
+        "CreateTopic": "admin",
+        "UpdateTopic": "admin",
+        "DeleteTopic": "admin",
+        "PullMessages": "read",
+        "SendBackMessages": "read",
+        "LockQueues": "some",
+        "CommitOffsets": "some",
+        "GetOffsets": "read",
+        "ResetOffsets": "admin",
+        "ListConsumerGroups": "read",
+        "GetConsumerGroup": "some",
+        "UpdateConsumerGroup": "status",
+        "DeleteConsumerGroup": "status",
+        "TrackMessage": "read",
+        "ResendDeadLetters": "status",
+        "RecallMessage": "write",
+        "EndTransaction": "write",
+        "ListPendingTransactions": "read",
+        "ListScheduledMessages": "read",
+        "SendRequest": "write",
         "GetStatus": "status",
     },
     "apache.rocketmq.v2.MessagingService": {
         "QueryRoute": "ask",
         "Heartbeat": "known",
         "SendMessage": "write",
-        "GetOffset": "some",
+        "QueryAssignment": "read",
+        "ReceiveMessage": "read",
+        "AckMessage": "read",
+        "ChangeInvisibleDuration": "read",
+        "ForwardMessageToDeadLetterQueue": "read",
+        "PullMessage": "read",
+        "UpdateOffset": "read",
+        "GetOffset": "read",
         "QueryOffset": "read",
+        "EndTransaction": "write",
+        "RecallMessage": "write",
         "Telemetry": "known",
         "NotifyClientTermination": "known",
     },
@@ -77,6 +106,7 @@ def is_allowed(client: str | None, needs: str, topic: str) -> bool:
         "read": "read" in roles,
         "by_id": "read" in roles,
         "write": "write" in roles,
+        "admin": "admin" in roles,
         "ask": bool(roles & {"read", "write"}),
         "some": "read" in has,
         "status": "admin" in has,
@@ -106,7 +136,7 @@ def fill(message: object, topic: str, secured: SecuredStack, depth: int = 0) -> 
         elif field.message_type.name == "Resource":
             resource = getattr(message, field.name)
             (resource.add() if field.is_repeated else resource).name = topic
-        elif field.name in ("messages", "message_queue", "by_key"):
+        elif field.name in ("messages", "message", "message_queue", "by_key"):
             inner = getattr(message, field.name)
             fill(inner.add() if field.is_repeated else inner, topic, secured, depth + 1)
         elif field.message_type.name == "Timestamp" and not field.is_repeated:

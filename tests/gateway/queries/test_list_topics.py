@@ -1,11 +1,13 @@
 """ListTopics beside the names themselves: all, one, or those that hold a text, page by page."""
 
+import dataclasses
 import tracemalloc
 
 import pytest
 
 from gateway.ports.shard import QueueRange
 from gateway.ports.shards import Shards
+from gateway.ports.topic_admin import TopicSettings
 from gateway.queries.completeness import Completeness
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.queries.list_topics import TopicChoice, list_topics
@@ -178,3 +180,13 @@ def test_a_token_inside_a_shard_that_is_gone_cuts_no_other_shard(fan_out, deadli
     (row,) = list_topics(later, PageTokens("s"), 1, token, deadline).topics
 
     assert [(name, queue.queue_id) for name, queue in row.queues] == [("broker-b", queue_id) for queue_id in range(3)]
+
+
+def test_a_shard_that_knows_how_topics_are_configured_lists_those(records, fan_out, deadline) -> None:
+    class Configured:
+        def settings(self, _deadline) -> dict[str, TopicSettings]:
+            return {"Fresh": TopicSettings("Fresh", 2, 2, 6, 0)}
+
+    shard = dataclasses.replace(MemoryShard(records).shard(), topic_admin=Configured())
+    answer = list_topics(Shards([shard], fan_out), PageTokens("s"), 0, "", deadline, TopicChoice("Fresh"))
+    assert [(row.topic, len(row.queues)) for row in answer.topics] == [("Fresh", 2)]

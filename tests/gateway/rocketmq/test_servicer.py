@@ -12,11 +12,15 @@ import pytest
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder
+from gateway.delivery.shards import DeliveryShards
+from gateway.delivery.timers import Timers
+from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import BuildProgress, Candidates, Shard
 from gateway.ports.shards import Shards
 from gateway.queries.page_token import PageTokens
 from gateway.rocketmq.admin import AdminServicer
+from gateway.rocketmq.clients import Clients
 from gateway.rocketmq.servicer import MessagingServicer, add_messaging_to_server
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1 import message_pb2
@@ -40,6 +44,12 @@ class Stubs:
         self.admin = v2_grpc.AdminStub(channel)
 
 
+def messaging(shards: Shards) -> MessagingServicer:
+    room = WaitingRoom(Timers())
+    delivering = DeliveryShards(room)
+    return MessagingServicer(shards, delivering, room, Clients(delivering))
+
+
 @contextlib.contextmanager
 def serving(*memories: MemoryShard, commitlog_address: str = "127.0.0.1:1") -> Iterator[Stubs]:
     fan_out = FanOut(2)
@@ -47,7 +57,7 @@ def serving(*memories: MemoryShard, commitlog_address: str = "127.0.0.1:1") -> I
     server = ServiceServer("gateway", ServiceSettings(address="127.0.0.1:0", worker_count=8))
     with grpc.insecure_channel(commitlog_address) as backend:
         forwarder = AppendForwarder([backend])
-        server.add("m", partial(add_messaging_to_server, forwarder=forwarder), MessagingServicer(shards))
+        server.add("m", partial(add_messaging_to_server, forwarder=forwarder), messaging(shards))
         server.add("a", v2_grpc.add_AdminServicer_to_server, AdminServicer(shards, PageTokens("secret")))
         address = server.start()
         ended = threading.Thread(target=server.serve_until_stopped)
@@ -292,7 +302,8 @@ def test_offsets_of_a_queue(stubs: Stubs, records: list[Record]) -> None:
     for bad in (v2.QueryOffsetRequest(message_queue=where, query_offset_policy=v2.TIMESTAMP),
                 v2.QueryOffsetRequest(message_queue=where, query_offset_policy=9)):  # fmt: skip
         assert stubs.messaging.QueryOffset(bad).status.code == v2.BAD_REQUEST
-    assert stubs.messaging.GetOffset(v2.GetOffsetRequest(message_queue=where)).status.code == v2.OFFSET_NOT_FOUND
+    of_nobody = stubs.messaging.GetOffset(v2.GetOffsetRequest(message_queue=where))
+    assert of_nobody.status.code == v2.ILLEGAL_CONSUMER_GROUP
 
 
 def test_telemetry_answers_settings_with_the_limits_of_the_store(stubs: Stubs) -> None:
@@ -303,8 +314,6 @@ def test_telemetry_answers_settings_with_the_limits_of_the_store(stubs: Stubs) -
     assert {a.status.code for a in answers} == {v2.OK}
     assert answers[0].settings.publishing.max_body_size == 4 << 20
     assert answers[0].settings.backoff_policy.max_attempts > 1
-    consumer = v2.TelemetryCommand(settings=v2.Settings(client_type=v2.PUSH_CONSUMER))
-    assert next(stubs.messaging.Telemetry(iter([consumer]), timeout=20)).status.code == v2.UNRECOGNIZED_CLIENT_TYPE
 
 
 def test_life_signs_are_answered(stubs: Stubs) -> None:
@@ -387,7 +396,8 @@ def test_what_is_refused_here_never_reaches_a_commitlog(stubs: Stubs) -> None:
                 new_message(0),
                 v2.Message(
                     topic=v2.Resource(name="Orders"),
-                    system_properties=v2.SystemProperties(message_id="x", message_type=v2.TRANSACTION),
+                    body=b"x",
+                    system_properties=v2.SystemProperties(message_id="x", message_type=77),
                 ),
             ]
         ),

@@ -122,13 +122,27 @@ def is_there(question: SearchQuestion, logs) -> bool:
     return bool(brute_force(logs, replace(question, offsets=OffsetWindow(), times=TimeWindow()), lambda record: True))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
+ASKED = (
     questions(),
     st.integers(1, 300),
     st.lists(st.builds(Budgets, st.integers(0, 90), st.integers(0, 60_000)), min_size=1, max_size=3),
 )
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(*ASKED)
 def test_pages_are_what_brute_force_finds(searcher, logs, records, asked, page_size, budgets):
+    assert_pages_are_what_brute_force_finds(searcher, logs, records, asked, page_size, budgets)
+
+
+@pytest.mark.long
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(*ASKED)
+def test_pages_of_many_questions_are_what_brute_force_finds(searcher, logs, records, asked, page_size, budgets):
+    assert_pages_are_what_brute_force_finds(searcher, logs, records, asked, page_size, budgets)
+
+
+def assert_pages_are_what_brute_force_finds(searcher, logs, records, asked, page_size, budgets):
     question, ranks, matches = asked
     if ranks is not None:
         first, last = sorted(ranks[:2])

@@ -148,7 +148,7 @@ def test_a_file_that_makes_no_sense_changes_nothing_and_is_told_once(world, tmp_
 def test_ordinals_that_answer_join_with_all_below_them(world):
     answering: set[str] = set()
     source = ShardOrdinals(TEMPLATE, 1, 100, lambda targets: targets.broker_name in answering)
-    world.directory.keep([TEMPLATE.of_ordinal(0)])
+    world.directory.keep([TEMPLATE[0].of_ordinal(0)])
     world.discovery.look(source, world.directory)
     assert world.names() == ["broker-0"]
 
@@ -159,6 +159,21 @@ def test_ordinals_that_answer_join_with_all_below_them(world):
     answering.clear()
     world.discovery.look(source, world.directory)
     assert world.names() == ["broker-0", "broker-1", "broker-2", "broker-3"], "who vanishes stays known"
+
+
+def test_an_ordinal_whose_replicas_answer_is_found_with_all_of_its_replicas():
+    template = parse_template("b-{i}@r0=l0-{i}:1,q0-{i}:2,i0-{i}:3;b-{i}@r1=l1-{i}:1,q1-{i}:2,i1-{i}:3")
+    answering = {"l1-2:1"}  # one replica of shard 2; shard 1 is there, too, and is down
+    source = ShardOrdinals(template, 1, 100, lambda targets: targets.commitlog in answering)
+
+    found = source.look()
+
+    assert [(one.broker_name, one.replica) for one in found] == [(f"b-{n}", f"r{r}") for n in (1, 2) for r in (0, 1)]
+    assert [one.commitlog for one in found] == ["l0-1:1", "l1-1:1", "l0-2:1", "l1-2:1"]
+    source.kept(found)
+    assert source.look() == ()
+    answering.add("l0-4:1")
+    assert {one.broker_name for one in source.look()} == {"b-3", "b-4"}, "both shards are known now"
 
 
 @pytest.mark.parametrize("is_change_refused", [False, True])
@@ -172,7 +187,7 @@ def test_a_shard_that_could_not_be_taken_in_is_taken_in_by_the_next_look(world, 
         source: ShardSource = ShardFile(path)
     else:
         source = ShardOrdinals(TEMPLATE, 1, 100, lambda targets: targets.broker_name in names)
-    world.directory.keep([TEMPLATE.of_ordinal(0)])
+    world.directory.keep([TEMPLATE[0].of_ordinal(0)])
     snapshot = world.directory.now()
     world.is_change_refused = is_change_refused
     world.failures += [OSError("too many open files"), OSError("too many open files")]
@@ -238,7 +253,7 @@ def test_who_asks_for_topics_is_woken_when_the_new_shard_can_be_asked(fan_out, t
     path = tmp_path / "shards"
     path.write_text("a=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
     server = ServiceServer("gateway", ServiceSettings())
-    directory, forwarder = find_shards(server, GatewaySettings(shards_file=path), fan_out, open_shard)
+    directory, forwarder, _ = find_shards(server, GatewaySettings(shards_file=path), fan_out, open_shard)
     try:
         with path.open("a") as file:
             file.write("\nb=127.0.0.2:1,127.0.0.2:2,127.0.0.2:3")
@@ -272,7 +287,7 @@ def test_discovery_looks_by_itself_until_it_is_stopped(world):
     class Source:
         def look(self):
             looks.release()
-            return [TEMPLATE.of_ordinal(0)]
+            return [TEMPLATE[0].of_ordinal(0)]
 
         def kept(self, found):
             pass

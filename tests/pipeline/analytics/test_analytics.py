@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -89,6 +90,7 @@ def _has(row: dict[str, Any], expected: dict[str, Any]) -> None:
     assert {name: row[name] for name in expected} == expected
 
 
+@pytest.mark.spark
 def test_traffic_of_topics_and_of_hours(made: Any, records: list[Record]) -> None:
     out, report, _ = made
     topics = _by(_table(out, "topics"), "topic")
@@ -111,6 +113,7 @@ def test_traffic_of_topics_and_of_hours(made: Any, records: list[Record]) -> Non
     )
 
 
+@pytest.mark.spark
 def test_the_timeline_is_in_buckets_that_the_span_fills(made: Any, records: list[Record]) -> None:
     times = [record.store_time_millis for record in records]
     seconds = bucket_seconds_for(max(times) - min(times))
@@ -123,6 +126,7 @@ def test_the_timeline_is_in_buckets_that_the_span_fills(made: Any, records: list
         _has(rows[name], {key: measures[key] for key in ("message_count", "store_size_bytes", "delay_p99_millis")})
 
 
+@pytest.mark.spark
 def test_queues_and_their_gaps(made: Any, records: list[Record]) -> None:
     queued = [record for record in records if record.sys_flag & 0xC not in (0x4, 0xC)]
     groups = _group(queued, lambda record: (record.topic, record.queue_id))
@@ -148,6 +152,7 @@ def test_queues_and_their_gaps(made: Any, records: list[Record]) -> None:
     } == missing
 
 
+@pytest.mark.spark
 def test_keys_their_skew_and_the_hot_ones(made: Any, records: list[Record]) -> None:
     uses: dict[str, Counter[str]] = defaultdict(Counter)
     hourly: dict[Any, Counter[str]] = defaultdict(Counter)
@@ -180,6 +185,7 @@ def test_keys_their_skew_and_the_hot_ones(made: Any, records: list[Record]) -> N
         assert row["top_key_use_count"] == (max(counts.values()) if counts else None)
 
 
+@pytest.mark.spark
 def test_unique_keys_that_occur_again(made: Any, records: list[Record]) -> None:
     groups = _group(
         [record for record in records if record.properties.get("UNIQ_KEY")],
@@ -194,13 +200,49 @@ def test_unique_keys_that_occur_again(made: Any, records: list[Record]) -> None:
     assert rows, "the fixture has retried messages"
 
 
+@pytest.mark.spark
+def test_retries_of_the_real_broker_and_its_positions(made: Any, records: list[Record], broker_store: Path) -> None:
+    """Its consumers pull and send back; it keeps positions in a file."""
+    rows = _by(_table(made[0], "retries"), "consumer_group", "source_topic", "kind", "cause")
+    groups = _group(
+        [record for record in records if record.topic.startswith("%")],
+        lambda record: (
+            record.topic.split("%")[2], record.properties["RETRY_TOPIC"],
+            "dead letter" if record.topic.startswith("%DLQ%") else "retry", "sent back",
+        ),
+    )  # fmt: skip
+    assert rows.keys() == groups.keys()
+    for name, group in groups.items():
+        assert rows[name]["copy_count"] == len(group)
+        assert rows[name]["attempts_max"] == max(record.reconsume_times for record in group)
+    last = _bucket(max(records, key=lambda record: record.store_time_millis), 1)
+    ends = {
+        place: max(record.queue_offset for record in group) + 1
+        for place, group in _group(records, lambda record: (record.topic, record.queue_id)).items()
+    }
+    text = (broker_store / "config" / "consumerOffset.json").read_text()
+    table = json.loads(re.sub(r"([{,]\s*)(\d+):", r'\1"\2":', text))["offsetTable"]
+    positions = {
+        (name.split("@")[1], name.split("@")[0], int(queue_id)): position
+        for name, queues in table.items()
+        for queue_id, position in queues.items()
+        if (name.split("@")[0], int(queue_id)) in ends
+    }
+    found = _by(_table(made[0], "lag"), "consumer_group", "topic", "queue_id")
+    assert {name: (row["consumer_offset"], row["lag_count"]) for name, row in found.items()} == {
+        name: (position, max(ends[name[1:]] - position, 0)) for name, position in positions.items()
+    }
+    assert {row["begin"] <= last for row in found.values()} == {True}
+
+
+@pytest.mark.spark
 def test_csv_says_the_same_as_parquet(made: Any) -> None:
     out, report, steps = made
     names = {path.stem for path in out.glob("*.parquet")}
     assert names == set(analytics.TABLE_NAMES)
     assert {path.name for path in out.iterdir()} == {f"{n}.{k}" for n in names for k in ("parquet", "csv")} | {
-        "report.html"
-    }
+        "report.html", "report.zh.html"
+    }  # fmt: skip
     for name in names:
         rows = _table(out, name)
         with open(out / f"{name}.csv", encoding="utf-8", newline="") as file:
@@ -214,6 +256,7 @@ def test_csv_says_the_same_as_parquet(made: Any) -> None:
     assert steps[-1] == ("analytics", len(analytics.STEPS), len(analytics.STEPS))
 
 
+@pytest.mark.spark
 def test_the_page_names_every_topic(made: Any, records: list[Record]) -> None:
     text = (made[0] / "report.html").read_text(encoding="utf-8")
     assert all(topic in text for topic in {record.topic for record in records})

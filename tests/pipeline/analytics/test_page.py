@@ -1,20 +1,26 @@
 """The page: whole, alone, and harmless whatever topics and keys say."""
 
+import ast
+import html
 import html.parser
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pipeline
 from pipeline.analytics import charts
 from pipeline.analytics.charts import Axes, Series
-from pipeline.analytics.digest import OTHERS, Digest, bucket_seconds_for, timeline_of
+from pipeline.analytics.digest import OTHERS, Digest, GroupLag, bucket_seconds_for, timeline_of
 from pipeline.analytics.files import spreadsheet_safe
 from pipeline.analytics.index_page import by_chance, chain_bars
 from pipeline.analytics.page import page
+from pipeline.analytics.texts import Texts
+from pipeline.analytics.texts.zh import CHINESE
 from pipeline.analytics.words import bytes_text, count_text, millis_text, time_text
 
 HOSTILE = [
@@ -48,7 +54,7 @@ class Checker(html.parser.HTMLParser):
             assert name != "src"
             if name == "href":
                 assert value is not None
-                assert re.fullmatch(r"#[a-z]+|[a-z_]+\.csv", value), value
+                assert re.fullmatch(r"#[a-z]+|[a-z_]+\.csv|report(\.zh)?\.html", value), value
             if name in {"title", "aria-label"}:
                 self.texts.append(value or "")
 
@@ -114,6 +120,35 @@ def _digest(topics: list[str]) -> Digest:
             "walked_per_lookup_count": 1.5,
         }
     ]  # fmt: skip
+    for number, topic in enumerate(topics):
+        lag = GroupLag(
+            topic,
+            topic,
+            2,
+            [None, 7.0 - number],
+            [None, 5.0 if number else None],
+            [1_700_000_000_000, 1_700_000_009_000],
+        )
+        digest.lags.append(lag)
+        waits = {
+            f"{kind}_to_consumed_{name}_millis": 5 for kind in ("born", "stored") for name in ("p50", "p99", "max")
+        }
+        digest.waits.append({"consumer_group": topic, "topic": topic, "consumed_count": 3, **waits})
+        digest.retries.append(
+            {
+                "consumer_group": topic, "source_topic": topic, "kind": ("retry", "dead letter")[number % 2],
+                "cause": ("sent back", "not acknowledged")[number % 2], "copy_count": 2, "message_count": 1,
+                "attempts_max": 3, "last_store_time": 1_700_000_000_000,
+            }
+        )  # fmt: skip
+    digest.growth = [
+        {
+            "window": window, "window_seconds": seconds, "message_count": 5, "log_bytes": 500, "derived_bytes": 50,
+            "bytes_per_second": 5.5, "disk_free_bytes": 1000, "disk_size_bytes": 9000,
+            "full_after_seconds": None if window == "hour" else 77.0, "fits_seconds": None if window == "hour" else 99.0,
+        }
+        for window, seconds in (("hour", 3600.0), ("day", 86_400.0), ("week", 604_800.0), ("log", 1e6))
+    ]  # fmt: skip
     digest.chains = [{"file": topics[0], "chain_length": 1, "slot_count": 1}]
     digest.row_counts = {"topics": len(topics), "queues": len(topics), "gaps": 1, "duplicates": 1}
     return digest
@@ -126,8 +161,9 @@ def _timeline_row(topic: str | None, begin: int, count: int) -> dict[str, object
     }  # fmt: skip
 
 
-def test_hostile_names_are_shown_and_never_run() -> None:
-    text = page(_digest(HOSTILE))
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_hostile_names_are_shown_and_never_run(language: str) -> None:
+    text = page(_digest(HOSTILE), Texts(language))
     text.encode("utf-8")
     shown = "\n".join(_check(text).texts)
     for name in ("<script>alert(1)</script>", "' onmouseover='alert(1)", "&lt;b&gt;", "txt\\u202egnp.exe", "\\u000a"):
@@ -140,6 +176,34 @@ def test_hostile_names_are_shown_and_never_run() -> None:
 @given(st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=12, unique=True))
 def test_any_name_leaves_the_page_whole(names: list[str]) -> None:
     _check(page(_digest(names)))
+
+
+def test_every_text_of_the_page_has_a_translation_with_the_same_values() -> None:
+    said = set()
+    for path in (Path(pipeline.__file__).parent / "analytics").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "say":
+                assert isinstance(node.args[0], ast.Constant), f"{path}:{node.lineno}: a text that a program can find"
+                said.add(node.args[0].value)
+    assert said == CHINESE.keys()
+    for english, chinese in CHINESE.items():
+        assert sorted(re.findall(r"{\w+}", english)) == sorted(re.findall(r"{\w+}", chinese))
+        assert english.startswith("#") == chinese.startswith("#")
+
+
+def test_the_chinese_page_says_its_language_and_leads_to_the_other() -> None:
+    text = page(_digest([f"t{number}" for number in range(9)]), Texts("zh"))
+    assert '<html lang="zh-CN">' in text
+    assert 'href="report.html" lang="en">English</a>' in text
+    assert 'href="report.zh.html" lang="zh-CN">中文</a>' in page(_digest(["a"]))
+    shown = re.findall(r">([^<>]+)<", text.split("</style>")[1].split("<footer>")[0])
+    words = {word for part in shown for word in re.findall(r"[A-Za-z]{4,}", html.unescape(part))}
+    assert words == {
+        "English",
+        "KEYS",
+        "data",
+        "store",
+    }  # the name of the language, RocketMQ's name, the path of the store
 
 
 def test_the_page_forbids_its_browser_to_load_or_run_anything() -> None:

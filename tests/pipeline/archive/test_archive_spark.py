@@ -19,7 +19,7 @@ from tests.support.archives import Archived, archived, message, write_log
 def made(tmp_path_factory: pytest.TempPathFactory) -> Archived:
     root = tmp_path_factory.mktemp("spark")
     topics = ("orders", "123", "%RETRY%" + "g" * 247, "支付")  # one that looks like a number, one too long for a folder
-    messages = [message(n, topic=topics[n % 4], queue_id=n % 3, keys=f"k{n % 9}") for n in range(3000)]
+    messages = [message(n, topic=topics[n % 4], queue_id=n % 3, keys=f"k{n % 9}") for n in range(1500)]
     return archived(write_log(root / "store", messages, millis_between=60_000), root / "archive")
 
 

@@ -15,6 +15,7 @@ from store.files.file_system import RealFileSystem
 from store.readers.index_reader import list_index_files
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.pipeline.rebuild.test_rebuild_on_spark import LAYOUT, SETTINGS, append
+from tests.support.seeds import seeds
 from tests.support.stack import Stack, running_stack
 
 BATCH_BYTES = 60_000
@@ -60,7 +61,7 @@ def undisturbed(stack, tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6, short=2))
 def test_batches_that_come_again_to_lives_that_end_anywhere_leave_what_one_pass_leaves(
     stack, undisturbed, tmp_path, seed
 ):

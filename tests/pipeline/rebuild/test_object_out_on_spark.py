@@ -15,6 +15,7 @@ from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.support.object_store import CREDENTIALS, ROOT, running_object_store
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.spark
 END_SECONDS_MAX = 60.0
 
 
@@ -80,7 +81,6 @@ def processes_of(group: int) -> list[int]:
     return found
 
 
-@pytest.mark.spark
 def test_a_killed_rebuild_looks_unfinished_and_runs_again(spark, credentials, object_store, broker_store, tmp_path):
     path = "rebuilt/killed"
     arguments = ["pipeline", "rebuild", "--store", str(broker_store), "--out", object_store.uri(path)]

@@ -16,6 +16,8 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from index_svc.index_file_set import IndexFileSet
 from pipeline.rebuild import rebuild
 from pipeline.rebuild.layout import StoreLayout
+from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.rebuild import mode_for
 from store.derive.dispatch import DispatchRequest
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_keys import index_keys
@@ -75,18 +77,36 @@ def stores_without_derived_files(tmp_path_factory, request):
     return roots
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    number=st.integers(0, len(STORES) - 1),
-    split_bytes=st.integers(20_000, 400_000),
-    queue_units=st.integers(3, 60),
-    slot_count=st.integers(1, 400),
-    entry_count_max=st.integers(150, 2000),
-)
+ANY_LAYOUT = {
+    "number": st.integers(0, len(STORES) - 1),
+    "split_bytes": st.integers(20_000, 400_000),
+    "queue_units": st.integers(3, 60),
+    "slot_count": st.integers(1, 400),
+    "entry_count_max": st.integers(150, 2000),
+}
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(**ANY_LAYOUT)
 def test_any_split_and_any_layout_give_what_the_online_builders_write(
-    stores_without_derived_files, tmp_path_factory, number, split_bytes, queue_units, slot_count, entry_count_max
+    stores_without_derived_files, tmp_path_factory, **layout
 ):
-    root, requests = stores_without_derived_files[number]
+    assert_rebuild_equals_the_online_builders(stores_without_derived_files, tmp_path_factory, **layout)
+
+
+@pytest.mark.long
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(**ANY_LAYOUT)
+def test_many_splits_and_layouts_give_what_the_online_builders_write(
+    stores_without_derived_files, tmp_path_factory, **layout
+):
+    assert_rebuild_equals_the_online_builders(stores_without_derived_files, tmp_path_factory, **layout)
+
+
+def assert_rebuild_equals_the_online_builders(
+    stores, tmp_path_factory, *, number, split_bytes, queue_units, slot_count, entry_count_max
+):
+    root, requests = stores[number]
     online, out = tmp_path_factory.mktemp("online"), tmp_path_factory.mktemp("out")
     layout = StoreLayout(queue_units * 20, IndexLayout(slot_count, entry_count_max))
     build_online(requests, online, layout)
@@ -343,3 +363,21 @@ def test_a_torn_tail_is_left_out(copy_of_broker_store, tmp_path):
 
     assert report.counts["record_count"] == len(requests) - 1
     assert report.counts["log_end_offset"] == last.commit_log_offset
+
+
+def test_a_uri_means_shuffle_and_scatter_is_refused(tmp_path):
+    uri = ObjectRoot.of("s3://bucket/out")
+
+    assert mode_for(uri, None) == "shuffle"
+    assert mode_for(tmp_path, None) == "scatter"
+    assert ObjectRoot.of("plain/path") == Path("plain/path")
+    with pytest.raises(InvalidArgumentError, match="use --mode shuffle"):
+        mode_for(uri, "scatter")
+    with pytest.raises(InvalidArgumentError, match="mode 'sideways' does not exist"):
+        mode_for(tmp_path, "sideways")
+
+
+def test_a_password_is_not_said_by_who_refuses_something_else():
+    with pytest.raises(InvalidArgumentError, match="use --mode shuffle") as caught:
+        mode_for(ObjectRoot("gs://key:hush@bucket/out?access_token=hush"), "scatter")
+    assert "hush" not in str(caught.value)

@@ -81,6 +81,7 @@ def stack(tmp_path: Path):
         yield running
 
 
+@pytest.mark.spark
 def test_a_continuous_rebuild_follows_a_live_log(spark, stack, tmp_path):
     """Batches smaller than the log; then more of it while it runs; then a second run that goes on."""
     out, target = tmp_path / "out", stack.addresses["commitlog"]

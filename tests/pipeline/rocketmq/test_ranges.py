@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.rocketmq.errors import DataLostError, OffsetError
@@ -166,6 +166,7 @@ def test_large_records_at_the_end_of_a_batch_count() -> None:
     assert 10 <= limited[queue(0)] <= 60
 
 
+@settings(max_examples=30)
 @given(queue_counts, st.integers(1, 40))
 def test_tasks_cover_every_message_once(counts: list[int], min_count: int) -> None:
     ranges = [MessageRange("h:1", queue(i), 7, 7 + count) for i, count in enumerate(counts)]

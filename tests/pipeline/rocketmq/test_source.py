@@ -104,7 +104,8 @@ def to_sink_for_each_batch(frame: DataFrame, endpoint: str) -> Any:
     return frame.writeStream.foreachBatch(write)
 
 
-@pytest.mark.parametrize("prepare", [to_sink, pytest.param(to_sink_for_each_batch, marks=pytest.mark.spark)])
+@pytest.mark.spark
+@pytest.mark.parametrize("prepare", [to_sink, to_sink_for_each_batch])
 def test_a_batch_of_a_stream_that_is_done_again_is_stored_once(
     prepare: Callable[[DataFrame, str], Any], spark: SparkSession, stack: Stack, tmp_path: Path
 ) -> None:

@@ -220,6 +220,7 @@ def test_an_unknown_topic_is_an_error_at_the_start(stack: Stack) -> None:
         stream_reader(stack.addresses["gateway"], subscribe="Nobody").initialOffset()
 
 
+@pytest.mark.spark
 def test_a_gateway_restarts_in_the_middle_of_a_stream(tmp_path: Path) -> None:
     """Calls of the driver and pages of a task wait for it, and rows come once."""
     with running_stack(tmp_path / "store") as stack:
@@ -256,6 +257,7 @@ def test_a_gateway_restarts_in_the_middle_of_a_stream(tmp_path: Path) -> None:
             gateway.kill()
 
 
+@pytest.mark.spark
 def test_retention_takes_messages_that_a_stream_has_not_read(tmp_path: Path) -> None:
     options = {"subscribe": "Orders", "startingOffsets": "earliest", "columns": "queueOffset"}
     with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:

@@ -15,7 +15,7 @@ from tests.pipeline.brute_force import EPOCH, Row, rows_of_store
 from tests.pipeline.logs import log_file, overwrite, write_files
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-COMBINATION_COUNT, COMBINATION_COUNT_LONG = 20, 200
+COMBINATION_COUNT, COMBINATION_COUNT_LONG = 8, 200
 Predicate = tuple[str, Callable[[Row], bool]]
 
 

@@ -65,6 +65,23 @@ def test_an_abandoned_future_does_not_call_the_message_back() -> None:
         asyncio.run(main(gateway))
 
 
+def test_oneway_messages_are_sent_and_nobody_complains_of_those_that_fail(caplog) -> None:
+    async def main(gateway: FakeGateway) -> None:
+        async with producer(gateway) as sender:
+            for number in range(20):
+                assert await sender.send_oneway("T", b"%d" % number) is None
+        assert gateway.bodies() == [b"%d" % number for number in range(20)]
+        hanging = producer(gateway)
+        gateway.script.append(HANG)
+        await hanging.send_oneway("T", b"lost")
+        await hanging.close(timeout_seconds=0.05)
+        gc.collect()
+
+    with fake_gateway() as gateway, caplog.at_level("ERROR"):
+        asyncio.run(main(gateway))
+    assert not caplog.records
+
+
 def test_an_idle_stream_is_closed_and_opened_again() -> None:
     async def main(gateway: FakeGateway) -> None:
         async with producer(gateway, idle_seconds_max=0.05) as sender:

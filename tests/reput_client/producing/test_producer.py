@@ -1,6 +1,7 @@
 """The threaded producer against a gateway that fails on purpose."""
 
 import concurrent.futures
+import contextlib
 import gc
 import os
 import pathlib
@@ -38,6 +39,24 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 def producer(gateway: FakeGateway, **options: object) -> Producer:
     return Producer(gateway.address, **{"retry": QUICK, "linger_millis": 1, **options})
+
+
+def test_oneway_messages_are_tried_again_stored_once_in_order_and_bounded() -> None:
+    with fake_gateway(LOST, BUSY) as gateway:
+        with producer(gateway, buffer_bytes_max=20 * (MESSAGE_OVERHEAD_BYTES + 100)) as sender:
+            for number in range(100):  # more than the buffer holds at once
+                assert sender.send_oneway("T", b"%d" % number, keys=["k"], tags="A") is None
+        stored = {message.unique_key: message.body for message in gateway.stored}
+        assert list(stored.values()) == [b"%d" % number for number in range(100)]
+    with fake_gateway(HANG) as gateway:
+        small = producer(gateway, buffer_bytes_max=2 * (MESSAGE_OVERHEAD_BYTES + 100), block_seconds_max=0.2)
+        with contextlib.closing(small):
+            began = time.monotonic()
+            with pytest.raises(BufferFullError):
+                for _ in range(4):
+                    small.send_oneway("T", b"x" * 50)
+            assert 0.2 <= time.monotonic() - began < 20
+            small.close(0)
 
 
 def test_messages_share_requests_and_are_stored_in_order_with_their_fields() -> None:

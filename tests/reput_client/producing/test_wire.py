@@ -25,6 +25,8 @@ NO_FIELDS: dict[str, Any] = {
     "unique_key": "K",
     "born_time": None,
     "flag": 0,
+    "delivery_time": None,
+    "delay_level": 0,
 }
 # Sizes on both sides of where a varint grows.
 TEXTS = st.one_of(st.text(max_size=20), st.integers(0, 300).map("é".__mul__))

@@ -118,6 +118,18 @@ def test_the_installation_has_the_version_and_where_a_recovery_is(ask: Ask) -> N
     assert (service.recovery_begin_offset, service.recovery_next_offset, service.recovery_end_offset) == (10, 20, 30)
 
 
+def test_a_schedule_service_has_what_waits_and_since_when_a_message_is_overdue(ask: Ask) -> None:
+    row = pb.GetStatusResponse.ServiceStatus(service="schedule", scheduled_count=1 << 33, transaction_count=7)
+    row.oldest_due_time.seconds = 1_700_000_000
+    rows = [row, pb.GetStatusResponse.ServiceStatus(service="schedule")]
+    _, found = ask([pb.GetStatusResponse(services=rows)], lambda client: client.status())
+
+    late, idle = found
+    assert (late.scheduled_count, late.transaction_count) == (1 << 33, 7)
+    assert late.oldest_due_time == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert (idle.scheduled_count, idle.transaction_count, idle.oldest_due_time) == (0, 0, None)
+
+
 def stored() -> Message:
     message = message_pb2.StoredMessage(topic="T", body=b"x", keys=["k"], source=message_pb2.MESSAGE_SOURCE_ARCHIVE)
     message.properties["KEYS"] = "k"

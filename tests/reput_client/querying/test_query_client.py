@@ -150,7 +150,7 @@ def test_every_argument_of_a_search_is_a_field_of_its_request(ask) -> None:
         "max_millis": 8, "count_total": True, "freshness_tokens": ["t1"], "page_token": "p",
     }  # fmt: skip
     assert request == pb.SearchMessagesRequest(**every)
-    unset = {"body_hex"}  # the needle's other form
+    unset = {"body_hex", "read"}  # the needle's other form; the client's own choice
     assert set(every) | unset == {field.name for field in pb.SearchMessagesRequest.DESCRIPTOR.fields}
 
     request = asked(ask, pb.SearchMessagesRequest, done, lambda client: client.search("T", body=b"\0\xff").pages())
@@ -166,13 +166,13 @@ def test_every_argument_of_the_other_new_questions_is_a_field_of_its_request(ask
         ask,
         pb.FindMessageRequest,
         pb.FindMessageResponse(completeness=COMPLETE),
-        lambda client: client.find("k", "T", NOW, NOW, page_size=5, max_millis=6, after="t1").pages(),
+        lambda client: client.find("k", "T", NOW, NOW, page_size=5, max_millis=6, after="t1", with_tracks=True).pages(),
     )
     now = {"seconds": int(NOW.timestamp())}
     every = {"text": "k", "topic": "T", "begin_time": now, "end_time": now, "page_size": 5, "max_millis": 6}
-    every["freshness_tokens"] = ["t1"]
+    every |= {"freshness_tokens": ["t1"], "with_tracks": True}
     assert request == pb.FindMessageRequest(**every)
-    assert {*every, "page_token"} == {field.name for field in pb.FindMessageRequest.DESCRIPTOR.fields}
+    assert {*every, "page_token", "read"} == {field.name for field in pb.FindMessageRequest.DESCRIPTOR.fields}
     request = asked(
         ask,
         pb.ListTopicsRequest,

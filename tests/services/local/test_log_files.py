@@ -254,6 +254,21 @@ def test_a_file_that_retention_removes_is_gone_for_who_has_it_open(tmp_path, add
     assert type(found[1]) is OffsetOutOfRangeError
 
 
+def test_a_removed_file_gives_its_room_back_when_the_next_one_is_opened(tmp_path, address):
+    with served(tmp_path / "s", address) as it:
+        offsets = fill(it.log)
+        client = CommitLogClient(address)
+        client._files = files = LogFiles(client._local)
+        client.get(offsets[0])
+        assert list(files._link.files) == [0]
+        it.log._files.retire(FILE_BYTES, 1)
+        client.get(offsets[-1])
+        held = list(files._link.files)
+
+    assert len(held) == 1
+    assert held[0] > 0
+
+
 def test_a_service_that_has_gone_answers_nothing_and_its_successor_for_its_own_log(tmp_path, address):
     client = CommitLogClient(address)
     with served(tmp_path / "a", address) as it:

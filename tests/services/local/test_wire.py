@@ -169,5 +169,7 @@ def test_only_appends_are_never_made_again_and_no_two_methods_have_one_number():
     assert {method for method in LocalMethod if method.retry is Retry.NEVER} == {
         LocalMethod.APPEND,
         LocalMethod.APPEND_ON_STREAM,
+        LocalMethod.APPEND_INTERNAL,
+        LocalMethod.POP_MESSAGES,
     }
     assert len({method.number for method in LocalMethod}) == len(LocalMethod)

@@ -37,6 +37,8 @@ brokerClusterName = DefaultCluster
 brokerName = broker-b
 brokerId = 0
 fileReservedTime = 48
+messageDelayLevel = 2s 1h
+timerMaxDelaySec = 31536000
 deleteWhen=04;16
 diskMaxUsedSpaceRatio=88
 diskSpaceCleanForciblyRatio=89
@@ -49,6 +51,8 @@ listenAddress=x
 storePathRootDir=/data/store
 mappedFileSizeCommitLog=1048576
 mappedFileSizeConsumeQueue=6001
+enableConsumeQueueExt=true
+mappedFileSizeConsumeQueueExt=4096
 maxHashSlotNum=1000
 maxIndexNum=4000
 messageIndexEnable=false
@@ -58,6 +62,9 @@ maxMessageSize=65536
 enabledAppendPropCRC=true
 autoCreateTopicEnable=false
 defaultTopicQueueNums=4
+transactionTimeOut=6500
+transactionCheckInterval=60000
+transactionCheckMax=7
 brokerIP1=10.0.0.7
 listenPort=10921
 """,
@@ -66,6 +73,7 @@ listenPort=10921
 
     assert {key: value for key, (value, _) in conf.values.items()} == {
         ("", "broker_name"): "broker-b",
+        ("consumer", "cluster_name"): "DefaultCluster",
         ("", "store"): "/data/store",
         ("", "store_host"): "10.0.0.7:10921",
         ("commitlog", "file_size_bytes"): "1048576",
@@ -76,6 +84,8 @@ listenPort=10921
         ("commitlog", "auto_create_topic"): "false",
         ("commitlog", "default_topic_queue_count"): "4",
         ("commitlog", "file_reserved_seconds"): "172800",
+        ("", "delay_levels"): "2s 1h",
+        ("commitlog", "timer_max_delay_seconds"): "31536000",
         ("commitlog", "delete_when_hours"): "04;16",
         ("commitlog", "disk_clean_ratio_percent"): "88",
         ("commitlog", "disk_clean_forcibly_ratio_percent"): "89",
@@ -84,12 +94,17 @@ listenPort=10921
         ("commitlog", "delete_files_interval_millis"): "200",
         ("commitlog", "delete_file_batch_count_max"): "5",
         ("commitlog", "clean_resource_interval_millis"): "20000",
+        ("schedule", "transaction_timeout_seconds"): "6.5",
+        ("schedule", "transaction_check_interval_seconds"): "60.0",
+        ("schedule", "transaction_check_count_max"): "7",
         ("consumequeue", "file_size_bytes"): "6020",  # RocketMQ rounds up to whole units of 20 bytes
+        ("consumequeue", "ext"): "true",
+        ("consumequeue", "ext_file_size_bytes"): "4096",
         ("index", "hash_slot_count"): "1000",
         ("index", "entry_count_max"): "4000",
         ("index", "enabled"): "false",
     }
-    assert conf.ignored_names == ("brokerClusterName", "brokerId", "listenAddress")
+    assert conf.ignored_names == ("brokerId", "listenAddress")
 
 
 @pytest.mark.parametrize(

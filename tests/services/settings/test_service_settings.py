@@ -158,6 +158,20 @@ def test_a_value_that_does_not_fit_names_its_source():
         load_settings("commitlog", LogSettings, environ={"REPUT_COMMITLOG_FILE_SIZE_BYTES": "12"})
 
 
+@pytest.mark.parametrize("component", ["commitlog", "schedule"])
+def test_a_malformed_list_of_delay_levels_is_refused_by_name(component, tmp_path):
+    conf = tmp_path / "broker.conf"
+    conf.write_text("messageDelayLevel=1s 5\n")
+    with pytest.raises(InvalidSettingError, match=r"delay_levels = '1s 5' .* messageDelayLevel.*level 2 .* is '5'"):
+        load_settings(component, StoreSettings, environ={"REPUT_BROKER_CONF": str(conf)})
+
+
+def test_an_own_list_of_delay_levels_reaches_every_service_of_the_store():
+    for component in ("commitlog", "schedule"):
+        settings, _ = load_settings(component, StoreSettings, environ={"REPUT_DELAY_LEVELS": "2s 1h"})
+        assert settings.delay_levels_millis == (2_000, 3_600_000)
+
+
 def test_settings_cannot_be_changed():
     with pytest.raises(pydantic.ValidationError):
         LogSettings().broker_name = "other"
@@ -214,3 +228,31 @@ def test_a_secret_that_does_not_fit_is_not_repeated(tmp_path):
         load_settings("gateway", GatewaySettings, environ={}, config=file)
 
     assert "424242" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        ({"follow": True}, "without derived"),
+        ({"derived": "{root}/other"}, "without follow"),
+        ({"follow": True, "derived": "{root}/other", "read_only": True}, "both set"),
+        ({"follow": True, "derived": "{root}/store"}, "neither may lie in the other"),
+        ({"follow": True, "derived": "{root}/store/derived"}, "neither may lie in the other"),
+        ({"follow": True, "derived": "{root}/link"}, "neither may lie in the other"),
+        ({"follow": True, "derived": "{root}"}, "neither may lie in the other"),
+        ({"follow": True, "derived": "{root}/other", "store": "{root}/missing"}, "is no directory"),
+    ],
+)
+def test_a_log_is_followed_with_derived_files_elsewhere_only(tmp_path, flags, why):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    given = {name: str(value).replace("{root}", str(tmp_path)) for name, value in flags.items()}
+    with pytest.raises(InvalidSettingError, match=why):
+        load_settings("commitlog", LogSettings, {"store": str(tmp_path / "store"), **given}, environ={})
+
+
+def test_what_is_derived_from_a_followed_log_has_a_root_of_its_own(tmp_path):
+    environ = {"REPUT_STORE": str(tmp_path), "REPUT_FOLLOW": "true", "REPUT_DERIVED": f"{tmp_path}-derived"}
+    settings, _ = load_settings("commitlog", LogSettings, environ=environ)
+    assert (settings.derived_root, settings.writes_no_records) == (pathlib.Path(f"{tmp_path}-derived"), True)
+    assert LogSettings().derived_root == LogSettings().store

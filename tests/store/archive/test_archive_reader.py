@@ -38,6 +38,7 @@ from tests.support.archives import (
 )
 from tests.support.faulty_file_system import FaultyFileSystem
 from tests.support.fixture_stores import walk_frames
+from tests.support.seeds import seeds
 
 
 def verified(reader: ArchiveReader, topic: str, key: str, page_size: int = 64) -> list[int]:
@@ -258,7 +259,7 @@ def damages(path: Path, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, short=12))
 def test_a_damaged_file_gives_the_right_answer_or_an_error_that_names_it(
     small_archive: Archived, tmp_path: Path, seed: int
 ):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from store.format.queue_ext import QueueExtUnit, lay_out
 from tests.store.audit.support import audit, bad_codes, find, flip, patch
 
 UNIT = struct.Struct(">qiq")
@@ -172,3 +173,25 @@ def test_strangers_in_the_folders_are_told_and_harmless(copy_of_engine_crc_store
 
     assert found.findings.is_clean
     assert found.findings.counts["QUEUE_FOREIGN_FILE"] == 3
+
+
+def test_tags_codes_in_consumequeue_ext_are_compared_like_those_in_units(copy_of_engine_crc_store: Path) -> None:
+    directory = longest_queue(copy_of_engine_crc_store)
+    count = unit_count(directory)
+    codes = []
+    for number in range(count):
+        path, at = place(directory, number)
+        codes.append(struct.unpack_from(">q", path.read_bytes(), at + 12)[0])
+    data, addresses = lay_out([QueueExtUnit(code, 0) for code in codes], 0)
+    for number, address in enumerate(addresses):
+        path, at = place(directory, number)
+        patch(path, at + 12, struct.pack(">q", address))
+    assert bad_codes(copy_of_engine_crc_store) == {"QUEUE_UNIT_WRONG"}  # without the files that the addresses name
+
+    folder = copy_of_engine_crc_store.joinpath("consumequeue_ext", *directory.parts[-2:])
+    folder.mkdir(parents=True)
+    (folder / "00000000000000000000").write_bytes(data)
+    assert bad_codes(copy_of_engine_crc_store) == set()
+
+    flip(folder / "00000000000000000000", 9)  # the last byte of the first tags code
+    assert bad_codes(copy_of_engine_crc_store) == {"QUEUE_UNIT_WRONG"}

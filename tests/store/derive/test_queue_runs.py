@@ -7,8 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_runs import place_runs
+from store.derive.queue_runs import place_ext_runs, place_runs
 from store.derive.queue_units import place_unit
+from store.format.queue_ext import QueueExtUnit, lay_out
+from store.format.queue_unit import UNIT
 from tests.support.dispatches import make_request
 
 INT32S = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -77,3 +79,23 @@ def test_nothing_to_place_is_no_queue(sys_flags):
     requests = [make_request(n, sys_flag=sys_flag) for n, sys_flag in enumerate(sys_flags)]
 
     assert list(place_runs(DispatchColumns.of(requests))) == []
+
+
+def test_units_of_consumequeueext_lie_as_rocketmq_lays_them_out():
+    file_size_bytes = 4 * 20 + 4
+    requests = [
+        make_request(n, queue_id=n % 2, queue_offset=n // 2)._replace(tags_code=n * 1001 - 9, store_time_millis=n + 5)
+        for n in range(23)
+    ]
+
+    placed = list(place_ext_runs(DispatchColumns.of(requests), file_size_bytes))
+
+    assert [queue_id for _, queue_id, _, _ in placed] == [0, 1]
+    for _, queue_id, ((position, units),), (ext,) in placed:
+        of_queue = [request for request in requests if request.queue_id == queue_id]
+        wanted = [QueueExtUnit(request.tags_code, request.store_time_millis) for request in of_queue]
+        data, addresses = lay_out(wanted, 0, file_size_bytes)
+        assert position == 0
+        assert [tags_code for _, _, tags_code in UNIT.iter_unpack(units)] == addresses
+        bare = b"".join(data[at : at + 80] for at in range(0, len(data), file_size_bytes))  # without the ends of files
+        assert bytes(ext) == bare

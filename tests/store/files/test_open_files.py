@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from store.errors import ResourceBusyError
-from store.files.file_system import RealFileSystem
+from store.files.file_system import PathLike, RealFileSystem
 from store.files.locks import OwnerLock
 from store.files.open_files import OPEN_FILE_COUNT_MAX, OPEN_FILE_COUNT_MIN, OpenFiles, open_file_count_max
 
@@ -90,3 +90,43 @@ def test_a_process_without_a_free_descriptor_says_which_limit_it_has(soft_limit,
     finally:
         for fd in held:
             os.close(fd)
+
+
+class MadeMeanwhile(RealFileSystem):
+    """Another process makes a file, with its folders, just after this one asked its `number`th question."""
+
+    def __init__(self, path: Path, number: int) -> None:
+        super().__init__()
+        self._made = path
+        self._left = number
+
+    def _asked(self, answer: bool) -> bool:
+        self._left -= 1
+        if not self._left:
+            self._made.parent.mkdir(parents=True, exist_ok=True)
+            self._made.touch()
+        return answer
+
+    def is_file(self, path: PathLike) -> bool:
+        return self._asked(super().is_file(path))
+
+    def is_dir(self, path: PathLike) -> bool:
+        return self._asked(super().is_dir(path))
+
+    def exists(self, path: PathLike) -> bool:
+        return self._asked(super().exists(path))
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("is_folder_there", [True, False])
+def test_a_file_that_another_process_made_meanwhile_was_taken_for_a_foreign_one(
+    tmp_path: Path, is_folder_there: bool, number: int
+) -> None:
+    path = tmp_path / "topic" / "0" / "00000000000000000000"
+    if is_folder_there:
+        path.parent.mkdir(parents=True)
+
+    OpenFiles(MadeMeanwhile(path, number)).create(path, 20)
+
+    assert [found for found in tmp_path.rglob("*") if ".foreign" in found.name] == []
+    assert path.stat().st_size == 20

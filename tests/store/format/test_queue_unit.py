@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from store.derive.record_dispatch import decode_dispatch
 from store.format.properties import parse_properties
 from store.format.queue_unit import (
-    DELAY_LEVELS_MILLIS,
     FILLER,
     QueueUnit,
     decode_queue_unit,
@@ -71,10 +70,6 @@ def test_any_unit_comes_back(offset: int, size: int, code: int) -> None:
 )
 def test_the_tags_code_follows_rocketmq(topic: str, properties: dict[str, str], expected: int) -> None:
     assert expected == tags_code(topic, properties, 1_000_000)
-
-
-def test_there_are_eighteen_delay_levels_from_a_second_to_two_hours() -> None:
-    assert (len(DELAY_LEVELS_MILLIS), DELAY_LEVELS_MILLIS[0], DELAY_LEVELS_MILLIS[-1]) == (18, 1000, 7_200_000)
 
 
 @pytest.mark.parametrize("name", ["broker", "engine", "engine_crc", "crashed"])

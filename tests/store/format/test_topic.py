@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from store.errors import InvalidMessageError, StoreCorruptedError
-from store.format.topic import TopicConfig, decode_topic_table, encode_topic_table, validate_topic
+from store.format.topic import (
+    TopicConfig,
+    dead_letter_topic_of,
+    decode_topic_table,
+    encode_topic_table,
+    is_system_topic,
+    pull_retry_topic_of,
+    retry_topic_of,
+    retry_topic_v2_of,
+    validate_topic,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +36,27 @@ def test_names_that_rocketmq_refuses(name: str) -> None:
     with pytest.raises(InvalidMessageError) as caught:
         validate_topic(name)
     assert caught.value.metadata["field"] == "topic"
+
+
+def test_system_topics_are_those_of_rocketmqs_topic_validator() -> None:
+    """`SYSTEM_TOPIC_SET` and `SYSTEM_TOPIC_PREFIX` of 5.3.3."""
+    names = [
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+        "rmq_sys_wheel_timer",
+        "rmq_sys_SYNC_BROKER_MEMBER_broker-a",
+    ]
+
+    assert all(map(is_system_topic, names))
+    assert not any(map(is_system_topic, ("Orders", "%RETRY%g", "%DLQ%g", "RMQ_SYS_OTHER", "a_rmq_sys_", "tbw102")))
 
 
 def test_table_of_rocketmq_is_read(broker_store: Path) -> None:
@@ -90,3 +121,11 @@ def test_malformed_table_is_named(data: bytes) -> None:
     with pytest.raises(StoreCorruptedError) as caught:
         decode_topic_table(data)
     assert caught.value.metadata["file"] == "config/topics.json"
+
+
+def test_the_topics_of_a_group_have_rocketmqs_names() -> None:
+    """As `KeyBuilder` and `MixAll` of RocketMQ 5.3.3 make them."""
+    assert retry_topic_of("g", "T") == "%RETRY%g_T"
+    assert retry_topic_v2_of("g", "T") == "%RETRY%g+T"
+    assert pull_retry_topic_of("g") == "%RETRY%g"
+    assert dead_letter_topic_of("g") == "%DLQ%g"

@@ -14,7 +14,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.walk import record_runs
 from store.walk.checks import FullCheck
 from store.walk.cursor import PIECE_BYTES, RecordCursor
-from store.walk.record_runs import RecordRun, RunCheck
+from store.walk.record_runs import RecordRun, RunCheck, note_next_offsets
 from tests.store.walk import logs
 from tests.store.walk.logs import ODD, closed, frames_of, message, mixed_log, mutated, open_files
 
@@ -26,6 +26,7 @@ class Walk:
 
     def __init__(self, files: MappedFileQueue, mode: str, begin: int = 0, piece_bytes: int = PIECE_BYTES) -> None:
         self.queue_offsets: dict[tuple[str, int], int] = {}
+        self.next_offsets: dict[tuple[str, int], int] = {}
         self.seen_count = 0
         self.pulses: list[tuple[int, dict[tuple[str, int], int]]] = []
         before = loading.switch(mode)
@@ -33,6 +34,7 @@ class Walk:
         self.cursor = RecordCursor(files, begin, RunCheck(self.full), on_piece=self._pulse, piece_bytes=piece_bytes)
         try:
             for taken in self.cursor:
+                note_next_offsets(taken, self.next_offsets)
                 if isinstance(taken, RecordRun):
                     self.queue_offsets.update(taken.queue_offsets)
                     continue
@@ -56,6 +58,7 @@ class Walk:
             "last_store_time_millis": full.last_store_time_millis,
             "is_guarded": full.is_guarded,
             "queues": self.queue_offsets,
+            "next_offsets": self.next_offsets,
         }
 
 
@@ -124,6 +127,7 @@ def test_the_walks_agree_on_rocketmqs_own_logs(store: str, request: pytest.Fixtu
     fast, plain = Walk(files, loading.EAGER, files.first_offset), Walk(files, loading.OFF, files.first_offset)
     files.close()
     assert fast.outcome == plain.outcome
+    assert fast.next_offsets == {queue: last + 1 for queue, last in plain.queue_offsets.items()}
     assert fast.full.record_count > fast.seen_count
 
 

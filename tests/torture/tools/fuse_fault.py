@@ -41,12 +41,13 @@ class Fault:
         op: `write`, `read` or `fsync`.
         errno: of the error; ignored by other kinds.
         kind: `errno`; `flip` changes the lowest bit of the byte at `flip_at` of the data; `torn` keeps the first half of
-            what is written and says that all of it was.
+            what is written and says that all of it was; `slow` takes `millis` and then works.
         contains: only data with these bytes in it (never for fsync).
         path_end: only files whose path ends so.
         skip: so many matches go through first.
         count: so many matches fail then; -1 for all.
         flip_at: see `kind`; counted from where `contains` is found.
+        millis: see `kind`.
     """
 
     op: str
@@ -57,6 +58,7 @@ class Fault:
     skip: int = 0
     count: int = -1
     flip_at: int = 0
+    millis: int = 0
 
 
 class FaultyMount:
@@ -219,6 +221,9 @@ def _serve(shown: str, mount_point: str, record: str, cache: str, outside: str) 
         fault = faults.strike(op, path, data)
         if fault is not None and fault.kind == "errno":
             raise FuseOSError(fault.errno)
+        if fault is not None and fault.kind == "slow":
+            time.sleep(fault.millis / 1000)  # a slow disk; it serves one call after the other
+            return None
         return fault
 
     class PassThrough(Operations):  # type: ignore[misc]

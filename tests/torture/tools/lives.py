@@ -42,12 +42,14 @@ from store.errors import OffsetOutOfRangeError, StoreError
 from store.files.abort import has_abort_marker
 from store.files.file_system import RealFileSystem
 from store.format.host import Host
+from store.format.paths import CONSUME_QUEUE_EXT
 from store.readers.index_reader import IndexLayout, list_index_files
 from store.walk.log_reader import LogReader
 from tests.torture.tools import die_with_parent, enter_own_namespace
 
 ROOT = Path(__file__).parents[3]
 QUEUE_FILE_BYTES = 4000
+EXT_FILE_BYTES = 1024  # ConsumeQueueExt is on: lives with it make every call of those without it, too
 LAYOUT = IndexLayout(500, 1000)
 TOPIC_COUNT, QUEUE_COUNT = 2, 3
 BATCH_COUNT_MAX = 400  # then a life only waits for its end
@@ -290,7 +292,7 @@ def _hasty_clock() -> float:
 
 def open_queues(log: CommitLog, root: Path, *, is_clean_store: bool) -> ConsumeQueueBuilder:
     """The queues' builder, recovered."""
-    table = ConsumeQueueTable(root, RealFileSystem(), QUEUE_FILE_BYTES)
+    table = ConsumeQueueTable(root, RealFileSystem(), QUEUE_FILE_BYTES, ext_file_size_bytes=EXT_FILE_BYTES)
     table.load()
     builder = ConsumeQueueBuilder(table, root / "reput/consumequeue/checkpoint.json", clock=_hasty_clock)
     builder.recover(
@@ -418,12 +420,13 @@ def difference_from_rebuild(root: Path, requests: list[DispatchRequest], scratch
     `of` is `consumequeue` or `index` when only these are below that root.
     """
     scratch.mkdir()
-    table = ConsumeQueueTable(scratch, RealFileSystem(), QUEUE_FILE_BYTES)
+    ext_file_size_bytes = EXT_FILE_BYTES if (root / CONSUME_QUEUE_EXT).exists() else 0
+    table = ConsumeQueueTable(scratch, RealFileSystem(), QUEUE_FILE_BYTES, ext_file_size_bytes=ext_file_size_bytes)
     table.apply(DispatchColumns.of(requests))
     files = IndexFileSet(scratch, RealFileSystem(), LAYOUT, lambda: 1_800_000_000_000)
     files.apply(DispatchColumns.of(requests))
     files.flush()
-    made, kept = _tree(scratch / "consumequeue"), _tree(root / "consumequeue")
+    made, kept = _queue_tree(scratch), _queue_tree(root)
     indexes = [[path.read_bytes() for path in list_index_files(RealFileSystem(), place)] for place in (scratch, root)]
     subprocess.run(["rm", "-r", str(scratch)], check=True)
     problems = [f"queue file {name}" for name in sorted(made.keys() | kept.keys()) if made.get(name) != kept.get(name)]
@@ -434,6 +437,11 @@ def difference_from_rebuild(root: Path, requests: list[DispatchRequest], scratch
             f"index files {[len(data) for data in indexes[1]]}, rebuilt {[len(data) for data in indexes[0]]}"
         )
     return ", ".join(problems)
+
+
+def _queue_tree(root: Path) -> dict[str, bytes]:
+    folders = ("consumequeue", CONSUME_QUEUE_EXT)
+    return {f"{folder}/{name}": data for folder in folders for name, data in _tree(root / folder).items()}
 
 
 def _tree(directory: Path) -> dict[str, bytes]:

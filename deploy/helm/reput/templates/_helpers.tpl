@@ -10,11 +10,24 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Takes (dict "root" $ "component" NAME). */}}
+{{/* "true" where a shard is a StatefulSet of replicas for each of its services; else an ordinal of one StatefulSet is a shard. */}}
+{{- define "reput.isReplicated" -}}
+{{- or (gt (int .Values.replicas) 1) .Values.replication.withOneReplica -}}
+{{- end -}}
+
+{{/* How many in-sync replicas a `replicated` append needs. */}}
+{{- define "reput.minInSync" -}}
+{{- .Values.replication.minInSync | default (min 2 (int .Values.replicas)) -}}
+{{- end -}}
+
+{{/* Takes (dict "root" $ "component" NAME), and "shard" NUMBER for what belongs to one shard with replicas. */}}
 {{- define "reput.selectorLabels" -}}
 app.kubernetes.io/name: reput
 app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
+{{- with .shard }}
+reput.io/shard: {{ . | quote }}
+{{- end }}
 {{- end -}}
 
 {{- define "reput.labels" -}}
@@ -33,6 +46,9 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{- end -}}
 
 {{- define "reput.image" -}}
+{{- with (.Values.global).imageRegistry -}}
+{{ trimSuffix "/" . }}/
+{{- end -}}
 {{- with .Values.image -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
@@ -49,7 +65,7 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{/* What a pod may do and where it goes. Takes (dict "root" $ "component" NAME "values" VALUES). */}}
 {{- define "reput.podSpec" -}}
 serviceAccountName: {{ include "reput.fullname" .root }}-{{ .component }}
-automountServiceAccountToken: false # nothing here speaks to the API server
+automountServiceAccountToken: false # {{ if and .shard (eq .component "commitlog") }}one container has a token, below{{ else }}nothing here speaks to the API server{{ end }}
 enableServiceLinks: false # variables of other Services would look like settings
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
@@ -80,9 +96,47 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.affinity }}
+{{- $affinity := .values.affinity }}
+{{- if .shard }}
+{{- $affinity = merge (deepCopy .values.affinity) (include "reput.replicaAffinity" . | fromYaml) }}
+{{- end }}
+{{- with $affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Where the pods of a replica go: commit logs of one shard apart, everything else of a shard to a node that has its commit log.
+What `affinity` says of the same kind counts instead. */}}
+{{- define "reput.replicaAffinity" -}}
+{{- $commitlogs := dict "root" .root "component" "commitlog" "shard" .shard -}}
+{{- if ne .component "commitlog" -}}
+podAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "reput.selectorLabels" $commitlogs | nindent 12 }}
+        # The commit log of the same replica: it has the same ordinal.
+        matchLabelKeys: [apps.kubernetes.io/pod-index]
+{{- else if eq .root.Values.replication.antiAffinity "hard" -}}
+podAntiAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: {{ .root.Values.replication.topologyKey }}
+      labelSelector:
+        matchLabels:
+          {{- include "reput.selectorLabels" $commitlogs | nindent 10 }}
+{{- else -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: {{ .root.Values.replication.topologyKey }}
+        labelSelector:
+          matchLabels:
+            {{- include "reput.selectorLabels" $commitlogs | nindent 12 }}
 {{- end }}
 {{- end -}}
 
@@ -101,7 +155,12 @@ startupProbe:
   timeoutSeconds: 2
   failureThreshold: {{ div (add .values.startupSeconds 1) 2 }}
 readinessProbe:
+  {{- if and .shard (eq .component "commitlog") }}
+  # It leads, or has all that is confirmed: a roll-out and a drain wait for it. No call depends on it.
+  grpc: {port: 8090, service: in-sync}
+  {{- else }}
   grpc: {port: 8090}
+  {{- end }}
   periodSeconds: 5
   timeoutSeconds: 2
   failureThreshold: 2
@@ -129,7 +188,8 @@ livenessProbe:
 - {name: REPUT_TLS_CA, value: /etc/reput/tls/ca.crt}
 {{- end }}
 {{- range $name, $value := .values.settings }}
-- {name: {{ $name }}, value: {{ $value | toString | quote }}}
+{{- /* A large number of a file of values is a float, which would be printed as 1e+09. */}}
+- {name: {{ $name }}, value: {{ ternary (printf "%.0f" $value) (toString $value) (and (kindIs "float64" $value) (eq (float64 (int64 $value)) $value)) | quote }}}
 {{- end }}
 {{- end -}}
 
@@ -142,7 +202,7 @@ livenessProbe:
 {{- end -}}
 
 {{- define "reput.consoleIsExposed" -}}
-{{- and .Values.gateway.console.enabled .Values.gateway.console.exposed -}}
+{{- and .Values.gateway.console.enabled (or .Values.gateway.console.exposed .Values.gateway.ingress.console.enabled .Values.gateway.route.console.enabled) -}}
 {{- end -}}
 
 {{- define "reput.tlsMount" -}}

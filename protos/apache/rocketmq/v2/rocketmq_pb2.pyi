@@ -15,20 +15,32 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CODE_UNSPECIFIED: _ClassVar[Code]
     OK: _ClassVar[Code]
+    MULTIPLE_RESULTS: _ClassVar[Code]
     BAD_REQUEST: _ClassVar[Code]
     ILLEGAL_TOPIC: _ClassVar[Code]
+    ILLEGAL_CONSUMER_GROUP: _ClassVar[Code]
     ILLEGAL_MESSAGE_TAG: _ClassVar[Code]
     ILLEGAL_MESSAGE_KEY: _ClassVar[Code]
+    ILLEGAL_MESSAGE_GROUP: _ClassVar[Code]
     ILLEGAL_MESSAGE_PROPERTY_KEY: _ClassVar[Code]
+    INVALID_TRANSACTION_ID: _ClassVar[Code]
     ILLEGAL_MESSAGE_ID: _ClassVar[Code]
+    ILLEGAL_FILTER_EXPRESSION: _ClassVar[Code]
+    ILLEGAL_INVISIBLE_TIME: _ClassVar[Code]
+    ILLEGAL_DELIVERY_TIME: _ClassVar[Code]
+    INVALID_RECEIPT_HANDLE: _ClassVar[Code]
+    MESSAGE_PROPERTY_CONFLICT_WITH_TYPE: _ClassVar[Code]
     UNRECOGNIZED_CLIENT_TYPE: _ClassVar[Code]
     MESSAGE_CORRUPTED: _ClassVar[Code]
+    CLIENT_ID_REQUIRED: _ClassVar[Code]
+    ILLEGAL_POLLING_TIME: _ClassVar[Code]
     ILLEGAL_OFFSET: _ClassVar[Code]
     UNAUTHORIZED: _ClassVar[Code]
     FORBIDDEN: _ClassVar[Code]
     NOT_FOUND: _ClassVar[Code]
     MESSAGE_NOT_FOUND: _ClassVar[Code]
     TOPIC_NOT_FOUND: _ClassVar[Code]
+    CONSUMER_GROUP_NOT_FOUND: _ClassVar[Code]
     OFFSET_NOT_FOUND: _ClassVar[Code]
     REQUEST_TIMEOUT: _ClassVar[Code]
     PAYLOAD_TOO_LARGE: _ClassVar[Code]
@@ -92,6 +104,24 @@ class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     IDENTITY: _ClassVar[Encoding]
     GZIP: _ClassVar[Encoding]
 
+class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FILTER_TYPE_UNSPECIFIED: _ClassVar[FilterType]
+    TAG: _ClassVar[FilterType]
+    SQL: _ClassVar[FilterType]
+
+class TransactionSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SOURCE_UNSPECIFIED: _ClassVar[TransactionSource]
+    SOURCE_CLIENT: _ClassVar[TransactionSource]
+    SOURCE_SERVER_CHECK: _ClassVar[TransactionSource]
+
+class TransactionResolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRANSACTION_RESOLUTION_UNSPECIFIED: _ClassVar[TransactionResolution]
+    COMMIT: _ClassVar[TransactionResolution]
+    ROLLBACK: _ClassVar[TransactionResolution]
+
 class QueryOffsetPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BEGINNING: _ClassVar[QueryOffsetPolicy]
@@ -99,20 +129,32 @@ class QueryOffsetPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TIMESTAMP: _ClassVar[QueryOffsetPolicy]
 CODE_UNSPECIFIED: Code
 OK: Code
+MULTIPLE_RESULTS: Code
 BAD_REQUEST: Code
 ILLEGAL_TOPIC: Code
+ILLEGAL_CONSUMER_GROUP: Code
 ILLEGAL_MESSAGE_TAG: Code
 ILLEGAL_MESSAGE_KEY: Code
+ILLEGAL_MESSAGE_GROUP: Code
 ILLEGAL_MESSAGE_PROPERTY_KEY: Code
+INVALID_TRANSACTION_ID: Code
 ILLEGAL_MESSAGE_ID: Code
+ILLEGAL_FILTER_EXPRESSION: Code
+ILLEGAL_INVISIBLE_TIME: Code
+ILLEGAL_DELIVERY_TIME: Code
+INVALID_RECEIPT_HANDLE: Code
+MESSAGE_PROPERTY_CONFLICT_WITH_TYPE: Code
 UNRECOGNIZED_CLIENT_TYPE: Code
 MESSAGE_CORRUPTED: Code
+CLIENT_ID_REQUIRED: Code
+ILLEGAL_POLLING_TIME: Code
 ILLEGAL_OFFSET: Code
 UNAUTHORIZED: Code
 FORBIDDEN: Code
 NOT_FOUND: Code
 MESSAGE_NOT_FOUND: Code
 TOPIC_NOT_FOUND: Code
+CONSUMER_GROUP_NOT_FOUND: Code
 OFFSET_NOT_FOUND: Code
 REQUEST_TIMEOUT: Code
 PAYLOAD_TOO_LARGE: Code
@@ -157,6 +199,15 @@ LITE_SIMPLE_CONSUMER: ClientType
 ENCODING_UNSPECIFIED: Encoding
 IDENTITY: Encoding
 GZIP: Encoding
+FILTER_TYPE_UNSPECIFIED: FilterType
+TAG: FilterType
+SQL: FilterType
+SOURCE_UNSPECIFIED: TransactionSource
+SOURCE_CLIENT: TransactionSource
+SOURCE_SERVER_CHECK: TransactionSource
+TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution
+COMMIT: TransactionResolution
+ROLLBACK: TransactionResolution
 BEGINNING: QueryOffsetPolicy
 END: QueryOffsetPolicy
 TIMESTAMP: QueryOffsetPolicy
@@ -226,7 +277,7 @@ class Digest(_message.Message):
     def __init__(self, type: _Optional[_Union[DigestType, str]] = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class SystemProperties(_message.Message):
-    __slots__ = ("tag", "keys", "message_id", "body_digest", "body_encoding", "message_type", "born_timestamp", "born_host", "store_timestamp", "store_host", "delivery_timestamp", "queue_id", "queue_offset", "delivery_attempt", "message_group", "trace_context", "dead_letter_queue", "lite_topic", "priority")
+    __slots__ = ("tag", "keys", "message_id", "body_digest", "body_encoding", "message_type", "born_timestamp", "born_host", "store_timestamp", "store_host", "delivery_timestamp", "receipt_handle", "queue_id", "queue_offset", "invisible_duration", "delivery_attempt", "message_group", "trace_context", "orphaned_transaction_recovery_duration", "dead_letter_queue", "lite_topic", "priority")
     TAG_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -238,11 +289,14 @@ class SystemProperties(_message.Message):
     STORE_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     STORE_HOST_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_DURATION_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
     TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    ORPHANED_TRANSACTION_RECOVERY_DURATION_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_QUEUE_FIELD_NUMBER: _ClassVar[int]
     LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
@@ -257,15 +311,18 @@ class SystemProperties(_message.Message):
     store_timestamp: _timestamp_pb2.Timestamp
     store_host: str
     delivery_timestamp: _timestamp_pb2.Timestamp
+    receipt_handle: str
     queue_id: int
     queue_offset: int
+    invisible_duration: _duration_pb2.Duration
     delivery_attempt: int
     message_group: str
     trace_context: str
+    orphaned_transaction_recovery_duration: _duration_pb2.Duration
     dead_letter_queue: DeadLetterQueue
     lite_topic: str
     priority: int
-    def __init__(self, tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., message_id: _Optional[str] = ..., body_digest: _Optional[_Union[Digest, _Mapping]] = ..., body_encoding: _Optional[_Union[Encoding, str]] = ..., message_type: _Optional[_Union[MessageType, str]] = ..., born_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., delivery_attempt: _Optional[int] = ..., message_group: _Optional[str] = ..., trace_context: _Optional[str] = ..., dead_letter_queue: _Optional[_Union[DeadLetterQueue, _Mapping]] = ..., lite_topic: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
+    def __init__(self, tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., message_id: _Optional[str] = ..., body_digest: _Optional[_Union[Digest, _Mapping]] = ..., body_encoding: _Optional[_Union[Encoding, str]] = ..., message_type: _Optional[_Union[MessageType, str]] = ..., born_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., delivery_attempt: _Optional[int] = ..., message_group: _Optional[str] = ..., trace_context: _Optional[str] = ..., orphaned_transaction_recovery_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., dead_letter_queue: _Optional[_Union[DeadLetterQueue, _Mapping]] = ..., lite_topic: _Optional[str] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class DeadLetterQueue(_message.Message):
     __slots__ = ("topic", "message_id")
@@ -304,13 +361,21 @@ class ExponentialBackoff(_message.Message):
     multiplier: float
     def __init__(self, initial: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., multiplier: _Optional[float] = ...) -> None: ...
 
+class CustomizedBackoff(_message.Message):
+    __slots__ = ("next",)
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    next: _containers.RepeatedCompositeFieldContainer[_duration_pb2.Duration]
+    def __init__(self, next: _Optional[_Iterable[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]]] = ...) -> None: ...
+
 class RetryPolicy(_message.Message):
-    __slots__ = ("max_attempts", "exponential_backoff")
+    __slots__ = ("max_attempts", "exponential_backoff", "customized_backoff")
     MAX_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
     EXPONENTIAL_BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    CUSTOMIZED_BACKOFF_FIELD_NUMBER: _ClassVar[int]
     max_attempts: int
     exponential_backoff: ExponentialBackoff
-    def __init__(self, max_attempts: _Optional[int] = ..., exponential_backoff: _Optional[_Union[ExponentialBackoff, _Mapping]] = ...) -> None: ...
+    customized_backoff: CustomizedBackoff
+    def __init__(self, max_attempts: _Optional[int] = ..., exponential_backoff: _Optional[_Union[ExponentialBackoff, _Mapping]] = ..., customized_backoff: _Optional[_Union[CustomizedBackoff, _Mapping]] = ...) -> None: ...
 
 class Publishing(_message.Message):
     __slots__ = ("topics", "max_body_size", "validate_message_type")
@@ -322,27 +387,117 @@ class Publishing(_message.Message):
     validate_message_type: bool
     def __init__(self, topics: _Optional[_Iterable[_Union[Resource, _Mapping]]] = ..., max_body_size: _Optional[int] = ..., validate_message_type: _Optional[bool] = ...) -> None: ...
 
+class FilterExpression(_message.Message):
+    __slots__ = ("type", "expression")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    type: FilterType
+    expression: str
+    def __init__(self, type: _Optional[_Union[FilterType, str]] = ..., expression: _Optional[str] = ...) -> None: ...
+
+class SubscriptionEntry(_message.Message):
+    __slots__ = ("topic", "expression")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    expression: FilterExpression
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., expression: _Optional[_Union[FilterExpression, _Mapping]] = ...) -> None: ...
+
+class Subscription(_message.Message):
+    __slots__ = ("group", "subscriptions", "fifo", "receive_batch_size", "long_polling_timeout")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    FIFO_FIELD_NUMBER: _ClassVar[int]
+    RECEIVE_BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    LONG_POLLING_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionEntry]
+    fifo: bool
+    receive_batch_size: int
+    long_polling_timeout: _duration_pb2.Duration
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionEntry, _Mapping]]] = ..., fifo: _Optional[bool] = ..., receive_batch_size: _Optional[int] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Metric(_message.Message):
+    __slots__ = ("on", "endpoints")
+    ON_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    on: bool
+    endpoints: Endpoints
+    def __init__(self, on: _Optional[bool] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+
 class Settings(_message.Message):
-    __slots__ = ("client_type", "access_point", "backoff_policy", "request_timeout", "publishing")
+    __slots__ = ("client_type", "access_point", "backoff_policy", "request_timeout", "publishing", "subscription", "metric")
     CLIENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     ACCESS_POINT_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_POLICY_FIELD_NUMBER: _ClassVar[int]
     REQUEST_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHING_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
     client_type: ClientType
     access_point: Endpoints
     backoff_policy: RetryPolicy
     request_timeout: _duration_pb2.Duration
     publishing: Publishing
-    def __init__(self, client_type: _Optional[_Union[ClientType, str]] = ..., access_point: _Optional[_Union[Endpoints, _Mapping]] = ..., backoff_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., request_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., publishing: _Optional[_Union[Publishing, _Mapping]] = ...) -> None: ...
+    subscription: Subscription
+    metric: Metric
+    def __init__(self, client_type: _Optional[_Union[ClientType, str]] = ..., access_point: _Optional[_Union[Endpoints, _Mapping]] = ..., backoff_policy: _Optional[_Union[RetryPolicy, _Mapping]] = ..., request_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., publishing: _Optional[_Union[Publishing, _Mapping]] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., metric: _Optional[_Union[Metric, _Mapping]] = ...) -> None: ...
 
 class TelemetryCommand(_message.Message):
-    __slots__ = ("status", "settings")
+    __slots__ = ("status", "settings", "recover_orphaned_transaction_command")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    RECOVER_ORPHANED_TRANSACTION_COMMAND_FIELD_NUMBER: _ClassVar[int]
     status: Status
     settings: Settings
-    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ...) -> None: ...
+    recover_orphaned_transaction_command: RecoverOrphanedTransactionCommand
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., recover_orphaned_transaction_command: _Optional[_Union[RecoverOrphanedTransactionCommand, _Mapping]] = ...) -> None: ...
+
+class RecoverOrphanedTransactionCommand(_message.Message):
+    __slots__ = ("message", "transaction_id")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    message: Message
+    transaction_id: str
+    def __init__(self, message: _Optional[_Union[Message, _Mapping]] = ..., transaction_id: _Optional[str] = ...) -> None: ...
+
+class EndTransactionRequest(_message.Message):
+    __slots__ = ("topic", "message_id", "transaction_id", "resolution", "source", "trace_context")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
+    RESOLUTION_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TRACE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    message_id: str
+    transaction_id: str
+    resolution: TransactionResolution
+    source: TransactionSource
+    trace_context: str
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., message_id: _Optional[str] = ..., transaction_id: _Optional[str] = ..., resolution: _Optional[_Union[TransactionResolution, str]] = ..., source: _Optional[_Union[TransactionSource, str]] = ..., trace_context: _Optional[str] = ...) -> None: ...
+
+class EndTransactionResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class RecallMessageRequest(_message.Message):
+    __slots__ = ("topic", "recall_handle")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    recall_handle: str
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., recall_handle: _Optional[str] = ...) -> None: ...
+
+class RecallMessageResponse(_message.Message):
+    __slots__ = ("status", "message_id")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    message_id: str
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_id: _Optional[str] = ...) -> None: ...
 
 class QueryRouteRequest(_message.Message):
     __slots__ = ("topic", "endpoints")
@@ -359,6 +514,182 @@ class QueryRouteResponse(_message.Message):
     status: Status
     message_queues: _containers.RepeatedCompositeFieldContainer[MessageQueue]
     def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message_queues: _Optional[_Iterable[_Union[MessageQueue, _Mapping]]] = ...) -> None: ...
+
+class QueryAssignmentRequest(_message.Message):
+    __slots__ = ("topic", "group", "endpoints")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINTS_FIELD_NUMBER: _ClassVar[int]
+    topic: Resource
+    group: Resource
+    endpoints: Endpoints
+    def __init__(self, topic: _Optional[_Union[Resource, _Mapping]] = ..., group: _Optional[_Union[Resource, _Mapping]] = ..., endpoints: _Optional[_Union[Endpoints, _Mapping]] = ...) -> None: ...
+
+class Assignment(_message.Message):
+    __slots__ = ("message_queue",)
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    message_queue: MessageQueue
+    def __init__(self, message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ...) -> None: ...
+
+class QueryAssignmentResponse(_message.Message):
+    __slots__ = ("status", "assignments")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENTS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    assignments: _containers.RepeatedCompositeFieldContainer[Assignment]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...) -> None: ...
+
+class ReceiveMessageRequest(_message.Message):
+    __slots__ = ("group", "message_queue", "filter_expression", "batch_size", "invisible_duration", "auto_renew", "long_polling_timeout", "attempt_id")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    FILTER_EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_DURATION_FIELD_NUMBER: _ClassVar[int]
+    AUTO_RENEW_FIELD_NUMBER: _ClassVar[int]
+    LONG_POLLING_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    message_queue: MessageQueue
+    filter_expression: FilterExpression
+    batch_size: int
+    invisible_duration: _duration_pb2.Duration
+    auto_renew: bool
+    long_polling_timeout: _duration_pb2.Duration
+    attempt_id: str
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., filter_expression: _Optional[_Union[FilterExpression, _Mapping]] = ..., batch_size: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., auto_renew: _Optional[bool] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., attempt_id: _Optional[str] = ...) -> None: ...
+
+class ReceiveMessageResponse(_message.Message):
+    __slots__ = ("status", "message", "delivery_timestamp")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    message: Message
+    delivery_timestamp: _timestamp_pb2.Timestamp
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., delivery_timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class AckMessageEntry(_message.Message):
+    __slots__ = ("message_id", "receipt_handle")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    receipt_handle: str
+    def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ...) -> None: ...
+
+class AckMessageRequest(_message.Message):
+    __slots__ = ("group", "topic", "entries")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    topic: Resource
+    entries: _containers.RepeatedCompositeFieldContainer[AckMessageEntry]
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[AckMessageEntry, _Mapping]]] = ...) -> None: ...
+
+class AckMessageResultEntry(_message.Message):
+    __slots__ = ("message_id", "receipt_handle", "status")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    receipt_handle: str
+    status: Status
+    def __init__(self, message_id: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class AckMessageResponse(_message.Message):
+    __slots__ = ("status", "entries")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    entries: _containers.RepeatedCompositeFieldContainer[AckMessageResultEntry]
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., entries: _Optional[_Iterable[_Union[AckMessageResultEntry, _Mapping]]] = ...) -> None: ...
+
+class ForwardMessageToDeadLetterQueueRequest(_message.Message):
+    __slots__ = ("group", "topic", "receipt_handle", "message_id", "delivery_attempt", "max_delivery_attempts")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    MAX_DELIVERY_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    topic: Resource
+    receipt_handle: str
+    message_id: str
+    delivery_attempt: int
+    max_delivery_attempts: int
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., message_id: _Optional[str] = ..., delivery_attempt: _Optional[int] = ..., max_delivery_attempts: _Optional[int] = ...) -> None: ...
+
+class ForwardMessageToDeadLetterQueueResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class PullMessageRequest(_message.Message):
+    __slots__ = ("group", "message_queue", "offset", "batch_size", "filter_expression", "long_polling_timeout")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FILTER_EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    LONG_POLLING_TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    message_queue: MessageQueue
+    offset: int
+    batch_size: int
+    filter_expression: FilterExpression
+    long_polling_timeout: _duration_pb2.Duration
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., offset: _Optional[int] = ..., batch_size: _Optional[int] = ..., filter_expression: _Optional[_Union[FilterExpression, _Mapping]] = ..., long_polling_timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class PullMessageResponse(_message.Message):
+    __slots__ = ("status", "message", "next_offset")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    message: Message
+    next_offset: int
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., next_offset: _Optional[int] = ...) -> None: ...
+
+class UpdateOffsetRequest(_message.Message):
+    __slots__ = ("group", "message_queue", "offset")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_QUEUE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    message_queue: MessageQueue
+    offset: int
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., message_queue: _Optional[_Union[MessageQueue, _Mapping]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class UpdateOffsetResponse(_message.Message):
+    __slots__ = ("status",)
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+
+class ChangeInvisibleDurationRequest(_message.Message):
+    __slots__ = ("group", "topic", "receipt_handle", "invisible_duration", "message_id")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_DURATION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    group: Resource
+    topic: Resource
+    receipt_handle: str
+    invisible_duration: _duration_pb2.Duration
+    message_id: str
+    def __init__(self, group: _Optional[_Union[Resource, _Mapping]] = ..., topic: _Optional[_Union[Resource, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., message_id: _Optional[str] = ...) -> None: ...
+
+class ChangeInvisibleDurationResponse(_message.Message):
+    __slots__ = ("status", "receipt_handle")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    status: Status
+    receipt_handle: str
+    def __init__(self, status: _Optional[_Union[Status, _Mapping]] = ..., receipt_handle: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("group", "client_type")

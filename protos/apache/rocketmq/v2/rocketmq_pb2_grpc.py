@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class MessagingServiceStub:
-    """What producers need. Consumers are told UNRECOGNIZED_CLIENT_TYPE: this store finds messages, it does not deliver them.
+    """What producers and consumers need.
     """
 
     def __init__(self, channel):
@@ -50,6 +50,36 @@ class MessagingServiceStub:
                 request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.SendMessageRequest.SerializeToString,
                 response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.SendMessageResponse.FromString,
                 _registered_method=True)
+        self.QueryAssignment = channel.unary_unary(
+                '/apache.rocketmq.v2.MessagingService/QueryAssignment',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryAssignmentRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryAssignmentResponse.FromString,
+                _registered_method=True)
+        self.ReceiveMessage = channel.unary_stream(
+                '/apache.rocketmq.v2.MessagingService/ReceiveMessage',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ReceiveMessageRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ReceiveMessageResponse.FromString,
+                _registered_method=True)
+        self.AckMessage = channel.unary_unary(
+                '/apache.rocketmq.v2.MessagingService/AckMessage',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.AckMessageRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.AckMessageResponse.FromString,
+                _registered_method=True)
+        self.ForwardMessageToDeadLetterQueue = channel.unary_unary(
+                '/apache.rocketmq.v2.MessagingService/ForwardMessageToDeadLetterQueue',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ForwardMessageToDeadLetterQueueRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ForwardMessageToDeadLetterQueueResponse.FromString,
+                _registered_method=True)
+        self.PullMessage = channel.unary_stream(
+                '/apache.rocketmq.v2.MessagingService/PullMessage',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.PullMessageRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.PullMessageResponse.FromString,
+                _registered_method=True)
+        self.UpdateOffset = channel.unary_unary(
+                '/apache.rocketmq.v2.MessagingService/UpdateOffset',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.UpdateOffsetRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.UpdateOffsetResponse.FromString,
+                _registered_method=True)
         self.GetOffset = channel.unary_unary(
                 '/apache.rocketmq.v2.MessagingService/GetOffset',
                 request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.GetOffsetRequest.SerializeToString,
@@ -59,6 +89,11 @@ class MessagingServiceStub:
                 '/apache.rocketmq.v2.MessagingService/QueryOffset',
                 request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryOffsetRequest.SerializeToString,
                 response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryOffsetResponse.FromString,
+                _registered_method=True)
+        self.EndTransaction = channel.unary_unary(
+                '/apache.rocketmq.v2.MessagingService/EndTransaction',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.EndTransactionRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.EndTransactionResponse.FromString,
                 _registered_method=True)
         self.Telemetry = channel.stream_stream(
                 '/apache.rocketmq.v2.MessagingService/Telemetry',
@@ -70,10 +105,20 @@ class MessagingServiceStub:
                 request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.NotifyClientTerminationRequest.SerializeToString,
                 response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.NotifyClientTerminationResponse.FromString,
                 _registered_method=True)
+        self.ChangeInvisibleDuration = channel.unary_unary(
+                '/apache.rocketmq.v2.MessagingService/ChangeInvisibleDuration',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ChangeInvisibleDurationRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ChangeInvisibleDurationResponse.FromString,
+                _registered_method=True)
+        self.RecallMessage = channel.unary_unary(
+                '/apache.rocketmq.v2.MessagingService/RecallMessage',
+                request_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.RecallMessageRequest.SerializeToString,
+                response_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.RecallMessageResponse.FromString,
+                _registered_method=True)
 
 
 class MessagingServiceServicer:
-    """What producers need. Consumers are told UNRECOGNIZED_CLIENT_TYPE: this store finds messages, it does not deliver them.
+    """What producers and consumers need.
     """
 
     def QueryRoute(self, request, context):
@@ -84,22 +129,66 @@ class MessagingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Answered OK: a producer's life is not tracked.
+        """Says that a client lives. A client that ended, or never said what it is, gets UNRECOGNIZED_CLIENT_TYPE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendMessage(self, request, context):
-        """Appends messages of one topic, all or none. Types NORMAL and FIFO; the others are UNSUPPORTED: stored silently,
-        a delayed or transactional message would never be delivered as its producer was promised.
+        """Appends messages of one topic, all or none. A message of type DELAY waits for its delivery_timestamp, one of type TRANSACTION
+        for EndTransaction.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryAssignment(self, request, context):
+        """What a push consumer polls: one assignment for each shard, or one for each queue when its group is ordered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReceiveMessage(self, request, context):
+        """Gets messages and hides them from the rest of the group for a time. Waits for some. The status comes first, then each
+        message, then the time of delivery. Nothing in time: MESSAGE_NOT_FOUND. Any queue of the shard is read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AckMessage(self, request, context):
+        """Says that messages are consumed. Each entry has its own status; the overall one is theirs, or MULTIPLE_RESULTS.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForwardMessageToDeadLetterQueue(self, request, context):
+        """Moves a message to the group's dead-letter topic, which counts as its acknowledgement.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PullMessage(self, request, context):
+        """Reads messages of a queue from an offset on, without a group's progress. Waits for some. The status comes first, then
+        each message, then the next offset.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateOffset(self, request, context):
+        """Sets a group's place in a queue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetOffset(self, request, context):
-        """Consumer groups have no offsets here: always OFFSET_NOT_FOUND.
+        """A group's place in a queue; OFFSET_NOT_FOUND when it has none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -112,15 +201,37 @@ class MessagingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def EndTransaction(self, request, context):
+        """Ends a transaction. A second verdict, or one for a transaction that there is not: INTERNAL_SERVER_ERROR, as RocketMQ's proxy.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Telemetry(self, request_iterator, context):
-        """A client says its settings and is answered with the limits that hold here.
+        """A client says its settings and is answered with the limits that hold here. A producer is asked here about the transactions
+        of its topics that hang.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def NotifyClientTermination(self, request, context):
-        """Answered OK.
+        """Says that a client has ended: its polls end, and what is renewed for it is delivered again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeInvisibleDuration(self, request, context):
+        """Hides a message for another time from now on; afterwards it is delivered again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecallMessage(self, request, context):
+        """Takes back a message that waits for its delivery_timestamp. One that was delivered or recalled: MESSAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,6 +255,36 @@ def add_MessagingServiceServicer_to_server(servicer, server):
                     request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.SendMessageRequest.FromString,
                     response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.SendMessageResponse.SerializeToString,
             ),
+            'QueryAssignment': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryAssignment,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryAssignmentRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryAssignmentResponse.SerializeToString,
+            ),
+            'ReceiveMessage': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReceiveMessage,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ReceiveMessageRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ReceiveMessageResponse.SerializeToString,
+            ),
+            'AckMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.AckMessage,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.AckMessageRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.AckMessageResponse.SerializeToString,
+            ),
+            'ForwardMessageToDeadLetterQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForwardMessageToDeadLetterQueue,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ForwardMessageToDeadLetterQueueRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ForwardMessageToDeadLetterQueueResponse.SerializeToString,
+            ),
+            'PullMessage': grpc.unary_stream_rpc_method_handler(
+                    servicer.PullMessage,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.PullMessageRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.PullMessageResponse.SerializeToString,
+            ),
+            'UpdateOffset': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateOffset,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.UpdateOffsetRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.UpdateOffsetResponse.SerializeToString,
+            ),
             'GetOffset': grpc.unary_unary_rpc_method_handler(
                     servicer.GetOffset,
                     request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.GetOffsetRequest.FromString,
@@ -153,6 +294,11 @@ def add_MessagingServiceServicer_to_server(servicer, server):
                     servicer.QueryOffset,
                     request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryOffsetRequest.FromString,
                     response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryOffsetResponse.SerializeToString,
+            ),
+            'EndTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransaction,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.EndTransactionRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.EndTransactionResponse.SerializeToString,
             ),
             'Telemetry': grpc.stream_stream_rpc_method_handler(
                     servicer.Telemetry,
@@ -164,6 +310,16 @@ def add_MessagingServiceServicer_to_server(servicer, server):
                     request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.NotifyClientTerminationRequest.FromString,
                     response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.NotifyClientTerminationResponse.SerializeToString,
             ),
+            'ChangeInvisibleDuration': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeInvisibleDuration,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ChangeInvisibleDurationRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ChangeInvisibleDurationResponse.SerializeToString,
+            ),
+            'RecallMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecallMessage,
+                    request_deserializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.RecallMessageRequest.FromString,
+                    response_serializer=apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.RecallMessageResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'apache.rocketmq.v2.MessagingService', rpc_method_handlers)
@@ -173,7 +329,7 @@ def add_MessagingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MessagingService:
-    """What producers need. Consumers are told UNRECOGNIZED_CLIENT_TYPE: this store finds messages, it does not deliver them.
+    """What producers and consumers need.
     """
 
     @staticmethod
@@ -258,6 +414,168 @@ class MessagingService:
             _registered_method=True)
 
     @staticmethod
+    def QueryAssignment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/QueryAssignment',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryAssignmentRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.QueryAssignmentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReceiveMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/ReceiveMessage',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ReceiveMessageRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ReceiveMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AckMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/AckMessage',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.AckMessageRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.AckMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForwardMessageToDeadLetterQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/ForwardMessageToDeadLetterQueue',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ForwardMessageToDeadLetterQueueRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ForwardMessageToDeadLetterQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PullMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/PullMessage',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.PullMessageRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.PullMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateOffset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/UpdateOffset',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.UpdateOffsetRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.UpdateOffsetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetOffset(request,
             target,
             options=(),
@@ -312,6 +630,33 @@ class MessagingService:
             _registered_method=True)
 
     @staticmethod
+    def EndTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/EndTransaction',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.EndTransactionRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Telemetry(request_iterator,
             target,
             options=(),
@@ -355,6 +700,60 @@ class MessagingService:
             '/apache.rocketmq.v2.MessagingService/NotifyClientTermination',
             apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.NotifyClientTerminationRequest.SerializeToString,
             apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.NotifyClientTerminationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeInvisibleDuration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/ChangeInvisibleDuration',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ChangeInvisibleDurationRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.ChangeInvisibleDurationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecallMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/apache.rocketmq.v2.MessagingService/RecallMessage',
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.RecallMessageRequest.SerializeToString,
+            apache_dot_rocketmq_dot_v2_dot_rocketmq__pb2.RecallMessageResponse.FromString,
             options,
             channel_credentials,
             insecure,

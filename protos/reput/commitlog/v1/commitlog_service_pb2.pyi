@@ -1,7 +1,9 @@
 import datetime
 
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.rpc import status_pb2 as _status_pb2
+from reput.commitlog.v1 import replication_pb2 as _replication_pb2
 from reput.message.v1 import message_pb2 as _message_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -54,14 +56,18 @@ class AppendMessageStreamResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class AppendInternalRequest(_message.Message):
-    __slots__ = ("records", "flush", "broker_name")
+    __slots__ = ("records", "flush", "broker_name", "follower", "follower_epoch")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWER_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[InternalRecord]
     flush: _message_pb2.FlushMode
     broker_name: str
-    def __init__(self, records: _Optional[_Iterable[_Union[InternalRecord, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., broker_name: _Optional[str] = ...) -> None: ...
+    follower: str
+    follower_epoch: int
+    def __init__(self, records: _Optional[_Iterable[_Union[InternalRecord, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., broker_name: _Optional[str] = ..., follower: _Optional[str] = ..., follower_epoch: _Optional[int] = ...) -> None: ...
 
 class InternalRecord(_message.Message):
     __slots__ = ("topic", "queue_id", "body", "flag", "sys_flag", "properties", "born_time", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset")
@@ -243,6 +249,84 @@ class RemoveFollowerResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ReadConfigFileRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ReadConfigFileResponse(_message.Message):
+    __slots__ = ("content", "exists")
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    content: bytes
+    exists: bool
+    def __init__(self, content: _Optional[bytes] = ..., exists: _Optional[bool] = ...) -> None: ...
+
+class WriteConfigFileRequest(_message.Message):
+    __slots__ = ("name", "content", "is_last")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    IS_LAST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    content: bytes
+    is_last: bool
+    def __init__(self, name: _Optional[str] = ..., content: _Optional[bytes] = ..., is_last: _Optional[bool] = ...) -> None: ...
+
+class WriteConfigFileResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class CreateTopicRequest(_message.Message):
+    __slots__ = ("topic", "queue_count", "message_type", "perm")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PERM_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_count: int
+    message_type: _message_pb2.MessageType
+    perm: int
+    def __init__(self, topic: _Optional[str] = ..., queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ...) -> None: ...
+
+class CreateTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: ListTopicsResponse.Topic
+    def __init__(self, topic: _Optional[_Union[ListTopicsResponse.Topic, _Mapping]] = ...) -> None: ...
+
+class UpdateTopicRequest(_message.Message):
+    __slots__ = ("topic", "write_queue_count", "read_queue_count", "perm", "message_type")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    PERM_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    write_queue_count: int
+    read_queue_count: int
+    perm: int
+    message_type: _message_pb2.MessageType
+    def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., perm: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ...) -> None: ...
+
+class UpdateTopicResponse(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: ListTopicsResponse.Topic
+    def __init__(self, topic: _Optional[_Union[ListTopicsResponse.Topic, _Mapping]] = ...) -> None: ...
+
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class DeleteTopicResponse(_message.Message):
+    __slots__ = ("existed",)
+    EXISTED_FIELD_NUMBER: _ClassVar[int]
+    existed: bool
+    def __init__(self, existed: _Optional[bool] = ...) -> None: ...
+
 class ListTopicsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -250,14 +334,18 @@ class ListTopicsRequest(_message.Message):
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "new_topic_queue_count")
     class Topic(_message.Message):
-        __slots__ = ("topic", "write_queue_count", "read_queue_count")
+        __slots__ = ("topic", "write_queue_count", "read_queue_count", "message_type", "perm")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
         WRITE_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
         READ_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+        MESSAGE_TYPE_FIELD_NUMBER: _ClassVar[int]
+        PERM_FIELD_NUMBER: _ClassVar[int]
         topic: str
         write_queue_count: int
         read_queue_count: int
-        def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ...) -> None: ...
+        message_type: _message_pb2.MessageType
+        perm: int
+        def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ...) -> None: ...
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     NEW_TOPIC_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Topic]
@@ -269,7 +357,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers", "readable_offset")
+    __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers", "readable_offset", "role", "epoch", "leader", "replica", "in_sync", "replicas", "coordinator", "epochs", "catch_up", "followed", "reach", "in_memory_size_bytes")
     class BuilderNextOffsetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -295,6 +383,18 @@ class GetStatusResponse(_message.Message):
     CONFIRM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     FOLLOWERS_FIELD_NUMBER: _ClassVar[int]
     READABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    FOLLOWED_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
+    IN_MEMORY_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     log_first_offset: int
     log_end_offset: int
@@ -313,7 +413,31 @@ class GetStatusResponse(_message.Message):
     confirm_offset: int
     followers: _containers.RepeatedCompositeFieldContainer[Follower]
     readable_offset: int
-    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., readable_offset: _Optional[int] = ...) -> None: ...
+    role: str
+    epoch: int
+    leader: str
+    replica: str
+    in_sync: _containers.RepeatedScalarFieldContainer[str]
+    replicas: _containers.RepeatedCompositeFieldContainer[_replication_pb2.Replica]
+    coordinator: str
+    epochs: _containers.RepeatedCompositeFieldContainer[_replication_pb2.Epoch]
+    catch_up: _replication_pb2.CatchUp
+    followed: FollowedLog
+    reach: _replication_pb2.FollowerReach
+    in_memory_size_bytes: int
+    def __init__(self, broker_name: _Optional[str] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., log_flushed_offset: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., file_count: _Optional[int] = ..., read_only: _Optional[bool] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[str] = ..., builder_next_offsets: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., recovery: _Optional[_Union[RecoveryProgress, _Mapping]] = ..., problem: _Optional[str] = ..., disk: _Optional[_Union[DiskUsage, _Mapping]] = ..., retention_events: _Optional[_Iterable[_Union[RetentionEvent, _Mapping]]] = ..., confirm_offset: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., readable_offset: _Optional[int] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., leader: _Optional[str] = ..., replica: _Optional[str] = ..., in_sync: _Optional[_Iterable[str]] = ..., replicas: _Optional[_Iterable[_Union[_replication_pb2.Replica, _Mapping]]] = ..., coordinator: _Optional[str] = ..., epochs: _Optional[_Iterable[_Union[_replication_pb2.Epoch, _Mapping]]] = ..., catch_up: _Optional[_Union[_replication_pb2.CatchUp, _Mapping]] = ..., followed: _Optional[_Union[FollowedLog, _Mapping]] = ..., reach: _Optional[_Union[_replication_pb2.FollowerReach, _Mapping]] = ..., in_memory_size_bytes: _Optional[int] = ...) -> None: ...
+
+class FollowedLog(_message.Message):
+    __slots__ = ("lag_bytes", "lag_age", "source", "state")
+    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAG_AGE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    lag_bytes: int
+    lag_age: _duration_pb2.Duration
+    source: str
+    state: str
+    def __init__(self, lag_bytes: _Optional[int] = ..., lag_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., source: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
 
 class Follower(_message.Message):
     __slots__ = ("name", "expected", "next_offset", "store_time")

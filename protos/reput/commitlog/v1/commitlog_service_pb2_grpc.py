@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from reput.commitlog.v1 import commitlog_service_pb2 as reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2
+from reput.commitlog.v1 import replication_pb2 as reput_dot_commitlog_dot_v1_dot_replication__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -75,10 +76,45 @@ class CommitLogServiceStub:
                 request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerRequest.SerializeToString,
                 response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerResponse.FromString,
                 _registered_method=True)
+        self.ReadConfigFile = channel.unary_stream(
+                '/reput.commitlog.v1.CommitLogService/ReadConfigFile',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReadConfigFileRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReadConfigFileResponse.FromString,
+                _registered_method=True)
+        self.WriteConfigFile = channel.stream_stream(
+                '/reput.commitlog.v1.CommitLogService/WriteConfigFile',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.WriteConfigFileRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.WriteConfigFileResponse.FromString,
+                _registered_method=True)
+        self.Replicate = channel.stream_stream(
+                '/reput.commitlog.v1.CommitLogService/Replicate',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_replication__pb2.ReplicateRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_replication__pb2.ReplicateResponse.FromString,
+                _registered_method=True)
+        self.FetchLog = channel.unary_stream(
+                '/reput.commitlog.v1.CommitLogService/FetchLog',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_replication__pb2.FetchLogRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_replication__pb2.FetchLogResponse.FromString,
+                _registered_method=True)
         self.ListTopics = channel.unary_unary(
                 '/reput.commitlog.v1.CommitLogService/ListTopics',
                 request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ListTopicsRequest.SerializeToString,
                 response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ListTopicsResponse.FromString,
+                _registered_method=True)
+        self.CreateTopic = channel.unary_unary(
+                '/reput.commitlog.v1.CommitLogService/CreateTopic',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.CreateTopicRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.CreateTopicResponse.FromString,
+                _registered_method=True)
+        self.UpdateTopic = channel.unary_unary(
+                '/reput.commitlog.v1.CommitLogService/UpdateTopic',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.UpdateTopicRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.UpdateTopicResponse.FromString,
+                _registered_method=True)
+        self.DeleteTopic = channel.unary_unary(
+                '/reput.commitlog.v1.CommitLogService/DeleteTopic',
+                request_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.DeleteTopicRequest.SerializeToString,
+                response_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.DeleteTopicResponse.FromString,
                 _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/reput.commitlog.v1.CommitLogService/GetStatus',
@@ -94,7 +130,9 @@ class CommitLogServiceServicer:
     def AppendMessages(self, request, context):
         """Appends messages in one piece: all are checked before any is written; a bad one writes none
         and the error's ErrorInfo carries its `index`. Errors: INVALID_ARGUMENT (INVALID_MESSAGE),
-        RESOURCE_EXHAUSTED (DISK_FULL), FAILED_PRECONDITION (STORE_READ_ONLY), UNAVAILABLE (FLUSH_FAILED).
+        RESOURCE_EXHAUSTED (DISK_FULL), FAILED_PRECONDITION (STORE_READ_ONLY), UNAVAILABLE (FLUSH_FAILED). On a shard with
+        replicas also UNAVAILABLE (NOT_LEADER, NOT_ENOUGH_REPLICAS), when nothing was written, and UNAVAILABLE (NOT_CONFIRMED), when
+        it was written and it is not known whether it stays.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -113,7 +151,8 @@ class CommitLogServiceServicer:
         topics, as one atomic unit. Readers and followers see all records of a request or none, and a
         recovery keeps all or none, also after a power cut in the middle. A service that moves a message
         writes the message and the record that says so in one request. Topics that do not exist are created.
-        Errors as AppendMessages; INVALID_ARGUMENT also for a request that does not fit into one log file.
+        Errors as AppendMessages; INVALID_ARGUMENT also for a request that does not fit into one log file;
+        FAILED_PRECONDITION (FOLLOWER_FENCED) for one of an earlier life of a follower.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -163,8 +202,69 @@ class CommitLogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadConfigFile(self, request, context):
+        """For services: reads a file of RocketMQ in `config/`; where it is missing or empty its `.bak`, as RocketMQ does. One answer
+        or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WriteConfigFile(self, request_iterator, context):
+        """For services: replaces a file of RocketMQ in `config/` atomically, and keeps the one before as `.bak`, as RocketMQ does. The
+        content comes in one request or more; it is on the disk when the last one is answered. Errors: INVALID_ARGUMENT for a name
+        that is not allowed and for more than 16 MiB, FAILED_PRECONDITION (STORE_READ_ONLY), RESOURCE_EXHAUSTED (DISK_FULL). The
+        directory `timerlog` of the store root is replaced in the same way, without the limit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Replicate(self, request_iterator, context):
+        """For replicas of the same shard: copies the log of the leader, byte for byte. The follower says what it has, the leader from
+        where it sends; then the follower reports what is on its disk. Errors: UNAVAILABLE (NOT_LEADER) when this replica does not
+        lead in the epoch that is meant, INVALID_ARGUMENT (field) for a follower of another shard or with log files of another size.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchLog(self, request, context):
+        """For replicas of the same shard: the bytes of files that the stream of Replicate says are to be fetched; several calls at
+        the same time, for a follower that is far behind. Errors: UNAVAILABLE (NOT_LEADER) for a follower without a stream,
+        INVALID_ARGUMENT (field) for other bytes, RESOURCE_EXHAUSTED for more than 8 calls at the same time, OUT_OF_RANGE when
+        retention has removed the bytes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTopics(self, request, context):
         """Topics as configured in `config/topics.json`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateTopic(self, request, context):
+        """Creates a topic. One that exists with the values that the request names stays as it is. Errors: ALREADY_EXISTS
+        (TOPIC_EXISTS) when it has others, INVALID_ARGUMENT (field), FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateTopic(self, request, context):
+        """Changes a topic. Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT (field), FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTopic(self, request, context):
+        """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries find them, until retention removes
+        them; its queues go on where they are when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
+        (STORE_READ_ONLY).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -220,10 +320,45 @@ def add_CommitLogServiceServicer_to_server(servicer, server):
                     request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerRequest.FromString,
                     response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.RemoveFollowerResponse.SerializeToString,
             ),
+            'ReadConfigFile': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadConfigFile,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReadConfigFileRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReadConfigFileResponse.SerializeToString,
+            ),
+            'WriteConfigFile': grpc.stream_stream_rpc_method_handler(
+                    servicer.WriteConfigFile,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.WriteConfigFileRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.WriteConfigFileResponse.SerializeToString,
+            ),
+            'Replicate': grpc.stream_stream_rpc_method_handler(
+                    servicer.Replicate,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_replication__pb2.ReplicateRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_replication__pb2.ReplicateResponse.SerializeToString,
+            ),
+            'FetchLog': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchLog,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_replication__pb2.FetchLogRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_replication__pb2.FetchLogResponse.SerializeToString,
+            ),
             'ListTopics': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTopics,
                     request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ListTopicsRequest.FromString,
                     response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ListTopicsResponse.SerializeToString,
+            ),
+            'CreateTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateTopic,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.CreateTopicRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.CreateTopicResponse.SerializeToString,
+            ),
+            'UpdateTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTopic,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.UpdateTopicRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.UpdateTopicResponse.SerializeToString,
+            ),
+            'DeleteTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTopic,
+                    request_deserializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.DeleteTopicRequest.FromString,
+                    response_serializer=reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.DeleteTopicResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -459,6 +594,114 @@ class CommitLogService:
             _registered_method=True)
 
     @staticmethod
+    def ReadConfigFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/reput.commitlog.v1.CommitLogService/ReadConfigFile',
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReadConfigFileRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ReadConfigFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteConfigFile(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/reput.commitlog.v1.CommitLogService/WriteConfigFile',
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.WriteConfigFileRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.WriteConfigFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Replicate(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/reput.commitlog.v1.CommitLogService/Replicate',
+            reput_dot_commitlog_dot_v1_dot_replication__pb2.ReplicateRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_replication__pb2.ReplicateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/reput.commitlog.v1.CommitLogService/FetchLog',
+            reput_dot_commitlog_dot_v1_dot_replication__pb2.FetchLogRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_replication__pb2.FetchLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListTopics(request,
             target,
             options=(),
@@ -475,6 +718,87 @@ class CommitLogService:
             '/reput.commitlog.v1.CommitLogService/ListTopics',
             reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ListTopicsRequest.SerializeToString,
             reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.ListTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.commitlog.v1.CommitLogService/CreateTopic',
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.CreateTopicRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.CreateTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.commitlog.v1.CommitLogService/UpdateTopic',
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.UpdateTopicRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.UpdateTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.commitlog.v1.CommitLogService/DeleteTopic',
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.DeleteTopicRequest.SerializeToString,
+            reput_dot_commitlog_dot_v1_dot_commitlog__service__pb2.DeleteTopicResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,6 +5,7 @@ The commit log of one shard: append, get by offset, and the tail that followers 
 
 from collections import abc as _abc
 from reput.commitlog.v1 import commitlog_service_pb2 as _commitlog_service_pb2
+from reput.commitlog.v1 import replication_pb2 as _replication_pb2
 import grpc as _grpc
 
 
@@ -18,7 +19,9 @@ class CommitLogServiceStub:
     AppendMessages: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.AppendMessagesRequest, _commitlog_service_pb2.AppendMessagesResponse]
     """Appends messages in one piece: all are checked before any is written; a bad one writes none
     and the error's ErrorInfo carries its `index`. Errors: INVALID_ARGUMENT (INVALID_MESSAGE),
-    RESOURCE_EXHAUSTED (DISK_FULL), FAILED_PRECONDITION (STORE_READ_ONLY), UNAVAILABLE (FLUSH_FAILED).
+    RESOURCE_EXHAUSTED (DISK_FULL), FAILED_PRECONDITION (STORE_READ_ONLY), UNAVAILABLE (FLUSH_FAILED). On a shard with
+    replicas also UNAVAILABLE (NOT_LEADER, NOT_ENOUGH_REPLICAS), when nothing was written, and UNAVAILABLE (NOT_CONFIRMED), when
+    it was written and it is not known whether it stays.
     """
     AppendMessageStream: _grpc.StreamStreamMultiCallable[_commitlog_service_pb2.AppendMessageStreamRequest, _commitlog_service_pb2.AppendMessageStreamResponse]
     """The same, pipelined: one response for each request, in order. A refused request is answered
@@ -29,7 +32,8 @@ class CommitLogServiceStub:
     topics, as one atomic unit. Readers and followers see all records of a request or none, and a
     recovery keeps all or none, also after a power cut in the middle. A service that moves a message
     writes the message and the record that says so in one request. Topics that do not exist are created.
-    Errors as AppendMessages; INVALID_ARGUMENT also for a request that does not fit into one log file.
+    Errors as AppendMessages; INVALID_ARGUMENT also for a request that does not fit into one log file;
+    FAILED_PRECONDITION (FOLLOWER_FENCED) for one of an earlier life of a follower.
     """
     GetMessage: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.GetMessageRequest, _commitlog_service_pb2.GetMessageResponse]
     """Reads the record that starts at an offset. Errors: NOT_FOUND (RECORD_NOT_FOUND) when no record
@@ -55,8 +59,40 @@ class CommitLogServiceStub:
     still runs registers again with its next report. Errors: NOT_FOUND (FOLLOWER_NOT_FOUND),
     INVALID_ARGUMENT for one that the setting `followers` names.
     """
+    ReadConfigFile: _grpc.UnaryStreamMultiCallable[_commitlog_service_pb2.ReadConfigFileRequest, _commitlog_service_pb2.ReadConfigFileResponse]
+    """For services: reads a file of RocketMQ in `config/`; where it is missing or empty its `.bak`, as RocketMQ does. One answer
+    or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
+    """
+    WriteConfigFile: _grpc.StreamStreamMultiCallable[_commitlog_service_pb2.WriteConfigFileRequest, _commitlog_service_pb2.WriteConfigFileResponse]
+    """For services: replaces a file of RocketMQ in `config/` atomically, and keeps the one before as `.bak`, as RocketMQ does. The
+    content comes in one request or more; it is on the disk when the last one is answered. Errors: INVALID_ARGUMENT for a name
+    that is not allowed and for more than 16 MiB, FAILED_PRECONDITION (STORE_READ_ONLY), RESOURCE_EXHAUSTED (DISK_FULL). The
+    directory `timerlog` of the store root is replaced in the same way, without the limit.
+    """
+    Replicate: _grpc.StreamStreamMultiCallable[_replication_pb2.ReplicateRequest, _replication_pb2.ReplicateResponse]
+    """For replicas of the same shard: copies the log of the leader, byte for byte. The follower says what it has, the leader from
+    where it sends; then the follower reports what is on its disk. Errors: UNAVAILABLE (NOT_LEADER) when this replica does not
+    lead in the epoch that is meant, INVALID_ARGUMENT (field) for a follower of another shard or with log files of another size.
+    """
+    FetchLog: _grpc.UnaryStreamMultiCallable[_replication_pb2.FetchLogRequest, _replication_pb2.FetchLogResponse]
+    """For replicas of the same shard: the bytes of files that the stream of Replicate says are to be fetched; several calls at
+    the same time, for a follower that is far behind. Errors: UNAVAILABLE (NOT_LEADER) for a follower without a stream,
+    INVALID_ARGUMENT (field) for other bytes, RESOURCE_EXHAUSTED for more than 8 calls at the same time, OUT_OF_RANGE when
+    retention has removed the bytes.
+    """
     ListTopics: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.ListTopicsRequest, _commitlog_service_pb2.ListTopicsResponse]
     """Topics as configured in `config/topics.json`."""
+    CreateTopic: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.CreateTopicRequest, _commitlog_service_pb2.CreateTopicResponse]
+    """Creates a topic. One that exists with the values that the request names stays as it is. Errors: ALREADY_EXISTS
+    (TOPIC_EXISTS) when it has others, INVALID_ARGUMENT (field), FAILED_PRECONDITION (STORE_READ_ONLY).
+    """
+    UpdateTopic: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.UpdateTopicRequest, _commitlog_service_pb2.UpdateTopicResponse]
+    """Changes a topic. Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT (field), FAILED_PRECONDITION (STORE_READ_ONLY)."""
+    DeleteTopic: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.DeleteTopicRequest, _commitlog_service_pb2.DeleteTopicResponse]
+    """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries find them, until retention removes
+    them; its queues go on where they are when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
+    (STORE_READ_ONLY).
+    """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_commitlog_service_pb2.GetStatusRequest, _commitlog_service_pb2.GetStatusResponse]
     """Offsets, files, recovery and the followers' progress."""
 
@@ -70,7 +106,9 @@ class CommitLogServiceServicer:
     ) -> _commitlog_service_pb2.AppendMessagesResponse:
         """Appends messages in one piece: all are checked before any is written; a bad one writes none
         and the error's ErrorInfo carries its `index`. Errors: INVALID_ARGUMENT (INVALID_MESSAGE),
-        RESOURCE_EXHAUSTED (DISK_FULL), FAILED_PRECONDITION (STORE_READ_ONLY), UNAVAILABLE (FLUSH_FAILED).
+        RESOURCE_EXHAUSTED (DISK_FULL), FAILED_PRECONDITION (STORE_READ_ONLY), UNAVAILABLE (FLUSH_FAILED). On a shard with
+        replicas also UNAVAILABLE (NOT_LEADER, NOT_ENOUGH_REPLICAS), when nothing was written, and UNAVAILABLE (NOT_CONFIRMED), when
+        it was written and it is not known whether it stays.
         """
 
     def AppendMessageStream(
@@ -91,7 +129,8 @@ class CommitLogServiceServicer:
         topics, as one atomic unit. Readers and followers see all records of a request or none, and a
         recovery keeps all or none, also after a power cut in the middle. A service that moves a message
         writes the message and the record that says so in one request. Topics that do not exist are created.
-        Errors as AppendMessages; INVALID_ARGUMENT also for a request that does not fit into one log file.
+        Errors as AppendMessages; INVALID_ARGUMENT also for a request that does not fit into one log file;
+        FAILED_PRECONDITION (FOLLOWER_FENCED) for one of an earlier life of a follower.
         """
 
     def GetMessage(
@@ -143,12 +182,79 @@ class CommitLogServiceServicer:
         INVALID_ARGUMENT for one that the setting `followers` names.
         """
 
+    def ReadConfigFile(
+        self,
+        request: _commitlog_service_pb2.ReadConfigFileRequest,
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_commitlog_service_pb2.ReadConfigFileResponse]:
+        """For services: reads a file of RocketMQ in `config/`; where it is missing or empty its `.bak`, as RocketMQ does. One answer
+        or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
+        """
+
+    def WriteConfigFile(
+        self,
+        request_iterator: _abc.Iterator[_commitlog_service_pb2.WriteConfigFileRequest],
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_commitlog_service_pb2.WriteConfigFileResponse]:
+        """For services: replaces a file of RocketMQ in `config/` atomically, and keeps the one before as `.bak`, as RocketMQ does. The
+        content comes in one request or more; it is on the disk when the last one is answered. Errors: INVALID_ARGUMENT for a name
+        that is not allowed and for more than 16 MiB, FAILED_PRECONDITION (STORE_READ_ONLY), RESOURCE_EXHAUSTED (DISK_FULL). The
+        directory `timerlog` of the store root is replaced in the same way, without the limit.
+        """
+
+    def Replicate(
+        self,
+        request_iterator: _abc.Iterator[_replication_pb2.ReplicateRequest],
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_replication_pb2.ReplicateResponse]:
+        """For replicas of the same shard: copies the log of the leader, byte for byte. The follower says what it has, the leader from
+        where it sends; then the follower reports what is on its disk. Errors: UNAVAILABLE (NOT_LEADER) when this replica does not
+        lead in the epoch that is meant, INVALID_ARGUMENT (field) for a follower of another shard or with log files of another size.
+        """
+
+    def FetchLog(
+        self,
+        request: _replication_pb2.FetchLogRequest,
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_replication_pb2.FetchLogResponse]:
+        """For replicas of the same shard: the bytes of files that the stream of Replicate says are to be fetched; several calls at
+        the same time, for a follower that is far behind. Errors: UNAVAILABLE (NOT_LEADER) for a follower without a stream,
+        INVALID_ARGUMENT (field) for other bytes, RESOURCE_EXHAUSTED for more than 8 calls at the same time, OUT_OF_RANGE when
+        retention has removed the bytes.
+        """
+
     def ListTopics(
         self,
         request: _commitlog_service_pb2.ListTopicsRequest,
         context: _grpc.ServicerContext,
     ) -> _commitlog_service_pb2.ListTopicsResponse:
         """Topics as configured in `config/topics.json`."""
+
+    def CreateTopic(
+        self,
+        request: _commitlog_service_pb2.CreateTopicRequest,
+        context: _grpc.ServicerContext,
+    ) -> _commitlog_service_pb2.CreateTopicResponse:
+        """Creates a topic. One that exists with the values that the request names stays as it is. Errors: ALREADY_EXISTS
+        (TOPIC_EXISTS) when it has others, INVALID_ARGUMENT (field), FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+
+    def UpdateTopic(
+        self,
+        request: _commitlog_service_pb2.UpdateTopicRequest,
+        context: _grpc.ServicerContext,
+    ) -> _commitlog_service_pb2.UpdateTopicResponse:
+        """Changes a topic. Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT (field), FAILED_PRECONDITION (STORE_READ_ONLY)."""
+
+    def DeleteTopic(
+        self,
+        request: _commitlog_service_pb2.DeleteTopicRequest,
+        context: _grpc.ServicerContext,
+    ) -> _commitlog_service_pb2.DeleteTopicResponse:
+        """Takes a topic out of `config/topics.json`. Its messages stay in the log, where queries find them, until retention removes
+        them; its queues go on where they are when it is created again. Errors: INVALID_ARGUMENT (field), FAILED_PRECONDITION
+        (STORE_READ_ONLY).
+        """
 
     def GetStatus(
         self,

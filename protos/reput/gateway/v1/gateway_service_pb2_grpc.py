@@ -95,6 +95,106 @@ class GatewayServiceStub:
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTopicsRequest.SerializeToString,
                 response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTopicsResponse.FromString,
                 _registered_method=True)
+        self.CreateTopic = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/CreateTopic',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CreateTopicRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CreateTopicResponse.FromString,
+                _registered_method=True)
+        self.UpdateTopic = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/UpdateTopic',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateTopicRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateTopicResponse.FromString,
+                _registered_method=True)
+        self.DeleteTopic = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/DeleteTopic',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteTopicRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteTopicResponse.FromString,
+                _registered_method=True)
+        self.PullMessages = channel.unary_stream(
+                '/reput.gateway.v1.GatewayService/PullMessages',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.PullMessagesRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.PullMessagesResponse.FromString,
+                _registered_method=True)
+        self.CommitOffsets = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/CommitOffsets',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CommitOffsetsRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CommitOffsetsResponse.FromString,
+                _registered_method=True)
+        self.SendBackMessages = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/SendBackMessages',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendBackMessagesRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendBackMessagesResponse.FromString,
+                _registered_method=True)
+        self.LockQueues = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/LockQueues',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.LockQueuesRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.LockQueuesResponse.FromString,
+                _registered_method=True)
+        self.GetOffsets = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/GetOffsets',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetOffsetsRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetOffsetsResponse.FromString,
+                _registered_method=True)
+        self.ResetOffsets = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/ResetOffsets',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResetOffsetsRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResetOffsetsResponse.FromString,
+                _registered_method=True)
+        self.ListConsumerGroups = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/ListConsumerGroups',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListConsumerGroupsRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListConsumerGroupsResponse.FromString,
+                _registered_method=True)
+        self.GetConsumerGroup = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/GetConsumerGroup',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupResponse.FromString,
+                _registered_method=True)
+        self.UpdateConsumerGroup = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/UpdateConsumerGroup',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateConsumerGroupRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateConsumerGroupResponse.FromString,
+                _registered_method=True)
+        self.DeleteConsumerGroup = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/DeleteConsumerGroup',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupResponse.FromString,
+                _registered_method=True)
+        self.TrackMessage = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/TrackMessage',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.TrackMessageRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.TrackMessageResponse.FromString,
+                _registered_method=True)
+        self.ResendDeadLetters = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/ResendDeadLetters',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResendDeadLettersRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResendDeadLettersResponse.FromString,
+                _registered_method=True)
+        self.RecallMessage = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/RecallMessage',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.RecallMessageRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.RecallMessageResponse.FromString,
+                _registered_method=True)
+        self.EndTransaction = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/EndTransaction',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.EndTransactionRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.EndTransactionResponse.FromString,
+                _registered_method=True)
+        self.ListPendingTransactions = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/ListPendingTransactions',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListPendingTransactionsRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListPendingTransactionsResponse.FromString,
+                _registered_method=True)
+        self.ListScheduledMessages = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/ListScheduledMessages',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListScheduledMessagesRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListScheduledMessagesResponse.FromString,
+                _registered_method=True)
+        self.SendRequest = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/SendRequest',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/reput.gateway.v1.GatewayService/GetStatus',
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetStatusRequest.SerializeToString,
@@ -207,6 +307,175 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateTopic(self, request, context):
+        """Creates a topic on every shard, or on one. Where it exists with the values that the request names, it stays as it is. Errors:
+        ALREADY_EXISTS (TOPIC_EXISTS) when it has others, INVALID_ARGUMENT (field), NOT_FOUND (BROKER_NOT_FOUND),
+        FAILED_PRECONDITION (STORE_READ_ONLY). After an error, other shards may have done it; the call may be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateTopic(self, request, context):
+        """Changes a topic on every shard that has it, or on one. Errors: NOT_FOUND (TOPIC_NOT_FOUND) when no shard has it, others as
+        CreateTopic.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTopic(self, request, context):
+        """Takes a topic out of the configuration of every shard, or of one. Its messages stay in the log, where queries find them,
+        until retention removes them; so it stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
+        (field), NOT_FOUND (BROKER_NOT_FOUND), FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PullMessages(self, request, context):
+        """Streams messages of a queue from a position on, in batches, for stream processors. Each batch says where to go on; with
+        `wait` the stream goes on with what arrives until that time is over without any. The position is the caller's to keep, or
+        CommitOffsets'. The last answer has no message; it says why the stream ends. A batch comes in answers below 3.5 MiB; a larger
+        message comes alone. Ends within 200 ms of a cancel. Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND),
+        INVALID_ARGUMENT (also ILLEGAL_FILTER), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many streams).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CommitOffsets(self, request, context):
+        """Sets positions of a consumer group; makes the group if it is absent. When it is answered, they are in the log.
+        Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendBackMessages(self, request, context):
+        """Gives messages of a queue that were pulled and not consumed to the consumer group again: each comes in the topic
+        `%RETRY%<group>` when its delay level is over, or goes to the group's dead letters. A message that was sent back before is
+        not sent again while the group's position is not moved back, so the call may be repeated. When it is answered, this is in the
+        log. A group that is unknown is made. Errors, with nothing sent back: NOT_FOUND (TOPIC_NOT_FOUND, BROKER_NOT_FOUND),
+        OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for a position that has no message yet, INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LockQueues(self, request, context):
+        """Locks queues for one member of a consumer group for 60 seconds, or unlocks them. A member that consumes in order renews its
+        locks, and reads and commits only what it has locked. Locks are not kept over a restart of the shard's consumer service: for 60
+        seconds after it, only a member that says `renew` gets a queue in which the group has a position. Errors: INVALID_ARGUMENT,
+        NOT_FOUND (BROKER_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetOffsets(self, request, context):
+        """The positions of a consumer group. Errors: NOT_FOUND (GROUP_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetOffsets(self, request, context):
+        """Moves a consumer group to other positions of a topic, in every shard that has both. What it has in flight there is
+        forgotten. Errors: NOT_FOUND (GROUP_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListConsumerGroups(self, request, context):
+        """The consumer groups of all shards, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetConsumerGroup(self, request, context):
+        """A consumer group: its members, and its queues with their lag. Errors: NOT_FOUND (GROUP_NOT_FOUND).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateConsumerGroup(self, request, context):
+        """Sets the settings of a consumer group in every shard; makes it if it is absent. May be repeated without harm.
+        Errors: INVALID_ARGUMENT, FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteConsumerGroup(self, request, context):
+        """Forgets a consumer group with its positions, in every shard. A group that there is not: OK.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TrackMessage(self, request, context):
+        """What has become of a message: where it waits, and how it stands with each consumer group.
+        Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResendDeadLetters(self, request, context):
+        """Sends the dead letters of a consumer group to their own topics again, in the same shard; each is a new message with a new
+        unique key, and the dead letter stays. When one cannot be sent, the page ends before it; when it is the first, its error is
+        answered. After an error the outcome of the last append is not known. Errors: NOT_FOUND (GROUP_NOT_FOUND), INVALID_ARGUMENT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecallMessage(self, request, context):
+        """Takes back a message that waits for its `delivery_time`: no consumer gets it. Errors: NOT_FOUND (SCHEDULED_MESSAGE_NOT_FOUND)
+        when it does not wait any more: it was delivered or recalled, NOT_FOUND (BROKER_NOT_FOUND), INVALID_ARGUMENT,
+        FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndTransaction(self, request, context):
+        """Ends the transaction of a half message (one that was appended with the property TRAN_MSG = true): commits it, so that consumers
+        get it, or rolls it back. When it is answered, that is in the log. Errors: NOT_FOUND (TRANSACTION_NOT_FOUND) when the
+        transaction has ended, or never was, FAILED_PRECONDITION (VERDICT_TOO_LATE), others as RecallMessage.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPendingTransactions(self, request, context):
+        """The half messages that wait for a verdict, shard by shard, the oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListScheduledMessages(self, request, context):
+        """The messages that wait for a time, shard by shard, the next one that is due first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SendRequest(self, request, context):
+        """Appends a request, waits for the reply and answers it. The request gets RocketMQ's properties CORRELATION_ID, REPLY_TO_CLIENT,
+        TTL (milliseconds) and CLUSTER. Its consumer appends the reply to the topic `<CLUSTER>_REPLY_TOPIC`, with the request's
+        CORRELATION_ID and REPLY_TO_CLIENT, and MSG_TYPE = `reply`. Errors: DEADLINE_EXCEEDED (the request is stored; the metadata has
+        its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """The state of every shard and service.
         """
@@ -276,6 +545,106 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.ListTopics,
                     request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTopicsRequest.FromString,
                     response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTopicsResponse.SerializeToString,
+            ),
+            'CreateTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateTopic,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CreateTopicRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CreateTopicResponse.SerializeToString,
+            ),
+            'UpdateTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateTopic,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateTopicRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateTopicResponse.SerializeToString,
+            ),
+            'DeleteTopic': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTopic,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteTopicRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteTopicResponse.SerializeToString,
+            ),
+            'PullMessages': grpc.unary_stream_rpc_method_handler(
+                    servicer.PullMessages,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.PullMessagesRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.PullMessagesResponse.SerializeToString,
+            ),
+            'CommitOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.CommitOffsets,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CommitOffsetsRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CommitOffsetsResponse.SerializeToString,
+            ),
+            'SendBackMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendBackMessages,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendBackMessagesRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendBackMessagesResponse.SerializeToString,
+            ),
+            'LockQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.LockQueues,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.LockQueuesRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.LockQueuesResponse.SerializeToString,
+            ),
+            'GetOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOffsets,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetOffsetsRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetOffsetsResponse.SerializeToString,
+            ),
+            'ResetOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetOffsets,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResetOffsetsRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResetOffsetsResponse.SerializeToString,
+            ),
+            'ListConsumerGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListConsumerGroups,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListConsumerGroupsRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListConsumerGroupsResponse.SerializeToString,
+            ),
+            'GetConsumerGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetConsumerGroup,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupResponse.SerializeToString,
+            ),
+            'UpdateConsumerGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateConsumerGroup,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateConsumerGroupRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateConsumerGroupResponse.SerializeToString,
+            ),
+            'DeleteConsumerGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteConsumerGroup,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupResponse.SerializeToString,
+            ),
+            'TrackMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.TrackMessage,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.TrackMessageRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.TrackMessageResponse.SerializeToString,
+            ),
+            'ResendDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResendDeadLetters,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResendDeadLettersRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResendDeadLettersResponse.SerializeToString,
+            ),
+            'RecallMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecallMessage,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.RecallMessageRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.RecallMessageResponse.SerializeToString,
+            ),
+            'EndTransaction': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransaction,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.EndTransactionRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'ListPendingTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPendingTransactions,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListPendingTransactionsRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListPendingTransactionsResponse.SerializeToString,
+            ),
+            'ListScheduledMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScheduledMessages,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListScheduledMessagesRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListScheduledMessagesResponse.SerializeToString,
+            ),
+            'SendRequest': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendRequest,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -608,6 +977,546 @@ class GatewayService:
             '/reput.gateway.v1.GatewayService/ListTopics',
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTopicsRequest.SerializeToString,
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/CreateTopic',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CreateTopicRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CreateTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/UpdateTopic',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateTopicRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTopic(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/DeleteTopic',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteTopicRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PullMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/PullMessages',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.PullMessagesRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.PullMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CommitOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/CommitOffsets',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CommitOffsetsRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.CommitOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendBackMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/SendBackMessages',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendBackMessagesRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendBackMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LockQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/LockQueues',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.LockQueuesRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.LockQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/GetOffsets',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetOffsetsRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/ResetOffsets',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResetOffsetsRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResetOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListConsumerGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/ListConsumerGroups',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListConsumerGroupsRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListConsumerGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetConsumerGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/GetConsumerGroup',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetConsumerGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateConsumerGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/UpdateConsumerGroup',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateConsumerGroupRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.UpdateConsumerGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteConsumerGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/DeleteConsumerGroup',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.DeleteConsumerGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TrackMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/TrackMessage',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.TrackMessageRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.TrackMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResendDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/ResendDeadLetters',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResendDeadLettersRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ResendDeadLettersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecallMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/RecallMessage',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.RecallMessageRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.RecallMessageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransaction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/EndTransaction',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.EndTransactionRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPendingTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/ListPendingTransactions',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListPendingTransactionsRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListPendingTransactionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListScheduledMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/ListScheduledMessages',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListScheduledMessagesRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListScheduledMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendRequest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/SendRequest',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestResponse.FromString,
             options,
             channel_credentials,
             insecure,

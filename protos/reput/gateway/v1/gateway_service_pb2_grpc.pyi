@@ -67,6 +67,89 @@ class GatewayServiceStub:
     """
     ListTopics: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ListTopicsRequest, _gateway_service_pb2.ListTopicsResponse]
     """Lists topics by name with their queues and ranges: all, one, or those whose names hold a text."""
+    CreateTopic: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.CreateTopicRequest, _gateway_service_pb2.CreateTopicResponse]
+    """Creates a topic on every shard, or on one. Where it exists with the values that the request names, it stays as it is. Errors:
+    ALREADY_EXISTS (TOPIC_EXISTS) when it has others, INVALID_ARGUMENT (field), NOT_FOUND (BROKER_NOT_FOUND),
+    FAILED_PRECONDITION (STORE_READ_ONLY). After an error, other shards may have done it; the call may be repeated.
+    """
+    UpdateTopic: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.UpdateTopicRequest, _gateway_service_pb2.UpdateTopicResponse]
+    """Changes a topic on every shard that has it, or on one. Errors: NOT_FOUND (TOPIC_NOT_FOUND) when no shard has it, others as
+    CreateTopic.
+    """
+    DeleteTopic: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.DeleteTopicRequest, _gateway_service_pb2.DeleteTopicResponse]
+    """Takes a topic out of the configuration of every shard, or of one. Its messages stay in the log, where queries find them,
+    until retention removes them; so it stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
+    (field), NOT_FOUND (BROKER_NOT_FOUND), FAILED_PRECONDITION (STORE_READ_ONLY).
+    """
+    PullMessages: _grpc.UnaryStreamMultiCallable[_gateway_service_pb2.PullMessagesRequest, _gateway_service_pb2.PullMessagesResponse]
+    """Streams messages of a queue from a position on, in batches, for stream processors. Each batch says where to go on; with
+    `wait` the stream goes on with what arrives until that time is over without any. The position is the caller's to keep, or
+    CommitOffsets'. The last answer has no message; it says why the stream ends. A batch comes in answers below 3.5 MiB; a larger
+    message comes alone. Ends within 200 ms of a cancel. Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND),
+    INVALID_ARGUMENT (also ILLEGAL_FILTER), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many streams).
+    """
+    CommitOffsets: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.CommitOffsetsRequest, _gateway_service_pb2.CommitOffsetsResponse]
+    """Sets positions of a consumer group; makes the group if it is absent. When it is answered, they are in the log.
+    Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND).
+    """
+    SendBackMessages: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.SendBackMessagesRequest, _gateway_service_pb2.SendBackMessagesResponse]
+    """Gives messages of a queue that were pulled and not consumed to the consumer group again: each comes in the topic
+    `%RETRY%<group>` when its delay level is over, or goes to the group's dead letters. A message that was sent back before is
+    not sent again while the group's position is not moved back, so the call may be repeated. When it is answered, this is in the
+    log. A group that is unknown is made. Errors, with nothing sent back: NOT_FOUND (TOPIC_NOT_FOUND, BROKER_NOT_FOUND),
+    OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for a position that has no message yet, INVALID_ARGUMENT.
+    """
+    LockQueues: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.LockQueuesRequest, _gateway_service_pb2.LockQueuesResponse]
+    """Locks queues for one member of a consumer group for 60 seconds, or unlocks them. A member that consumes in order renews its
+    locks, and reads and commits only what it has locked. Locks are not kept over a restart of the shard's consumer service: for 60
+    seconds after it, only a member that says `renew` gets a queue in which the group has a position. Errors: INVALID_ARGUMENT,
+    NOT_FOUND (BROKER_NOT_FOUND).
+    """
+    GetOffsets: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetOffsetsRequest, _gateway_service_pb2.GetOffsetsResponse]
+    """The positions of a consumer group. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
+    ResetOffsets: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ResetOffsetsRequest, _gateway_service_pb2.ResetOffsetsResponse]
+    """Moves a consumer group to other positions of a topic, in every shard that has both. What it has in flight there is
+    forgotten. Errors: NOT_FOUND (GROUP_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+    """
+    ListConsumerGroups: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ListConsumerGroupsRequest, _gateway_service_pb2.ListConsumerGroupsResponse]
+    """The consumer groups of all shards, by name."""
+    GetConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetConsumerGroupRequest, _gateway_service_pb2.GetConsumerGroupResponse]
+    """A consumer group: its members, and its queues with their lag. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
+    UpdateConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.UpdateConsumerGroupRequest, _gateway_service_pb2.UpdateConsumerGroupResponse]
+    """Sets the settings of a consumer group in every shard; makes it if it is absent. May be repeated without harm.
+    Errors: INVALID_ARGUMENT, FAILED_PRECONDITION (STORE_READ_ONLY).
+    """
+    DeleteConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.DeleteConsumerGroupRequest, _gateway_service_pb2.DeleteConsumerGroupResponse]
+    """Forgets a consumer group with its positions, in every shard. A group that there is not: OK."""
+    TrackMessage: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.TrackMessageRequest, _gateway_service_pb2.TrackMessageResponse]
+    """What has become of a message: where it waits, and how it stands with each consumer group.
+    Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+    """
+    ResendDeadLetters: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ResendDeadLettersRequest, _gateway_service_pb2.ResendDeadLettersResponse]
+    """Sends the dead letters of a consumer group to their own topics again, in the same shard; each is a new message with a new
+    unique key, and the dead letter stays. When one cannot be sent, the page ends before it; when it is the first, its error is
+    answered. After an error the outcome of the last append is not known. Errors: NOT_FOUND (GROUP_NOT_FOUND), INVALID_ARGUMENT.
+    """
+    RecallMessage: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.RecallMessageRequest, _gateway_service_pb2.RecallMessageResponse]
+    """Takes back a message that waits for its `delivery_time`: no consumer gets it. Errors: NOT_FOUND (SCHEDULED_MESSAGE_NOT_FOUND)
+    when it does not wait any more: it was delivered or recalled, NOT_FOUND (BROKER_NOT_FOUND), INVALID_ARGUMENT,
+    FAILED_PRECONDITION (STORE_READ_ONLY).
+    """
+    EndTransaction: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.EndTransactionRequest, _gateway_service_pb2.EndTransactionResponse]
+    """Ends the transaction of a half message (one that was appended with the property TRAN_MSG = true): commits it, so that consumers
+    get it, or rolls it back. When it is answered, that is in the log. Errors: NOT_FOUND (TRANSACTION_NOT_FOUND) when the
+    transaction has ended, or never was, FAILED_PRECONDITION (VERDICT_TOO_LATE), others as RecallMessage.
+    """
+    ListPendingTransactions: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ListPendingTransactionsRequest, _gateway_service_pb2.ListPendingTransactionsResponse]
+    """The half messages that wait for a verdict, shard by shard, the oldest first."""
+    ListScheduledMessages: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ListScheduledMessagesRequest, _gateway_service_pb2.ListScheduledMessagesResponse]
+    """The messages that wait for a time, shard by shard, the next one that is due first."""
+    SendRequest: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.SendRequestRequest, _gateway_service_pb2.SendRequestResponse]
+    """Appends a request, waits for the reply and answers it. The request gets RocketMQ's properties CORRELATION_ID, REPLY_TO_CLIENT,
+    TTL (milliseconds) and CLUSTER. Its consumer appends the reply to the topic `<CLUSTER>_REPLY_TOPIC`, with the request's
+    CORRELATION_ID and REPLY_TO_CLIENT, and MSG_TYPE = `reply`. Errors: DEADLINE_EXCEEDED (the request is stored; the metadata has
+    its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
+    """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetStatusRequest, _gateway_service_pb2.GetStatusResponse]
     """The state of every shard and service."""
 
@@ -184,6 +267,189 @@ class GatewayServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.ListTopicsResponse:
         """Lists topics by name with their queues and ranges: all, one, or those whose names hold a text."""
+
+    def CreateTopic(
+        self,
+        request: _gateway_service_pb2.CreateTopicRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.CreateTopicResponse:
+        """Creates a topic on every shard, or on one. Where it exists with the values that the request names, it stays as it is. Errors:
+        ALREADY_EXISTS (TOPIC_EXISTS) when it has others, INVALID_ARGUMENT (field), NOT_FOUND (BROKER_NOT_FOUND),
+        FAILED_PRECONDITION (STORE_READ_ONLY). After an error, other shards may have done it; the call may be repeated.
+        """
+
+    def UpdateTopic(
+        self,
+        request: _gateway_service_pb2.UpdateTopicRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.UpdateTopicResponse:
+        """Changes a topic on every shard that has it, or on one. Errors: NOT_FOUND (TOPIC_NOT_FOUND) when no shard has it, others as
+        CreateTopic.
+        """
+
+    def DeleteTopic(
+        self,
+        request: _gateway_service_pb2.DeleteTopicRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.DeleteTopicResponse:
+        """Takes a topic out of the configuration of every shard, or of one. Its messages stay in the log, where queries find them,
+        until retention removes them; so it stays in ListTopics as long. A topic that there is not: OK. Errors: INVALID_ARGUMENT
+        (field), NOT_FOUND (BROKER_NOT_FOUND), FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+
+    def PullMessages(
+        self,
+        request: _gateway_service_pb2.PullMessagesRequest,
+        context: _grpc.ServicerContext,
+    ) -> _abc.Iterator[_gateway_service_pb2.PullMessagesResponse]:
+        """Streams messages of a queue from a position on, in batches, for stream processors. Each batch says where to go on; with
+        `wait` the stream goes on with what arrives until that time is over without any. The position is the caller's to keep, or
+        CommitOffsets'. The last answer has no message; it says why the stream ends. A batch comes in answers below 3.5 MiB; a larger
+        message comes alone. Ends within 200 ms of a cancel. Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND),
+        INVALID_ARGUMENT (also ILLEGAL_FILTER), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many streams).
+        """
+
+    def CommitOffsets(
+        self,
+        request: _gateway_service_pb2.CommitOffsetsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.CommitOffsetsResponse:
+        """Sets positions of a consumer group; makes the group if it is absent. When it is answered, they are in the log.
+        Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND).
+        """
+
+    def SendBackMessages(
+        self,
+        request: _gateway_service_pb2.SendBackMessagesRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.SendBackMessagesResponse:
+        """Gives messages of a queue that were pulled and not consumed to the consumer group again: each comes in the topic
+        `%RETRY%<group>` when its delay level is over, or goes to the group's dead letters. A message that was sent back before is
+        not sent again while the group's position is not moved back, so the call may be repeated. When it is answered, this is in the
+        log. A group that is unknown is made. Errors, with nothing sent back: NOT_FOUND (TOPIC_NOT_FOUND, BROKER_NOT_FOUND),
+        OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for a position that has no message yet, INVALID_ARGUMENT.
+        """
+
+    def LockQueues(
+        self,
+        request: _gateway_service_pb2.LockQueuesRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.LockQueuesResponse:
+        """Locks queues for one member of a consumer group for 60 seconds, or unlocks them. A member that consumes in order renews its
+        locks, and reads and commits only what it has locked. Locks are not kept over a restart of the shard's consumer service: for 60
+        seconds after it, only a member that says `renew` gets a queue in which the group has a position. Errors: INVALID_ARGUMENT,
+        NOT_FOUND (BROKER_NOT_FOUND).
+        """
+
+    def GetOffsets(
+        self,
+        request: _gateway_service_pb2.GetOffsetsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.GetOffsetsResponse:
+        """The positions of a consumer group. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
+
+    def ResetOffsets(
+        self,
+        request: _gateway_service_pb2.ResetOffsetsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.ResetOffsetsResponse:
+        """Moves a consumer group to other positions of a topic, in every shard that has both. What it has in flight there is
+        forgotten. Errors: NOT_FOUND (GROUP_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """
+
+    def ListConsumerGroups(
+        self,
+        request: _gateway_service_pb2.ListConsumerGroupsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.ListConsumerGroupsResponse:
+        """The consumer groups of all shards, by name."""
+
+    def GetConsumerGroup(
+        self,
+        request: _gateway_service_pb2.GetConsumerGroupRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.GetConsumerGroupResponse:
+        """A consumer group: its members, and its queues with their lag. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
+
+    def UpdateConsumerGroup(
+        self,
+        request: _gateway_service_pb2.UpdateConsumerGroupRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.UpdateConsumerGroupResponse:
+        """Sets the settings of a consumer group in every shard; makes it if it is absent. May be repeated without harm.
+        Errors: INVALID_ARGUMENT, FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+
+    def DeleteConsumerGroup(
+        self,
+        request: _gateway_service_pb2.DeleteConsumerGroupRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.DeleteConsumerGroupResponse:
+        """Forgets a consumer group with its positions, in every shard. A group that there is not: OK."""
+
+    def TrackMessage(
+        self,
+        request: _gateway_service_pb2.TrackMessageRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.TrackMessageResponse:
+        """What has become of a message: where it waits, and how it stands with each consumer group.
+        Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """
+
+    def ResendDeadLetters(
+        self,
+        request: _gateway_service_pb2.ResendDeadLettersRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.ResendDeadLettersResponse:
+        """Sends the dead letters of a consumer group to their own topics again, in the same shard; each is a new message with a new
+        unique key, and the dead letter stays. When one cannot be sent, the page ends before it; when it is the first, its error is
+        answered. After an error the outcome of the last append is not known. Errors: NOT_FOUND (GROUP_NOT_FOUND), INVALID_ARGUMENT.
+        """
+
+    def RecallMessage(
+        self,
+        request: _gateway_service_pb2.RecallMessageRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.RecallMessageResponse:
+        """Takes back a message that waits for its `delivery_time`: no consumer gets it. Errors: NOT_FOUND (SCHEDULED_MESSAGE_NOT_FOUND)
+        when it does not wait any more: it was delivered or recalled, NOT_FOUND (BROKER_NOT_FOUND), INVALID_ARGUMENT,
+        FAILED_PRECONDITION (STORE_READ_ONLY).
+        """
+
+    def EndTransaction(
+        self,
+        request: _gateway_service_pb2.EndTransactionRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.EndTransactionResponse:
+        """Ends the transaction of a half message (one that was appended with the property TRAN_MSG = true): commits it, so that consumers
+        get it, or rolls it back. When it is answered, that is in the log. Errors: NOT_FOUND (TRANSACTION_NOT_FOUND) when the
+        transaction has ended, or never was, FAILED_PRECONDITION (VERDICT_TOO_LATE), others as RecallMessage.
+        """
+
+    def ListPendingTransactions(
+        self,
+        request: _gateway_service_pb2.ListPendingTransactionsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.ListPendingTransactionsResponse:
+        """The half messages that wait for a verdict, shard by shard, the oldest first."""
+
+    def ListScheduledMessages(
+        self,
+        request: _gateway_service_pb2.ListScheduledMessagesRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.ListScheduledMessagesResponse:
+        """The messages that wait for a time, shard by shard, the next one that is due first."""
+
+    def SendRequest(
+        self,
+        request: _gateway_service_pb2.SendRequestRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.SendRequestResponse:
+        """Appends a request, waits for the reply and answers it. The request gets RocketMQ's properties CORRELATION_ID, REPLY_TO_CLIENT,
+        TTL (milliseconds) and CLUSTER. Its consumer appends the reply to the topic `<CLUSTER>_REPLY_TOPIC`, with the request's
+        CORRELATION_ID and REPLY_TO_CLIENT, and MSG_TYPE = `reply`. Errors: DEADLINE_EXCEEDED (the request is stored; the metadata has
+        its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
+        """
 
     def GetStatus(
         self,

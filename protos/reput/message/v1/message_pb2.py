@@ -25,31 +25,34 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ereput/message/v1/message.proto\x12\x10reput.message.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd6\x02\n\nNewMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\x08queue_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0c\n\x04tags\x18\x04 \x01(\t\x12\x0c\n\x04keys\x18\x05 \x03(\t\x12@\n\nproperties\x18\x06 \x03(\x0b\x32,.reput.message.v1.NewMessage.PropertiesEntry\x12\x0c\n\x04\x66lag\x18\x07 \x01(\x05\x12\x17\n\nunique_key\x18\x08 \x01(\tH\x01\x88\x01\x01\x12\x32\n\tborn_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x02\x88\x01\x01\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_queue_idB\r\n\x0b_unique_keyB\x0c\n\n_born_time\"\x9a\x05\n\rStoredMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x04 \x01(\x03\x12\x18\n\x10store_size_bytes\x18\x05 \x01(\x05\x12\x0c\n\x04\x66lag\x18\x06 \x01(\x05\x12\x10\n\x08sys_flag\x18\x07 \x01(\x05\x12-\n\tborn_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tborn_host\x18\t \x01(\t\x12.\n\nstore_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nstore_host\x18\x0b \x01(\t\x12\x17\n\x0freconsume_times\x18\x0c \x01(\x05\x12#\n\x1bprepared_transaction_offset\x18\r \x01(\x03\x12\x10\n\x08\x62ody_crc\x18\x0e \x01(\r\x12\x0c\n\x04\x62ody\x18\x0f \x01(\x0c\x12\x43\n\nproperties\x18\x10 \x03(\x0b\x32/.reput.message.v1.StoredMessage.PropertiesEntry\x12\x0c\n\x04tags\x18\x11 \x01(\t\x12\x0c\n\x04keys\x18\x12 \x03(\t\x12\x12\n\nunique_key\x18\x13 \x01(\t\x12\x15\n\roffset_msg_id\x18\x14 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x15 \x01(\t\x12\x14\n\x0c\x62ody_omitted\x18\x16 \x01(\x08\x12/\n\x06source\x18\x17 \x01(\x0e\x32\x1f.reput.message.v1.MessageSource\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xf0\x01\n\x0c\x41ppendResult\x12\x15\n\roffset_msg_id\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x05 \x01(\x03\x12.\n\nstore_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x62roker_name\x18\x07 \x01(\t\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x08 \x01(\x08\x12\x17\n\x0f\x66reshness_token\x18\t \x01(\t*d\n\rMessageSource\x12\x1e\n\x1aMESSAGE_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13MESSAGE_SOURCE_LIVE\x10\x01\x12\x1a\n\x16MESSAGE_SOURCE_ARCHIVE\x10\x02*}\n\x0c\x43ompleteness\x12\x1c\n\x18\x43OMPLETENESS_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43OMPLETENESS_COMPLETE\x10\x01\x12\x1a\n\x16\x43OMPLETENESS_TRUNCATED\x10\x02\x12\x18\n\x14\x43OMPLETENESS_PARTIAL\x10\x03*R\n\tFlushMode\x12\x1a\n\x16\x46LUSH_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x46LUSH_MODE_ASYNC\x10\x01\x12\x13\n\x0f\x46LUSH_MODE_SYNC\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ereput/message/v1/message.proto\x12\x10reput.message.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb5\x03\n\nNewMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x15\n\x08queue_id\x18\x02 \x01(\x05H\x00\x88\x01\x01\x12\x0c\n\x04\x62ody\x18\x03 \x01(\x0c\x12\x0c\n\x04tags\x18\x04 \x01(\t\x12\x0c\n\x04keys\x18\x05 \x03(\t\x12@\n\nproperties\x18\x06 \x03(\x0b\x32,.reput.message.v1.NewMessage.PropertiesEntry\x12\x0c\n\x04\x66lag\x18\x07 \x01(\x05\x12\x17\n\nunique_key\x18\x08 \x01(\tH\x01\x88\x01\x01\x12\x32\n\tborn_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x02\x88\x01\x01\x12\x36\n\rdelivery_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampH\x03\x88\x01\x01\x12\x13\n\x0b\x64\x65lay_level\x18\x0b \x01(\x05\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_queue_idB\r\n\x0b_unique_keyB\x0c\n\n_born_timeB\x10\n\x0e_delivery_time\"\x9a\x05\n\rStoredMessage\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x04 \x01(\x03\x12\x18\n\x10store_size_bytes\x18\x05 \x01(\x05\x12\x0c\n\x04\x66lag\x18\x06 \x01(\x05\x12\x10\n\x08sys_flag\x18\x07 \x01(\x05\x12-\n\tborn_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tborn_host\x18\t \x01(\t\x12.\n\nstore_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nstore_host\x18\x0b \x01(\t\x12\x17\n\x0freconsume_times\x18\x0c \x01(\x05\x12#\n\x1bprepared_transaction_offset\x18\r \x01(\x03\x12\x10\n\x08\x62ody_crc\x18\x0e \x01(\r\x12\x0c\n\x04\x62ody\x18\x0f \x01(\x0c\x12\x43\n\nproperties\x18\x10 \x03(\x0b\x32/.reput.message.v1.StoredMessage.PropertiesEntry\x12\x0c\n\x04tags\x18\x11 \x01(\t\x12\x0c\n\x04keys\x18\x12 \x03(\t\x12\x12\n\nunique_key\x18\x13 \x01(\t\x12\x15\n\roffset_msg_id\x18\x14 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x15 \x01(\t\x12\x14\n\x0c\x62ody_omitted\x18\x16 \x01(\x08\x12/\n\x06source\x18\x17 \x01(\x0e\x32\x1f.reput.message.v1.MessageSource\x1a\x31\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9f\x02\n\x0c\x41ppendResult\x12\x15\n\roffset_msg_id\x18\x01 \x01(\t\x12\x12\n\nunique_key\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x04 \x01(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x05 \x01(\x03\x12.\n\nstore_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x62roker_name\x18\x07 \x01(\t\x12\x14\n\x0c\x64\x65\x64uplicated\x18\x08 \x01(\x08\x12\x17\n\x0f\x66reshness_token\x18\t \x01(\t\x12\x15\n\rrecall_handle\x18\n \x01(\t\x12\x16\n\x0etransaction_id\x18\x0b \x01(\t*d\n\rMessageSource\x12\x1e\n\x1aMESSAGE_SOURCE_UNSPECIFIED\x10\x00\x12\x17\n\x13MESSAGE_SOURCE_LIVE\x10\x01\x12\x1a\n\x16MESSAGE_SOURCE_ARCHIVE\x10\x02*}\n\x0c\x43ompleteness\x12\x1c\n\x18\x43OMPLETENESS_UNSPECIFIED\x10\x00\x12\x19\n\x15\x43OMPLETENESS_COMPLETE\x10\x01\x12\x1a\n\x16\x43OMPLETENESS_TRUNCATED\x10\x02\x12\x18\n\x14\x43OMPLETENESS_PARTIAL\x10\x03*m\n\tFlushMode\x12\x1a\n\x16\x46LUSH_MODE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x46LUSH_MODE_ASYNC\x10\x01\x12\x13\n\x0f\x46LUSH_MODE_SYNC\x10\x02\x12\x19\n\x15\x46LUSH_MODE_REPLICATED\x10\x03*\xa9\x01\n\x0bMessageType\x12\x1c\n\x18MESSAGE_TYPE_UNSPECIFIED\x10\x00\x12\x17\n\x13MESSAGE_TYPE_NORMAL\x10\x01\x12\x15\n\x11MESSAGE_TYPE_FIFO\x10\x02\x12\x16\n\x12MESSAGE_TYPE_DELAY\x10\x03\x12\x1c\n\x18MESSAGE_TYPE_TRANSACTION\x10\x04\x12\x16\n\x12MESSAGE_TYPE_MIXED\x10\x05\x42\x43\n\x10reput.message.v1P\x01Z\x1areput/message/v1;messagev1\xaa\x02\x10Reput.Message.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'reput.message.v1.message_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\020reput.message.v1P\001Z\032reput/message/v1;messagev1\252\002\020Reput.Message.V1'
   _globals['_NEWMESSAGE_PROPERTIESENTRY']._loaded_options = None
   _globals['_NEWMESSAGE_PROPERTIESENTRY']._serialized_options = b'8\001'
   _globals['_STOREDMESSAGE_PROPERTIESENTRY']._loaded_options = None
   _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_options = b'8\001'
-  _globals['_MESSAGESOURCE']._serialized_start=1342
-  _globals['_MESSAGESOURCE']._serialized_end=1442
-  _globals['_COMPLETENESS']._serialized_start=1444
-  _globals['_COMPLETENESS']._serialized_end=1569
-  _globals['_FLUSHMODE']._serialized_start=1571
-  _globals['_FLUSHMODE']._serialized_end=1653
+  _globals['_MESSAGESOURCE']._serialized_start=1484
+  _globals['_MESSAGESOURCE']._serialized_end=1584
+  _globals['_COMPLETENESS']._serialized_start=1586
+  _globals['_COMPLETENESS']._serialized_end=1711
+  _globals['_FLUSHMODE']._serialized_start=1713
+  _globals['_FLUSHMODE']._serialized_end=1822
+  _globals['_MESSAGETYPE']._serialized_start=1825
+  _globals['_MESSAGETYPE']._serialized_end=1994
   _globals['_NEWMESSAGE']._serialized_start=86
-  _globals['_NEWMESSAGE']._serialized_end=428
-  _globals['_NEWMESSAGE_PROPERTIESENTRY']._serialized_start=337
-  _globals['_NEWMESSAGE_PROPERTIESENTRY']._serialized_end=386
-  _globals['_STOREDMESSAGE']._serialized_start=431
-  _globals['_STOREDMESSAGE']._serialized_end=1097
-  _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_start=337
-  _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_end=386
-  _globals['_APPENDRESULT']._serialized_start=1100
-  _globals['_APPENDRESULT']._serialized_end=1340
+  _globals['_NEWMESSAGE']._serialized_end=523
+  _globals['_NEWMESSAGE_PROPERTIESENTRY']._serialized_start=414
+  _globals['_NEWMESSAGE_PROPERTIESENTRY']._serialized_end=463
+  _globals['_STOREDMESSAGE']._serialized_start=526
+  _globals['_STOREDMESSAGE']._serialized_end=1192
+  _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_start=414
+  _globals['_STOREDMESSAGE_PROPERTIESENTRY']._serialized_end=463
+  _globals['_APPENDRESULT']._serialized_start=1195
+  _globals['_APPENDRESULT']._serialized_end=1482
 # @@protoc_insertion_point(module_scope)

@@ -28,6 +28,16 @@ class FlushMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FLUSH_MODE_UNSPECIFIED: _ClassVar[FlushMode]
     FLUSH_MODE_ASYNC: _ClassVar[FlushMode]
     FLUSH_MODE_SYNC: _ClassVar[FlushMode]
+    FLUSH_MODE_REPLICATED: _ClassVar[FlushMode]
+
+class MessageType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MESSAGE_TYPE_UNSPECIFIED: _ClassVar[MessageType]
+    MESSAGE_TYPE_NORMAL: _ClassVar[MessageType]
+    MESSAGE_TYPE_FIFO: _ClassVar[MessageType]
+    MESSAGE_TYPE_DELAY: _ClassVar[MessageType]
+    MESSAGE_TYPE_TRANSACTION: _ClassVar[MessageType]
+    MESSAGE_TYPE_MIXED: _ClassVar[MessageType]
 MESSAGE_SOURCE_UNSPECIFIED: MessageSource
 MESSAGE_SOURCE_LIVE: MessageSource
 MESSAGE_SOURCE_ARCHIVE: MessageSource
@@ -38,9 +48,16 @@ COMPLETENESS_PARTIAL: Completeness
 FLUSH_MODE_UNSPECIFIED: FlushMode
 FLUSH_MODE_ASYNC: FlushMode
 FLUSH_MODE_SYNC: FlushMode
+FLUSH_MODE_REPLICATED: FlushMode
+MESSAGE_TYPE_UNSPECIFIED: MessageType
+MESSAGE_TYPE_NORMAL: MessageType
+MESSAGE_TYPE_FIFO: MessageType
+MESSAGE_TYPE_DELAY: MessageType
+MESSAGE_TYPE_TRANSACTION: MessageType
+MESSAGE_TYPE_MIXED: MessageType
 
 class NewMessage(_message.Message):
-    __slots__ = ("topic", "queue_id", "body", "tags", "keys", "properties", "flag", "unique_key", "born_time")
+    __slots__ = ("topic", "queue_id", "body", "tags", "keys", "properties", "flag", "unique_key", "born_time", "delivery_time", "delay_level")
     class PropertiesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +74,8 @@ class NewMessage(_message.Message):
     FLAG_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     BORN_TIME_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_TIME_FIELD_NUMBER: _ClassVar[int]
+    DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     body: bytes
@@ -66,7 +85,9 @@ class NewMessage(_message.Message):
     flag: int
     unique_key: str
     born_time: _timestamp_pb2.Timestamp
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., unique_key: _Optional[str] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    delivery_time: _timestamp_pb2.Timestamp
+    delay_level: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., unique_key: _Optional[str] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivery_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delay_level: _Optional[int] = ...) -> None: ...
 
 class StoredMessage(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "store_size_bytes", "flag", "sys_flag", "born_time", "born_host", "store_time", "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties", "tags", "keys", "unique_key", "offset_msg_id", "broker_name", "body_omitted", "source")
@@ -126,7 +147,7 @@ class StoredMessage(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_size_bytes: _Optional[int] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ..., body_crc: _Optional[int] = ..., body: _Optional[bytes] = ..., properties: _Optional[_Mapping[str, str]] = ..., tags: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., broker_name: _Optional[str] = ..., body_omitted: _Optional[bool] = ..., source: _Optional[_Union[MessageSource, str]] = ...) -> None: ...
 
 class AppendResult(_message.Message):
-    __slots__ = ("offset_msg_id", "unique_key", "queue_id", "queue_offset", "commit_log_offset", "store_time", "broker_name", "deduplicated", "freshness_token")
+    __slots__ = ("offset_msg_id", "unique_key", "queue_id", "queue_offset", "commit_log_offset", "store_time", "broker_name", "deduplicated", "freshness_token", "recall_handle", "transaction_id")
     OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +157,8 @@ class AppendResult(_message.Message):
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATED_FIELD_NUMBER: _ClassVar[int]
     FRESHNESS_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     offset_msg_id: str
     unique_key: str
     queue_id: int
@@ -145,4 +168,6 @@ class AppendResult(_message.Message):
     broker_name: str
     deduplicated: bool
     freshness_token: str
-    def __init__(self, offset_msg_id: _Optional[str] = ..., unique_key: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., broker_name: _Optional[str] = ..., deduplicated: _Optional[bool] = ..., freshness_token: _Optional[str] = ...) -> None: ...
+    recall_handle: str
+    transaction_id: str
+    def __init__(self, offset_msg_id: _Optional[str] = ..., unique_key: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., broker_name: _Optional[str] = ..., deduplicated: _Optional[bool] = ..., freshness_token: _Optional[str] = ..., recall_handle: _Optional[str] = ..., transaction_id: _Optional[str] = ...) -> None: ...

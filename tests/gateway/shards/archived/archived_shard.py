@@ -8,6 +8,7 @@ from pathlib import Path
 from gateway.ports.shard import Shard
 from gateway.shards.archived.shard import with_archive
 from store.archive.archive_reader import ArchiveReader
+from store.archive.lookups import Lookups
 from store.errors import OffsetOutOfRangeError, StoreError
 from store.format.record import Record
 from tests.gateway.memory_shard import found_record
@@ -61,10 +62,21 @@ def shard_of(
     topics: Mapping[str, int] | None = None,
 ) -> Shard:
     """The shard as it is after retention has taken some log files."""
+    reader = ArchiveReader(archive or made.archive, BROKER)
+    return shard_over(made, reader, kind=kind, topics=topics)
+
+
+def shard_over(
+    made: Archived,
+    reader: Lookups,
+    *,
+    kind: type[ShortenedShard] = ShortenedShard,
+    topics: Mapping[str, int] | None = None,
+) -> Shard:
+    """The shard as it is after retention has taken some log files, which `reader` has."""
     first_offset = front_of(made)
     memory = kind([r for r in made.records if r.commit_log_offset >= first_offset], topics or {TOPIC: 2})
     memory.first_offset = first_offset
-    reader = ArchiveReader(archive or made.archive, BROKER)
     return with_archive(memory.shard(), reader, lambda record, omit_body: found_record(record, omit_body=omit_body))
 
 

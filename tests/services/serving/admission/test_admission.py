@@ -183,7 +183,8 @@ def test_answers_that_nobody_takes_take_a_share_of_the_memory_only(monkeypatch):
         wait_until(lambda: server.lanes.untaken.size_bytes > 2_000_000, "answers are not taken")
         for _ in range(20):
             good.GetMessage(get_request(), timeout=CALL_SECONDS_MAX)
-    assert server.lanes.untaken.size_bytes == 0
+    # A call that got its turn as the connections closed may still be in its thread: the server's end does not wait for it.
+    wait_until(lambda: server.lanes.untaken.size_bytes == 0, "no answer is counted any longer")
 
 
 def test_answers_that_nobody_takes_leave_room_for_other_addresses(monkeypatch):

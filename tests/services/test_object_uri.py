@@ -3,15 +3,13 @@
 import re
 import socket
 import time
-from pathlib import Path
 
 import pyarrow.fs
 import pytest
 
-from pipeline.rebuild import object_uri as rebuild_object_uri
 from pipeline.rebuild.object_root import ObjectRoot
-from pipeline.rebuild.object_uri import connect, told
-from pipeline.rebuild.rebuild import mode_for
+from services import object_uri
+from services.object_uri import connect, told
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 from tests.support.object_store import CREDENTIALS
 
@@ -21,7 +19,7 @@ def test_an_endpoint_that_does_not_answer_is_given_up(monkeypatch, is_silent):
     """Refused at once, or taken and never answered."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(rebuild_object_uri, "S3_ATTEMPT_COUNT_MAX", 1)
+    monkeypatch.setattr(object_uri, "S3_ATTEMPT_COUNT_MAX", 1)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         if is_silent:
@@ -68,24 +66,6 @@ def test_an_endpoint_that_does_not_answer_is_given_up(monkeypatch, is_silent):
 def test_a_uri_that_will_not_do_is_refused(uri, said):
     with pytest.raises(InvalidArgumentError, match=re.escape(said)) as caught:
         ObjectRoot(uri).top_names()
-    assert "hush" not in str(caught.value)
-
-
-def test_a_uri_means_shuffle_and_scatter_is_refused(tmp_path):
-    uri = ObjectRoot.of("s3://bucket/out")
-
-    assert mode_for(uri, None) == "shuffle"
-    assert mode_for(tmp_path, None) == "scatter"
-    assert ObjectRoot.of("plain/path") == Path("plain/path")
-    with pytest.raises(InvalidArgumentError, match="use --mode shuffle"):
-        mode_for(uri, "scatter")
-    with pytest.raises(InvalidArgumentError, match="mode 'sideways' does not exist"):
-        mode_for(tmp_path, "sideways")
-
-
-def test_a_password_is_not_said_by_who_refuses_something_else():
-    with pytest.raises(InvalidArgumentError, match="use --mode shuffle") as caught:
-        mode_for(ObjectRoot("gs://key:hush@bucket/out?access_token=hush"), "scatter")
     assert "hush" not in str(caught.value)
 
 

@@ -1,0 +1,182 @@
+"""`reput groups` and `reput lag`: the consumer groups, and how far each is behind.
+
+mqadmin's verbs for them are consumerProgress and consumerStatus.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import options
+from cli.exits import Exit, warn
+from cli.options import OutputFormat
+
+if TYPE_CHECKING:
+    from reput_client import ConsumerGroupDetails, QueryClient
+
+TIMEOUT_SECONDS = 10.0
+GROUP_COLUMNS = ["consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast"]
+LAG_COLUMNS = [
+    *("consumer_group", "topic", "broker_name", "queue_id", "consumer_offset", "max_offset", "lag", "lag_seconds"),
+    *("in_flight", "removed"),
+]
+# Columns that a narrow terminal leaves out, the first one first.
+LAG_DROPPED_FIRST = ("removed", "in_flight", "consumer_offset", "max_offset", "broker_name", "lag_seconds")
+MEMBER_COLUMNS = ["client_id", "language", "version", "address", "subscriptions"]
+
+GroupArgument = Annotated[str, typer.Argument(metavar="[GROUP]", help="The only group; all when left out.")]
+MqadminGroup = Annotated[str, typer.Option("--groupName", "-g", help="The only group; all when left out.")]
+NeededGroup = Annotated[str, typer.Option("--consumerGroup", "-g", help="Name of the group.")]
+
+
+def groups(
+    *,
+    name: GroupArgument = "",
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only groups with a position in this topic.")] = "",
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """List the consumer groups, or show one with its members, lag, retries and dead letters."""
+    from cli.client import query_client
+    from cli.groups.rows import group_row, warn_missing
+    from cli.output import print_rows
+
+    if name:
+        return _show(name, output, address, timeout)
+    with query_client(address, timeout) as client:
+        answer = client.consumer_groups(topic)
+    print_rows("groups", [group_row(each) for each in answer.groups], GROUP_COLUMNS, output)
+    if warn_missing(answer.shards):
+        return Exit.PARTIAL
+    return Exit.FOUND if answer.groups else Exit.NOTHING_FOUND
+
+
+def lag(
+    *,
+    name: GroupArgument = "",
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Only this topic.")] = "",
+    max_lag: Annotated[
+        int | None, typer.Option("--max-lag", min=0, help="Exit 1 when a group has more messages to consume.")
+    ] = None,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Show how far groups are behind, queue by queue, in messages and seconds, with totals.
+
+    Exit 0, or 1 when there is no group or --max-lag is exceeded, and 3 when a shard did not answer.
+    """
+    from cli.client import query_client
+    from cli.groups.rows import lag_row, warn_missing
+    from cli.output import print_rows
+
+    rows: list[dict[str, Any]] = []
+    totals: list[dict[str, Any]] = []
+    partial = False
+    with query_client(address, timeout) as client:
+        names, partial = ([name], False) if name else _names(client, topic)
+        for each in names:
+            details = client.consumer_group(each)
+            partial = warn_missing(details.shards) or partial
+            of_group = [lag_row(each, queue) for queue in details.queues if topic in ("", queue.topic)]
+            rows += of_group
+            totals.append(_total(each, details, of_group))
+    if output is OutputFormat.JSON:
+        print_rows("queues", rows, LAG_COLUMNS, output, {"totals": totals}, dropped_first=LAG_DROPPED_FIRST)
+    else:
+        print_rows("queues", rows, LAG_COLUMNS, output, dropped_first=LAG_DROPPED_FIRST)
+    if output.is_table:
+        for total in totals:
+            age = "" if total["lag_seconds"] is None else f", the oldest for {total['lag_seconds']} s"
+            print(
+                f"{total['consumer_group']}: {total['lag']} messages to consume{age}; {total['in_flight']} in flight, "
+                f"{total['retries']} retries, {total['dead_letters']} dead letters"
+            )
+    if partial:
+        return Exit.PARTIAL
+    if not totals or (max_lag is not None and any(total["lag"] > max_lag for total in totals)):
+        return Exit.NOTHING_FOUND
+    return Exit.FOUND
+
+
+def consumer_progress(
+    *,
+    name: MqadminGroup = "",
+    topic: Annotated[str, typer.Option("--topicName", "-t", help="Only this topic.")] = "",
+    name_server: options.NameServer = None,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """As `reput lag`, with mqadmin's flags."""
+    options.note_ignored(name_server, None)
+    return lag(name=name, topic=topic, max_lag=None, output=output, address=address, timeout=timeout)
+
+
+def consumer_status(
+    *,
+    name: NeededGroup,
+    name_server: options.NameServer = None,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """As `reput groups GROUP`, with mqadmin's flags."""
+    options.note_ignored(name_server, None)
+    return _show(name, output, address, timeout)
+
+
+def _show(name: str, output: OutputFormat, address: str, timeout: float) -> int:
+    from cli.client import query_client
+    from cli.groups.rows import group_row, lag_row, warn_missing
+    from cli.output import print_rows
+
+    with query_client(address, timeout) as client:
+        details = client.consumer_group(name)
+    members = [
+        {
+            "client_id": member.client_id,
+            "language": member.language,
+            "version": member.version,
+            "address": member.address,
+            "subscriptions": [f"{topic}:{filter_}" for topic, filter_ in member.subscriptions],
+        }
+        for member in details.members
+    ]
+    queues = [lag_row(name, queue) for queue in details.queues]
+    more = {
+        "members": members,
+        "queues": queues,
+        "retries": details.retry_count,
+        "dead_letters": details.dead_letter_count,
+        "problems": list(details.problems),
+    }
+    if output.is_table:
+        print_rows("groups", [group_row(details.settings)], GROUP_COLUMNS, output)
+        print_rows("members", members, MEMBER_COLUMNS, output, dropped_first=["version", "address"])
+        print_rows("queues", queues, LAG_COLUMNS[1:], output, dropped_first=LAG_DROPPED_FIRST)
+        print(f"{details.retry_count} retries, {details.dead_letter_count} dead letters")
+    else:
+        print_rows("groups", [group_row(details.settings) | more], GROUP_COLUMNS, output)
+    for problem in details.problems:
+        warn(problem)
+    return Exit.PARTIAL if warn_missing(details.shards) else Exit.FOUND
+
+
+def _names(client: "QueryClient", topic: str) -> tuple[list[str], bool]:
+    from cli.groups.rows import warn_missing
+
+    answer = client.consumer_groups(topic)
+    return [group.consumer_group for group in answer.groups], warn_missing(answer.shards)
+
+
+def _total(name: str, details: "ConsumerGroupDetails", rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "consumer_group": name,
+        "lag": sum(row["lag"] for row in rows),
+        "lag_seconds": max((row["lag_seconds"] for row in rows if row["lag_seconds"] is not None), default=None),
+        "in_flight": sum(row["in_flight"] for row in rows),
+        "retries": details.retry_count,
+        "dead_letters": details.dead_letter_count,
+    }

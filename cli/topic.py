@@ -1,0 +1,238 @@
+"""`reput topic create|update|delete|list`, and mqadmin's `updateTopic` and `deleteTopic` with its flags."""
+
+import enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli import options
+from cli.exits import PARTIAL, Exit, usage_error
+from cli.options import OutputFormat
+
+if TYPE_CHECKING:
+    from reput_client import MessageType, TopicSettings
+
+TIMEOUT_SECONDS = 10.0
+COLUMNS = ["topic", "broker_name", "write_queue_count", "read_queue_count", "perm", "message_type"]
+MESSAGE_TYPE_ATTRIBUTE = "message.type"
+
+
+class Type(enum.StrEnum):
+    """Which messages a topic is for."""
+
+    UNSPECIFIED = "UNSPECIFIED"
+    NORMAL = "NORMAL"
+    FIFO = "FIFO"
+    DELAY = "DELAY"
+    TRANSACTION = "TRANSACTION"
+    MIXED = "MIXED"
+
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Topic name.")]
+BrokerName = Annotated[str, typer.Option("--brokerName", "-b", help="The only shard; otherwise all.")]
+Perm = Annotated[int | None, typer.Option("--perm", "-p", min=2, max=6, help="2 write, 4 read, 6 both.")]
+ReadCount = Annotated[int | None, typer.Option("--readQueueNums", "-r", min=1, help="Queues that a consumer reads.")]
+WriteCount = Annotated[
+    int | None, typer.Option("--writeQueueNums", "-w", min=1, help="Queues that a producer may write to.")
+]
+
+
+def create(
+    *,
+    topic: Name,
+    queue_count: Annotated[
+        int, typer.Option("--queues", "-q", min=0, help="Queues on each shard; 0: the store's default.")
+    ] = 0,
+    message_type: Annotated[Type, typer.Option("--type", help="Which messages it is for.")] = Type.UNSPECIFIED,
+    perm: Perm = None,
+    broker_name: BrokerName = "",
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Create a topic on every shard. One that exists with these values stays as it is."""
+    from cli.client import admin_client
+
+    with admin_client(address, timeout) as client:
+        rows = client.create_topic(
+            topic,
+            queue_count=queue_count,
+            message_type=_type_of(message_type),
+            perm=perm or 0,
+            broker_name=broker_name,
+        )
+    _print(rows, output)
+    return Exit.FOUND
+
+
+def update(
+    *,
+    topic: Name,
+    queue_count: Annotated[
+        int | None, typer.Option("--queues", "-q", min=1, help="Queues to write and to read on each shard.")
+    ] = None,
+    write_queue_count: WriteCount = None,
+    read_queue_count: ReadCount = None,
+    message_type: Annotated[
+        Type | None, typer.Option("--type", help="Which messages it is for; UNSPECIFIED takes the attribute away.")
+    ] = None,
+    perm: Perm = None,
+    broker_name: BrokerName = "",
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Change a topic on every shard that has it. What is not given stays as it is.
+
+    To shrink a topic, lower -w first, and -r when consumers have read the other queues.
+    """
+    from cli.client import admin_client
+
+    with admin_client(address, timeout) as client:
+        rows = client.update_topic(
+            topic,
+            queue_count=queue_count,
+            write_queue_count=write_queue_count,
+            read_queue_count=read_queue_count,
+            message_type=None if message_type is None else _type_of(message_type),
+            perm=perm,
+            broker_name=broker_name,
+        )
+    _print(rows, output)
+    return Exit.FOUND
+
+
+def delete(
+    *,
+    topic: Name,
+    broker_name: BrokerName = "",
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Take a topic out of the configuration of every shard. Its messages can be found until retention removes them."""
+    return _delete(topic, broker_name, output, address, timeout)
+
+
+def list_settings(
+    *,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """List how the topics are configured on each shard; `reput topics` lists their queues."""
+    from cli.client import query_client
+    from cli.exits import warn
+    from cli.queries.topics import list_topics
+
+    with query_client(address, timeout) as client:
+        topics, partial = list_topics(client)
+    rows = [row for topic in topics for row in topic.settings]
+    _print(rows, output)
+    if partial:
+        warn(PARTIAL)
+        return Exit.PARTIAL
+    return Exit.FOUND if rows else Exit.NOTHING_FOUND
+
+
+def update_topic(
+    *,
+    topic: options.Topic,
+    write_queue_count: WriteCount = None,
+    read_queue_count: ReadCount = None,
+    perm: Perm = None,
+    attributes: Annotated[
+        str, typer.Option("--attributes", "-a", help="As in mqadmin: +message.type=FIFO or -message.type.")
+    ] = "",
+    broker_name: BrokerName = "",
+    name_server: options.NameServer = None,
+    cluster: options.Cluster = None,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Change a topic, or create it where no shard has it. What is not given stays as it is."""
+    from cli.client import admin_client
+    from reput_client import TopicNotFoundError
+
+    options.note_ignored(name_server, cluster)
+    message_type = _type_in(attributes)
+    with admin_client(address, timeout) as client:
+
+        def change() -> "list[TopicSettings]":
+            return client.update_topic(
+                topic,
+                write_queue_count=write_queue_count,
+                read_queue_count=read_queue_count,
+                message_type=message_type,
+                perm=perm,
+                broker_name=broker_name,
+            )
+
+        try:
+            rows = change()
+        except TopicNotFoundError:
+            client.create_topic(
+                topic,
+                queue_count=write_queue_count or read_queue_count or 0,
+                message_type=message_type or _type_of(Type.UNSPECIFIED),
+                perm=perm or 0,
+                broker_name=broker_name,
+            )
+            rows = change()  # the two counts may differ
+    _print(rows, output)
+    return Exit.FOUND
+
+
+def delete_topic(
+    *,
+    topic: options.Topic,
+    broker_name: BrokerName = "",
+    name_server: options.NameServer = None,
+    cluster: options.Cluster = None,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Take a topic out of the configuration of every shard. Its messages can be found until retention removes them."""
+    options.note_ignored(name_server, cluster)
+    return _delete(topic, broker_name, output, address, timeout)
+
+
+def _delete(topic: str, broker_name: str, output: OutputFormat, address: str, timeout: float) -> int:
+    from cli.client import admin_client
+    from cli.output import print_rows
+
+    with admin_client(address, timeout) as client:
+        names = client.delete_topic(topic, broker_name=broker_name)
+    rows = [{"topic": topic, "broker_name": name} for name in names]
+    print_rows("topics", rows, COLUMNS[:2], output, empty=f"no shard had {topic}")
+    return Exit.FOUND if names else Exit.NOTHING_FOUND
+
+
+def _type_of(given: Type) -> "MessageType":
+    from reput_client import MessageType
+
+    return MessageType[given.name]
+
+
+def _type_in(attributes: str) -> "MessageType | None":
+    """The message type in mqadmin's attributes; None when they do not say one."""
+    message_type = None
+    for part in filter(None, attributes.split(",")):
+        name, _, value = part[1:].partition("=")
+        if name != MESSAGE_TYPE_ATTRIBUTE or part[0] not in "+-" or (part[0] == "-") != (value == ""):
+            usage_error(f"the attribute {part!r} is not known", "Write +message.type=FIFO or -message.type.")
+        if value and value not in Type.__members__:
+            usage_error(f"{value!r} is not a message type", f"Types: {', '.join(Type.__members__)}.")
+        message_type = _type_of(Type(value or "UNSPECIFIED"))
+    return message_type
+
+
+def _print(rows: "list[TopicSettings]", output: OutputFormat) -> None:
+    from cli.output import print_rows
+
+    shown = [
+        {column: getattr(row, column) for column in COLUMNS} | {"message_type": row.message_type.name} for row in rows
+    ]
+    print_rows("topics", shown, COLUMNS, output, dropped_first=["read_queue_count", "perm"])

@@ -1,0 +1,1 @@
+"""The log on other machines: raw bytes of another writer, epochs, followers, and who leads."""

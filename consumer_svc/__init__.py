@@ -1,0 +1,1 @@
+"""The service that delivers messages to consumer groups."""

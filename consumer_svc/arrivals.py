@@ -1,0 +1,80 @@
+"""Arrivals: tells every watcher which topics may have something to deliver. A slow watcher costs a bounded set of names."""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+# More names than this are not kept for one watcher: it is told to look at everything.
+NAME_COUNT_MAX = 10_000
+
+
+@dataclass(slots=True)
+class Arrived:
+    """What has arrived since the last look: topics, groups with a topic, or possibly anything."""
+
+    topics: set[str] = field(default_factory=set)
+    group_topics: set[tuple[str, str]] = field(default_factory=set)
+    all: bool = False
+
+    def __bool__(self) -> bool:
+        return self.all or bool(self.topics or self.group_topics)
+
+
+class Watcher:
+    """One watcher; made by `Arrivals.watch`."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._arrived = Arrived(all=True)
+
+    def take(self, timeout_seconds: float) -> Arrived:
+        """Wait for something and take it; empty when the time ran out first."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._arrived), timeout_seconds)
+            arrived, self._arrived = self._arrived, Arrived()
+        return arrived
+
+    def note(self, topics: Iterable[str], group_topics: Iterable[tuple[str, str]], *, everything: bool) -> None:
+        """Note what has arrived; returns at once."""
+        with self._changed:
+            arrived = self._arrived
+            arrived.topics.update(topics)
+            arrived.group_topics.update(group_topics)
+            if everything or len(arrived.topics) + len(arrived.group_topics) > NAME_COUNT_MAX:
+                self._arrived = Arrived(all=True)
+            self._changed.notify()
+
+
+class Arrivals:
+    """Passes arrivals on to all watchers; thread-safe."""
+
+    def __init__(self) -> None:
+        self._watchers: tuple[Watcher, ...] = ()
+        self._lock = threading.Lock()
+
+    def watch(self) -> Watcher:
+        """A new watcher, which first hears that anything may have arrived."""
+        watcher = Watcher()
+        with self._lock:
+            self._watchers += (watcher,)
+        return watcher
+
+    def forget(self, watcher: Watcher) -> None:
+        """Tell a watcher nothing more."""
+        with self._lock:
+            self._watchers = tuple(one for one in self._watchers if one is not watcher)
+
+    def note_topics(self, topics: Iterable[str]) -> None:
+        """Topics have new messages."""
+        for watcher in self._watchers:
+            watcher.note(topics, (), everything=False)
+
+    def note_group(self, consumer_group: str, topic: str) -> None:
+        """A group may have messages of a topic again, or only now."""
+        for watcher in self._watchers:
+            watcher.note((), ((consumer_group, topic),), everything=False)
+
+    def note_all(self) -> None:
+        """Anything may have arrived."""
+        for watcher in self._watchers:
+            watcher.note((), (), everything=True)

@@ -1,0 +1,203 @@
+"""Groups: their settings, members, queues and lag; RocketMQ's SubscriptionGroupManager and ConsumerManager."""
+
+import heapq
+import operator
+from collections.abc import Mapping, Sequence
+
+from consumer_svc.delivering.life import Life, check_group_name
+from consumer_svc.state.group_states import Group, GroupDeleted, GroupSet, GroupSettings
+from consumer_svc.state.queue_state import QueueRef, QueueState
+from consumer_svc.wire import settings_to_proto
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
+from services.convert import timestamp_to_millis
+from services.following.state_topic.state_writer import wait_for
+from store.errors import GroupNotFoundError, InvalidArgumentError, TopicNotFoundError
+
+# Of a page of metrics: one line each. An installation with more pairs of groups and topics has its monitoring ask GetGroup.
+LAG_COUNT_MAX = 1_000
+
+
+class Groups:
+    """Serves the administration of groups.
+
+    Args:
+        life: what delivery shares.
+    """
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def known(self, consumer_group: str) -> Group:
+        """The group; GroupNotFoundError when the shard has none of that name."""
+        group = self._life.states.groups.get(consumer_group)
+        if group is None:
+            raise GroupNotFoundError(
+                f"there is no consumer group {consumer_group[:64]!r}", consumerGroup=consumer_group[:64]
+            )
+        return group
+
+    def settings(self, consumer_group: str) -> pb.GroupSettings:
+        """The settings of a group, those of a new one if it is unknown."""
+        group = self._life.states.groups.get(consumer_group)
+        settings = group.settings if group is not None else GroupSettings(consumer_group)
+        return settings_to_proto(settings, self._life.attempts_max(settings))
+
+    def all(self, topic: str) -> Sequence[pb.GroupSettings]:
+        """The settings of all groups, by name; of those with a position in a topic when one is named."""
+        life = self._life
+        with life.lock:
+            return [
+                settings_to_proto(group.settings, life.attempts_max(group.settings))
+                for _, group in sorted(life.states.groups.items())
+                if not topic or topic in group.topics
+            ]
+
+    def update(self, settings: GroupSettings) -> None:
+        """Set the settings of a group; makes it if it is absent. In the log when this returns."""
+        check_group_name(settings.consumer_group)
+        life = self._life
+        life.refuse_if_over()
+        with life.lock:
+            written = life.change([GroupSet(settings)])
+            self._note_again(settings.consumer_group)
+        wait_for(written)
+
+    def delete(self, consumer_group: str) -> None:
+        """Forget a group and its positions. In the log when this returns."""
+        life = self._life
+        life.refuse_if_over()
+        with life.lock:
+            if consumer_group not in life.states.groups:
+                return
+            self._note_again(consumer_group)
+            written = life.change([GroupDeleted(consumer_group)])
+        wait_for(written)
+
+    def _note_again(self, consumer_group: str) -> None:
+        """Polls that found nothing before may find something now; the caller holds the life's lock."""
+        group = self._life.states.groups.get(consumer_group)
+        for topic in group.topics if group is not None else ():
+            self._life.note_again(QueueRef(consumer_group, topic, 0))
+
+    def end_client(self, consumer_group: str, client_id: str) -> None:
+        """What is renewed for a client that has ended comes again at once."""
+        life = self._life
+        with life.lock:
+            group = life.states.groups.get(consumer_group)
+            now = life.clock.millis()
+            for ref, queue in group.queues() if group is not None else ():
+                for lease in queue.leases.values():
+                    if lease.client_id == client_id and lease.renew_until_millis and not lease.is_moving:
+                        lease.invisible_until_millis = lease.renew_until_millis = now
+                        life.expiry.note(now, ref, lease.queue_offset, lease.delivery_number)
+
+    def describe(self, consumer_group: str) -> pb.GetGroupResponse:
+        """A group with its members, queues and problems."""
+        life = self._life
+        with life.lock:
+            group = self.known(consumer_group)
+            rows = [_row(ref, state) for ref, state in group.queues()]
+            settings = group.settings
+        for row in rows:
+            self._add_range(row)
+        members = life.clients.members(consumer_group)
+        return pb.GetGroupResponse(
+            settings=settings_to_proto(settings, life.attempts_max(settings)),
+            clients=members,
+            queues=rows,
+            problems=_problems(members),
+        )
+
+    def lag_counts(self) -> Mapping[tuple[str, str], int]:
+        """Messages that are not consumed, by group and topic: never handed out, in flight, or waiting to be handed out again.
+
+        Queues of such a topic that the group never read count from their beginning. Of LAG_COUNT_MAX pairs at most, those with
+        most messages.
+        """
+        life = self._life
+        with life.lock:
+            counts = {
+                (name, topic): 0
+                for name, group in life.states.groups.items()
+                for topic, queues in group.topics.items()
+                if queues
+            }
+            read = {
+                ref: (state.next_offset, len(state.leases) + len(state.waiting))
+                for group in life.states.groups.values()
+                for ref, state in group.queues()
+            }
+        unread = {
+            QueueRef(*pair, queue_id) for pair in counts for queue_id in life.reader.recent.ends(pair[1])
+        } - read.keys()
+        for ref, (next_offset, known_count) in {**read, **dict.fromkeys(unread, (0, 0))}.items():
+            counts[ref.consumer_group, ref.topic] += known_count + self._unseen_count(ref, next_offset)
+        return dict(heapq.nlargest(LAG_COUNT_MAX, counts.items(), key=operator.itemgetter(1)))
+
+    def _unseen_count(self, ref: QueueRef, next_offset: int) -> int:
+        """Messages of a queue from a position on; only a queue that has some is asked for its first."""
+        if next_offset >= self._life.reader.recent.end(ref.topic, ref.queue_id):
+            return 0
+        known = self._life.reader.range(ref.topic, ref.queue_id)
+        return max(known.max_offset - max(next_offset, known.min_offset), 0)
+
+    def reset_targets(self, request: pb.ResetOffsetsRequest) -> dict[int, int]:
+        """The position that each queue shall get; not yet clamped.
+
+        Raises:
+            GroupNotFoundError, TopicNotFoundError, InvalidArgumentError: nothing can be reset.
+        """
+        reader = self._life.reader
+        self.known(request.consumer_group)
+        ends = reader.recent.ends(request.topic)
+        if not ends:
+            raise TopicNotFoundError(f"topic {request.topic!r} has no messages in this shard", topic=request.topic)
+        queue_ids = [request.queue_id] if request.HasField("queue_id") else sorted(ends)
+        match request.WhichOneof("to"):
+            case "earliest":
+                return dict.fromkeys(queue_ids, 0)
+            case "latest":
+                return {queue_id: ends.get(queue_id, 0) for queue_id in queue_ids}
+            case "queue_offset":
+                return dict.fromkeys(queue_ids, request.queue_offset)
+            case "time":
+                millis = timestamp_to_millis(request.time, "time")
+                return {queue_id: reader.offset_at(request.topic, queue_id, millis) for queue_id in queue_ids}
+            case _:
+                raise InvalidArgumentError("to is missing: set earliest, latest, time or queue_offset", field="to")
+
+    def _add_range(self, row: pb.GroupQueue) -> None:
+        """What the log and the queue say; read, so not under the life's lock."""
+        reader = self._life.reader
+        known = reader.range(row.topic, row.queue_id)
+        row.min_offset, row.max_offset = known.min_offset, known.max_offset
+        if row.consumer_offset < row.max_offset:
+            run = reader.units(row.topic, row.queue_id, row.consumer_offset, 1)
+            for outcome in reader.records(run.units, 1):
+                if isinstance(outcome, StoredMessage):
+                    row.oldest_store_time.CopyFrom(outcome.store_time)
+
+
+def _row(ref: QueueRef, state: QueueState) -> pb.GroupQueue:
+    return pb.GroupQueue(
+        topic=ref.topic,
+        queue_id=ref.queue_id,
+        consumer_offset=state.consumer_offset,
+        next_offset=state.next_offset,
+        in_flight_count=len(state.leases),
+        waiting_count=len(state.waiting),
+        removed_count=state.removed_count,
+    )
+
+
+def _problems(members: Sequence[pb.Client]) -> Sequence[str]:
+    """Members whose subscriptions differ: some messages are lost to filters of the others."""
+    wanted: dict[bytes, list[str]] = {}
+    for member in members:
+        subscriptions = sorted(one.SerializeToString(deterministic=True) for one in member.subscriptions)
+        wanted.setdefault(b"\0".join(subscriptions), []).append(member.client_id)
+    if len(wanted) <= 1:
+        return ()
+    names = "; ".join(", ".join(ids[:3]) for ids in wanted.values())
+    return [f"members subscribe to different topics or with different filters, so messages are missed: {names}"]

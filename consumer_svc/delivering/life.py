@@ -1,0 +1,195 @@
+"""Life: one life of the service between two reads of the state from the log. All that delivery shares.
+
+Rules:
+- `lock` is held while the state is changed and its changes are submitted, so memory and log have the same order. Nothing that
+  waits is called under it.
+- A pop holds the turn of its group and topic while it reads, so two pops never pick the same message.
+- When the writer breaks, this life is over: `refuse_if_over` raises, and the next life reads the state from the log.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from consumer_svc.arrivals import Arrivals
+from consumer_svc.clients import Clients
+from consumer_svc.delivering.expiry_heap import ExpiryHeap
+from consumer_svc.delivering.moves import base_topic
+from consumer_svc.delivering.receipt_handle import ReceiptHandles
+from consumer_svc.state.group_states import Change, Group, GroupSet, GroupSettings, GroupStates
+from consumer_svc.state.queue_state import QueueRef
+from consumer_svc.state_topic import StateWriter
+from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from services.following.store_clock import StoreClock
+from services.reading.queue_reader import Reader
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, StoreReadOnlyError
+from store.format.delay_levels import DELAY_LEVELS_MILLIS
+from store.format.topic import dead_letter_topic_of, validate_topic
+
+GROUP_COUNT_MAX = 100_000
+GROUP_LENGTH_MAX = 255
+# Changes in one request to the log: some 600 bytes each at most.
+CHANGE_COUNT_MAX = 1_000
+# RocketMQ's maxInvisibleTimeMills.
+INVISIBLE_MILLIS_MAX = 12 * 3_600_000
+# Queues of a group: positions can be committed for any name.
+QUEUE_COUNT_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the settings say.
+
+    Attributes:
+        delivery_attempts_max: attempts of a group without a number of its own.
+        begins_at_end: new groups begin at the end of a queue.
+        delay_level_max: the largest delay level of the store.
+        why_groups_unknown: why nobody can tell here what groups there are, and what to do; empty: they are known.
+    """
+
+    delivery_attempts_max: int
+    begins_at_end: bool
+    delay_level_max: int = len(DELAY_LEVELS_MILLIS)
+    why_groups_unknown: str = ""
+
+
+class Life:
+    """See the top of this file.
+
+    Args:
+        states: of all groups, as the log has them.
+        writer: writes changes; None on a store that is only read.
+        reader: reads units and records.
+        handles: makes and reads receipt handles.
+        clients: the consumers that live.
+        arrivals: hears of messages that may be delivered.
+        rules: the settings.
+        clock: the time of leases.
+
+    Attributes:
+        lock: see above.
+        expiry: when the leases end.
+        dirty: the courtesy files are older than the state.
+        refusal: makes the error of every change in a life that only reads.
+    """
+
+    def __init__(
+        self,
+        states: GroupStates,
+        writer: StateWriter | None,
+        reader: Reader,
+        handles: ReceiptHandles,
+        clients: Clients,
+        arrivals: Arrivals,
+        rules: Rules,
+        clock: StoreClock,
+    ) -> None:
+        self.states = states
+        self.reader = reader
+        self.handles = handles
+        self.clients = clients
+        self.arrivals = arrivals
+        self.rules = rules
+        self.clock = clock
+        self.lock = threading.RLock()
+        self.expiry = ExpiryHeap()
+        self.dirty = bool(states.groups)
+        self.refusal: Callable[[], StoreError] = _read_only
+        self._writer = writer
+        self._turns: dict[tuple[str, str], threading.Lock] = {}
+
+    def refuse_if_over(self) -> None:
+        """Raise StoreReadOnlyError, NotLeaderError or ServiceUnavailableError when nothing can be changed."""
+        if self._writer is None:
+            raise self.refusal()
+        if self._writer.error is not None:
+            raise ServiceUnavailableError(
+                f"the state of the groups is being read again: {self._writer.error.message}; try again"
+            )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be changed any more."""
+        return self._writer is None or self._writer.error is not None
+
+    def note_again(self, ref: QueueRef) -> None:
+        """Tell pollers that a group may have messages of a queue again, or only now."""
+        self.arrivals.note_group(ref.consumer_group, base_topic(ref.consumer_group, ref.topic))
+
+    def change(
+        self, changes: Sequence[Change], records: Sequence[InternalRecord] = (), *, may_lose: bool = False
+    ) -> "Future[int]":
+        """Apply changes and have them written; the caller holds `lock`. See StateWriter.submit."""
+        assert self._writer is not None
+        for change in changes:
+            self.states.apply(change)
+        self.dirty = True
+        while len(changes) > CHANGE_COUNT_MAX and not records:
+            self._writer.submit_changes(changes[:CHANGE_COUNT_MAX], may_lose=may_lose)
+            changes = changes[CHANGE_COUNT_MAX:]
+        return self._writer.submit_changes(changes, records, may_lose=may_lose)
+
+    def newest_write(self) -> "Future[int]":
+        """Done when everything that is in memory now is in the log."""
+        assert self._writer is not None
+        return self._writer.newest()
+
+    def write_full(self) -> "Future[int]":
+        """Have the full state written."""
+        assert self._writer is not None
+        with self.lock:
+            return self._writer.submit_states(self.states)
+
+    def turn(self, consumer_group: str, topic: str) -> threading.Lock:
+        """The lock of a group's pops of a topic and its retry topic."""
+        with self.lock:
+            return self._turns.setdefault((consumer_group, base_topic(consumer_group, topic)), threading.Lock())
+
+    def group(self, name: str) -> Group:
+        """The group; made when it is unknown. The caller holds `lock`.
+
+        Raises:
+            InvalidArgumentError: it is no name of a group, or there are too many groups.
+        """
+        group = self.states.groups.get(name)
+        if group is None:
+            check_group_name(name)
+            if len(self.states.groups) >= GROUP_COUNT_MAX:
+                raise InvalidArgumentError(
+                    f"there are {GROUP_COUNT_MAX} groups already: delete some", field="consumer_group"
+                )
+            self.change([GroupSet(GroupSettings(name))], may_lose=True)
+            group = self.states.groups[name]
+        return group
+
+    def check_room(self, name: str) -> None:
+        """Raise InvalidArgumentError when the group has too many queues to get another; the caller holds `lock`."""
+        group = self.states.groups.get(name)
+        if group is not None and sum(map(len, group.topics.values())) >= QUEUE_COUNT_MAX:
+            raise InvalidArgumentError(
+                f"group {name} has positions in {QUEUE_COUNT_MAX} queues already: delete and make it again, to forget those "
+                "that it does not consume",
+                field="consumer_group",
+            )
+
+    def attempts_max(self, settings: GroupSettings) -> int:
+        """Deliveries of a message of the group, the first included."""
+        return settings.delivery_attempts_max or self.rules.delivery_attempts_max
+
+
+def check_group_name(name: str) -> None:
+    """Raise InvalidArgumentError unless it is a name that RocketMQ takes for a group."""
+    try:
+        validate_topic(dead_letter_topic_of(name))
+        if not name or len(name) > GROUP_LENGTH_MAX:
+            raise ValueError("it is empty or too long")
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"{name[:64]!r} is no name of a consumer group: use 1 to 255 letters, digits, % | _ and -",
+            field="consumer_group",
+        ) from error
+
+
+def _read_only() -> StoreError:
+    return StoreReadOnlyError("this store is only read: groups get nothing and positions do not move")

@@ -1,0 +1,298 @@
+"""Pop: hands out messages of a topic to a group, as RocketMQ's PopMessageProcessor does.
+
+The queues of the topic and of the group's retry topic take turns. In each queue, messages that wait to be handed out again come
+first, then new ones. What the filter does not want is consumed for the group.
+
+In an ordered group, a message is passed while an earlier one of its message group is in flight or waits; it then waits itself.
+The next poll of the same attempt gets the messages of an answer that was lost again.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life
+from consumer_svc.delivering.moves import next_retry_topic_of
+from consumer_svc.delivering.picks import Pick, PopAsk, Taking
+from consumer_svc.delivering.receipt_handle import ReceiptHandle
+from consumer_svc.filters.message_filter import EVERYTHING
+from consumer_svc.state.group_states import Change, GroupSettings
+from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, QueueRef, QueueState, Waiting
+from reput.message.v1.message_pb2 import StoredMessage
+from services.following.state_topic.state_writer import wait_for
+from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
+from store.errors import InvalidArgumentError, StoreError
+from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, retry_topic_v2_of, validate_topic
+
+# Hidden for so long when the caller says nothing, and renewed for so long in all while its client lives.
+RENEWED_INVISIBLE_MILLIS = 60_000
+RENEWED_MILLIS_MAX = 3 * 3_600_000
+# Units that one pop looks at in one queue: a filter that takes nothing goes on with the next pop.
+SCANNED_UNIT_COUNT_MAX = 1_000
+UNIT_PAGE_COUNT = 64
+# Messages of an ordered queue that wait for others of their message group; then the queue waits for them.
+PASSED_COUNT_MAX = 1_000
+ID_SIZE_BYTES_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """A message on its way to a consumer."""
+
+    message: StoredMessage
+    receipt_handle: str
+    attempt: int
+    invisible_until_millis: int
+
+
+class Pops:
+    """Serves pops.
+
+    Args:
+        life: what delivery shares.
+    """
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._turns: dict[tuple[str, str], int] = {}
+
+    def pop(self, ask: PopAsk) -> Sequence[Delivered]:
+        """The messages that are handed out; they are in flight in the log when this returns.
+
+        Raises:
+            StoreError: nothing was handed out, or it is not known and the leases end by themselves.
+        """
+        _check(ask)
+        life = self._life
+        life.refuse_if_over()
+        with life.lock:
+            group = life.group(ask.consumer_group)
+            settings = group.settings
+            if not settings.consume_enabled:
+                return ()
+            self._begin_topic(ask, known=ask.topic in group.topics)
+            if not any(map(life.reader.recent.ends, _topics(ask))):
+                return ()
+        delivered: list[Delivered] = []
+        writes: list[Future[int]] = []
+        body_bytes_left = ANSWER_BODY_BYTES_MAX
+        with life.turn(ask.consumer_group, ask.topic):
+            queues = list(self._queues(ask))
+            if settings.ordered and ask.attempt_id and (again := self._again(ask, queues)):
+                return again
+            for topic, queue_id in queues:
+                room = ask.message_count_max - len(delivered)
+                if room <= 0 or body_bytes_left <= 0:
+                    break
+                ref = QueueRef(ask.consumer_group, topic, queue_id)
+                try:
+                    pick = self._pick(ask, settings, ref, room, body_bytes_left)
+                except StoreError:
+                    if not delivered:
+                        raise
+                    break  # what the other queues gave is delivered
+                handed_out, written = self._hand_out(ask, settings, pick)
+                delivered += handed_out
+                body_bytes_left -= sum(len(one.message.body) for one in handed_out)
+                writes += written
+                if pick.is_full:
+                    break
+        for write in writes:
+            wait_for(write)
+        return delivered
+
+    def _begin_topic(self, ask: PopAsk, *, known: bool) -> None:
+        """The first pop of a topic: where the group begins, if that is not the first message."""
+        if known or not self._life.rules.begins_at_end or ask.topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
+            return
+        self._life.check_room(ask.consumer_group)
+        # A topic without messages is begun as well: the group gets its first one.
+        ends = self._life.reader.recent.ends(ask.topic) or {0: 0}
+        refs = [(QueueRef(ask.consumer_group, ask.topic, queue_id), end) for queue_id, end in ends.items()]
+        self._life.change([Moved(ref, end) for ref, end in refs])
+
+    def _queues(self, ask: PopAsk) -> Iterator[tuple[str, int]]:
+        """The queues that have something, in the order in which this pop asks them; the next pop begins with another."""
+        life = self._life
+        if ask.queue_id is not None:
+            yield ask.topic, ask.queue_id
+            return
+        queues: list[tuple[str, int]] = []
+        with life.lock:
+            key = (ask.consumer_group, ask.topic)
+            turn = self._turns[key] = self._turns.get(key, -1) + 1
+            group = life.states.groups.get(ask.consumer_group)
+            for topic in _topics(ask):
+                states = group.topics.get(topic, {}) if group is not None else {}
+                ends = sorted(life.reader.recent.ends(topic).items())
+                begin = turn % len(ends) if ends else 0
+                for queue_id, end in ends[begin:] + ends[:begin]:
+                    state = states.get(queue_id)
+                    has_again = state is not None and (state.waiting or (ask.attempt_id and state.leases))
+                    if state is None or state.next_offset != end or has_again:
+                        queues.append((topic, queue_id))
+        if turn % 2:  # neither the topic nor its retry topic is always the last
+            queues.sort(key=lambda queue: queue[0] == ask.topic)
+        yield from queues
+
+    # -- picking: reads, and changes nothing
+
+    def _pick(self, ask: PopAsk, settings: GroupSettings, ref: QueueRef, room: int, body_bytes: int) -> Pick:
+        life = self._life
+        with life.lock:
+            found = life.states.find(ref)
+            end = life.reader.recent.end(ref.topic, ref.queue_id)
+            if found is not None and found.next_offset > end:
+                # A position that the queue never had; RocketMQ's getMessage corrects it to the queue's end, too.
+                life.change([Moved(ref, end)])
+            is_new = found is None
+            state = found or QueueState()
+            pick = Pick(ref, found, state.version, state.next_offset, state.next_offset)
+            now = life.clock.millis()
+            held = {lease.message_group for lease in state.leases.values()} if settings.ordered else set()
+            again: list[Waiting] = []
+            for _, waiting in sorted(state.waiting.items()):
+                if waiting.message_group in held or waiting.visible_millis > now:
+                    if settings.ordered:
+                        held.add(waiting.message_group)
+                    continue
+                again.append(waiting)
+            may_pass = PASSED_COUNT_MAX - len(state.waiting)
+        taking = Taking(self._life, ask, settings, pick, held, may_pass, room, body_bytes)
+        for waiting in again:
+            if not taking.has_room:
+                return pick
+            run = life.reader.units(ref.topic, ref.queue_id, waiting.queue_offset, 1)
+            if run.queue_offset != waiting.queue_offset:
+                pick.ended.append(waiting.queue_offset)  # retention removed it
+                pick.removed_count += 1
+            elif run.units:
+                taking.take(run.units, [waiting])
+            elif settings.ordered:
+                held.add(waiting.message_group)  # its queue is being built: what follows it waits for it
+        scanned = 0
+        while taking.has_room and scanned < SCANNED_UNIT_COUNT_MAX and len(pick.passed) < may_pass:
+            count = min(UNIT_PAGE_COUNT, SCANNED_UNIT_COUNT_MAX - scanned) if not _takes_all(ask) else taking.room
+            run = life.reader.units(ref.topic, ref.queue_id, pick.next_offset, max(1, count))
+            if not run.units:
+                break
+            if run.queue_offset > pick.next_offset:
+                pick.removed_count += 0 if is_new else run.queue_offset - pick.next_offset
+                pick.next_offset = run.queue_offset
+            fresh = [Waiting(run.queue_offset + at, 0, 0) for at in range(len(run.units))]
+            taken_count = taking.take(run.units, fresh)
+            pick.next_offset += taken_count
+            scanned += taken_count
+            if taken_count < len(run.units):
+                break
+        pick.has_more = scanned >= SCANNED_UNIT_COUNT_MAX or bool(pick.dead)
+        return pick
+
+    # -- handing out: changes, reads nothing
+
+    def _hand_out(
+        self, ask: PopAsk, settings: GroupSettings, pick: Pick
+    ) -> "tuple[list[Delivered], list[Future[int]]]":
+        life = self._life
+        if not (pick.picked or pick.passed or pick.dead or pick.ended or pick.next_offset != pick.first_offset):
+            return [], []
+        with life.lock:
+            found = life.states.find(pick.ref)
+            if found is not pick.state or (found is not None and found.version != pick.version):
+                return [], []  # a reset moved the group meanwhile, or it was deleted
+            now = life.clock.millis()
+            hidden_millis = ask.invisible_millis or RENEWED_INVISIBLE_MILLIS
+            renew_until = 0 if ask.invisible_millis else now + RENEWED_MILLIS_MAX
+            leases = [
+                Lease(
+                    waiting.queue_offset,
+                    waiting.delivery_number + 1,
+                    waiting.uncounted,
+                    now + hidden_millis,
+                    renew_until,
+                    ask.client_id,
+                    ask.attempt_id if settings.ordered else "",
+                    waiting.message_group,
+                )
+                for _, waiting in pick.picked
+            ]
+            changes: list[Change] = [HandedOut(pick.ref, pick.next_offset, leases, pick.passed)]
+            if pick.ended:
+                changes.append(Ended(pick.ref, pick.ended))
+            written = life.change(changes, pick.dead, may_lose=not pick.dead)
+            life.states.queue(pick.ref).removed_count += pick.removed_count
+            if pick.has_more and not leases:
+                life.note_again(pick.ref)  # nothing else would make the pollers look at the rest
+            for lease in leases:
+                life.expiry.note(lease.invisible_until_millis, pick.ref, lease.queue_offset, lease.delivery_number)
+        messages = [message for message, _ in pick.picked]
+        delivered = [self._delivered(pick.ref, message, lease) for message, lease in zip(messages, leases, strict=True)]
+        return delivered, [written] if delivered or pick.dead else []
+
+    def _delivered(self, ref: QueueRef, message: StoredMessage, lease: Lease) -> Delivered:
+        until = lease.invisible_until_millis
+        handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until)
+        attempt = message.reconsume_times + lease.delivery_number - lease.uncounted
+        return Delivered(message, self._life.handles.make(handle), attempt, until)
+
+    def _again(self, ask: PopAsk, queues: Sequence[tuple[str, int]]) -> Sequence[Delivered]:
+        """The messages that this attempt got before, in an answer that was lost."""
+        life = self._life
+        delivered: list[Delivered] = []
+        writes: list[Future[int]] = []
+        for topic, queue_id in queues:
+            ref = QueueRef(ask.consumer_group, topic, queue_id)
+            with life.lock:
+                state = life.states.find(ref)
+                now = life.clock.millis()
+                hidden_millis = ask.invisible_millis or RENEWED_INVISIBLE_MILLIS
+                leases = [
+                    replace(lease, invisible_until_millis=now + hidden_millis)
+                    for _, lease in sorted(state.leases.items() if state is not None else ())
+                    if lease.attempt_id == ask.attempt_id and lease.client_id == ask.client_id and not lease.is_moving
+                ]
+                if state is None or not leases:
+                    continue
+                writes.append(life.change([HandedOut(ref, state.next_offset, leases)]))  # hidden from now on
+                for lease in leases:
+                    life.expiry.note(lease.invisible_until_millis, ref, lease.queue_offset, lease.delivery_number)
+            for lease in leases:
+                message = read_message(life.reader, topic, queue_id, lease.queue_offset)
+                if message is not None:
+                    delivered.append(self._delivered(ref, message, lease))
+        for write in writes:
+            wait_for(write)
+        return delivered[: ask.message_count_max]
+
+
+def _topics(ask: PopAsk) -> Sequence[str]:
+    """The topics whose messages a pop gets."""
+    retry_topic = next_retry_topic_of(ask.consumer_group, ask.topic)
+    if retry_topic == ask.topic:
+        return (ask.topic,)
+    return ask.topic, retry_topic, retry_topic_v2_of(ask.consumer_group, ask.topic)
+
+
+def _check(ask: PopAsk) -> None:
+    """Raise InvalidArgumentError when what would be written of a pop cannot be."""
+    for field_name, text in (("client_id", ask.client_id), ("attempt_id", ask.attempt_id)):
+        if len(text.encode(errors="surrogatepass")) > ID_SIZE_BYTES_MAX:
+            raise InvalidArgumentError(
+                f"{field_name} takes more than {ID_SIZE_BYTES_MAX} bytes: shorten it", field=field_name
+            )
+    if ask.invisible_millis > INVISIBLE_MILLIS_MAX:
+        raise InvalidArgumentError(
+            f"invisible_duration is {ask.invisible_millis} ms: at most 12 h are possible", field="invisible_duration"
+        )
+    try:
+        validate_topic(next_retry_topic_of(ask.consumer_group, ask.topic))
+    except StoreError as error:
+        raise InvalidArgumentError(
+            f"the group {ask.consumer_group[:64]!r} cannot consume the topic {ask.topic[:64]!r}, because their retry topic "
+            f"could not be made: {error.message}",
+            field="topic",
+        ) from error
+
+
+def _takes_all(ask: PopAsk) -> bool:
+    return ask.filter is EVERYTHING

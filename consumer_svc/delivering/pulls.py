@@ -1,0 +1,203 @@
+"""Pulls and positions: RocketMQ's PullMessageProcessor and ConsumerOffsetManager.
+
+The status and the next offset of a pull are those of `DefaultMessageStore.getMessage` of RocketMQ 5.3.3:
+
+    the queue is empty                     NO_NEW_MSG       next = 0 (its only position); others OFFSET_ILLEGAL, next = 0
+    below the first message                OFFSET_ILLEGAL   next = min
+    at the end                             NO_NEW_MSG       next = the same
+    beyond the end                         OFFSET_ILLEGAL   next = max
+    the filter takes none                  NO_MATCHED_MSG   next = behind what was looked at
+    else                                   FOUND            next = behind the last message looked at
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from consumer_svc.delivering.life import Life
+from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
+from consumer_svc.state.queue_state import Moved, QueueRef
+from reput.message.v1.message_pb2 import StoredMessage
+from services.following.state_topic.state_writer import wait_for
+from services.reading.queue_reader import QueueRange, checked, is_removed, too_large
+from store.errors import InvalidArgumentError, TopicNotFoundError
+from store.format.topic import RETRY_OR_DLQ_TOPIC_LENGTH_MAX as TOPIC_LENGTH_MAX
+from store.format.topic import TOPIC_QUEUE_COUNT_MAX
+
+MESSAGE_COUNT_MAX = 1_024
+MESSAGE_COUNT_DEFAULT = 32
+BODY_BYTES_DEFAULT = 262_144  # RocketMQ's maxTransferBytesOnMessageInMemory
+BODY_BYTES_MAX = 4 << 20
+# Units that one pull looks at: RocketMQ's maxFilterMessageSize / 20 bytes.
+SCANNED_UNIT_COUNT_MAX = 800
+OFFSET_COUNT_MAX = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class PullAsk:
+    """A pull; see the proto."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    message_count_max: int = MESSAGE_COUNT_DEFAULT
+    body_bytes_max: int = BODY_BYTES_DEFAULT
+    filter: MessageFilter = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Messages of a queue; `status` is the name of the proto's PullStatus."""
+
+    messages: Sequence[StoredMessage]
+    next_offset: int
+    range: QueueRange
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """A queue whose position is moved; `before` None: the group had none."""
+
+    queue_id: int
+    before: int | None
+    after: int
+
+
+class Pulls:
+    """Serves pulls and positions.
+
+    Args:
+        life: what delivery shares.
+    """
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def pull(self, ask: PullAsk) -> Pulled:
+        """Messages from a position on.
+
+        Raises:
+            StoreError: the queue or the log cannot be read.
+        """
+        reader = self._life.reader
+        if not reader.recent.ends(ask.topic):
+            raise TopicNotFoundError(f"topic {ask.topic!r} has no messages in this shard", topic=ask.topic)
+        known = reader.range(ask.topic, ask.queue_id)
+        status, next_offset = _outside(ask.queue_offset, known)
+        if status:
+            return Pulled((), next_offset, known, status)
+        messages: list[StoredMessage] = []
+        at, body_bytes_left, scanned = ask.queue_offset, ask.body_bytes_max, 0
+        is_full = False
+        while not is_full and len(messages) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
+            run = reader.units(ask.topic, ask.queue_id, at, ask.message_count_max - len(messages))
+            if not run.units:
+                break
+            if run.queue_offset > at:
+                return Pulled(messages, run.queue_offset, known, "FOUND" if messages else "OFFSET_ILLEGAL")
+            wanted = [ask.filter.matches_unit(unit.tags_code) for unit in run.units]
+            units = [unit for unit, is_wanted in zip(run.units, wanted, strict=True) if is_wanted]
+            # A first message is given whatever its size.
+            limit = body_bytes_left if messages else BODY_BYTES_MAX
+            outcomes = iter(reader.records(units, limit))
+            for is_wanted in wanted:
+                if is_wanted:
+                    outcome = checked(next(outcomes), ask.topic, ask.queue_id, at)
+                    if isinstance(outcome, StoredMessage):
+                        if outcome.body_omitted and limit == BODY_BYTES_MAX and not messages:
+                            raise too_large(outcome)
+                        if outcome.body_omitted or (messages and len(outcome.body) > body_bytes_left):
+                            is_full = True
+                            break
+                        if ask.filter.matches(outcome.tags, outcome.properties):
+                            messages.append(outcome)
+                            body_bytes_left -= len(outcome.body)
+                    elif not is_removed(outcome):
+                        if messages:
+                            is_full = True
+                            break
+                        raise outcome
+                at += 1
+                scanned += 1
+        if at == ask.queue_offset:
+            # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.
+            return Pulled((), at, known, "NO_NEW_MSG")
+        return Pulled(messages, at, known, "FOUND" if messages else "NO_MATCHED_MSG")
+
+    def commit(self, consumer_group: str, offsets: Sequence[tuple[str, int, int]]) -> None:
+        """Set positions, given as topic, queue and position. In the log when this returns."""
+        if not 1 <= len(offsets) <= OFFSET_COUNT_MAX:
+            raise InvalidArgumentError(f"{len(offsets)} offsets: 1 to {OFFSET_COUNT_MAX} are possible", field="offsets")
+        for topic, queue_id, queue_offset in offsets:
+            if (
+                not topic
+                or len(topic) > TOPIC_LENGTH_MAX
+                or not 0 <= queue_id < TOPIC_QUEUE_COUNT_MAX
+                or queue_offset < 0
+            ):
+                raise InvalidArgumentError(
+                    f"topic {topic[:64]!r}, queue {queue_id}, offset {queue_offset}: none may be empty, negative or too large",
+                    field="offsets",
+                )
+        life = self._life
+        life.refuse_if_over()
+        with life.lock:
+            life.group(consumer_group)
+            moves = [Moved(QueueRef(consumer_group, topic, queue_id), at) for topic, queue_id, at in offsets]
+            news = [move for move in moves if self._is_news(move)]
+            if any(life.states.find(move.queue) is None for move in news):
+                life.check_room(consumer_group)
+            # A position that is known may still be under way.
+            written = life.change(news) if news else life.newest_write()
+            for topic in {move.queue.topic for move in news}:
+                life.note_again(QueueRef(consumer_group, topic, 0))
+        wait_for(written)
+
+    def offsets(self, consumer_group: str, topic: str) -> Sequence[tuple[QueueRef, int]]:
+        """The positions of a group, by topic and queue; of all topics when `topic` is empty."""
+        life = self._life
+        with life.lock:
+            group = life.states.groups.get(consumer_group)
+            queues = list(group.queues()) if group is not None else []
+            return [(ref, state.consumer_offset) for ref, state in queues if topic in ("", ref.topic)]
+
+    def reset(self, consumer_group: str, topic: str, targets: Mapping[int, int], *, dry_run: bool) -> Sequence[Reset]:
+        """Move a group to positions of a topic, given by queue; they are clamped to the queues' ranges."""
+        life = self._life
+        if not dry_run:
+            life.refuse_if_over()
+        clamped: dict[int, int] = {}
+        for queue_id, target in targets.items():
+            known = life.reader.range(topic, queue_id)
+            clamped[queue_id] = max(known.min_offset, min(target, known.max_offset))
+        with life.lock:
+            resets: list[Reset] = []
+            for queue_id, after in sorted(clamped.items()):
+                state = life.states.find(QueueRef(consumer_group, topic, queue_id))
+                resets.append(Reset(queue_id, None if state is None else state.consumer_offset, after))
+            if dry_run or not resets:
+                return resets
+            life.group(consumer_group)
+            written = life.change(
+                [Moved(QueueRef(consumer_group, topic, one.queue_id), one.after, is_reset=True) for one in resets]
+            )
+            life.arrivals.note_group(consumer_group, topic)
+        wait_for(written)
+        return resets
+
+    def _is_news(self, move: Moved) -> bool:
+        state = self._life.states.find(move.queue)
+        return state is None or state.consumer_offset != move.next_offset
+
+
+def _outside(queue_offset: int, known: QueueRange) -> tuple[str, int]:
+    """Status and next offset of a position that has no message; an empty status for one that has."""
+    if known.max_offset == 0:
+        return ("NO_NEW_MSG", 0) if queue_offset == 0 else ("OFFSET_ILLEGAL", 0)
+    if queue_offset < known.min_offset:
+        return "OFFSET_ILLEGAL", known.min_offset
+    if queue_offset == known.max_offset:
+        return "NO_NEW_MSG", queue_offset
+    if queue_offset > known.max_offset:
+        return "OFFSET_ILLEGAL", known.max_offset
+    return "", queue_offset

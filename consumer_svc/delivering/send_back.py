@@ -1,0 +1,118 @@
+"""SendBacks: messages that were pulled and not consumed come again later; RocketMQ's `consumerSendMsgBack`.
+
+    level 0                                      3, and one more for each attempt before
+    level above the largest                      the largest
+    level below 0, or all attempts are used up   the group's dead-letter topic
+    else                                         waits in `SCHEDULE_TOPIC_XXXX`, then the schedule service delivers it to
+                                                 `%RETRY%<group>`
+
+The copy and the change that says so are one atomic request. The state remembers which messages were sent back (the newest
+MOVED_COUNT_MAX of a queue), so a call that is repeated, or a member that reads a message again, sends it back once. A reset, or
+a position that is moved back, forgets what follows it. A group without a position in the queue gets one at the message.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from enum import Enum
+
+from consumer_svc.delivering.life import Life, check_group_name
+from consumer_svc.delivering.moves import attempts_of, dead_letter_of, sent_back_of
+from consumer_svc.state.group_states import Change
+from consumer_svc.state.queue_state import Ended, Moved, QueueRef
+from reput.message.v1.message_pb2 import StoredMessage
+from services.following.state_topic.state_writer import wait_for
+from services.reading.queue_reader import read_message
+from store.errors import InvalidArgumentError, OffsetOutOfRangeError, TopicNotFoundError
+from store.format.properties import DELAY
+
+SENT_BACK_COUNT_MAX = 32
+# Of level 0 after the first attempt: 10 s.
+DELAY_LEVEL_FIRST = 3
+
+
+class SendBackOutcome(Enum):
+    """What became of a message that was sent back."""
+
+    OK = "it waits for its delay level, or was sent back before"
+    DEAD_LETTER = "it is a dead letter now"
+    REMOVED = "retention has removed it"
+
+
+class SendBacks:
+    """Serves send-backs.
+
+    Args:
+        life: what delivery shares.
+    """
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def send_back(self, ref: QueueRef, queue_offsets: Sequence[int], delay_level: int) -> Sequence[SendBackOutcome]:
+        """Send messages back; the outcomes in order. In the log when this returns.
+
+        Raises:
+            InvalidArgumentError, TopicNotFoundError, OffsetOutOfRangeError: nothing was sent back.
+            StoreError: for some of them it is not known; the call may be repeated.
+        """
+        life = self._life
+        if not 1 <= len(queue_offsets) <= SENT_BACK_COUNT_MAX:
+            raise InvalidArgumentError(
+                f"{len(queue_offsets)} positions: 1 to {SENT_BACK_COUNT_MAX} are possible", field="queue_offsets"
+            )
+        check_group_name(ref.consumer_group)
+        self._check_positions(ref, queue_offsets)
+        life.refuse_if_over()
+        with life.lock:
+            life.group(ref.consumer_group)
+            written = life.newest_write()  # of what was sent back before, which may still be under way
+        outcomes: list[SendBackOutcome] = []
+        for queue_offset in queue_offsets:  # one after the other: a body may have 4 MiB
+            message = read_message(life.reader, ref.topic, ref.queue_id, queue_offset)
+            with life.lock:
+                outcome, written = self._send_back(ref, queue_offset, message, delay_level, written)
+            outcomes.append(outcome)
+        wait_for(written)
+        return outcomes
+
+    def _send_back(
+        self, ref: QueueRef, queue_offset: int, message: StoredMessage | None, delay_level: int, written: "Future[int]"
+    ) -> "tuple[SendBackOutcome, Future[int]]":
+        """One message; its outcome, and what is done when it is in the log. The lock is held."""
+        life = self._life
+        state = life.states.find(ref)
+        if state is not None and queue_offset in state.moved:
+            return SendBackOutcome.OK, written
+        if message is None:
+            if state is not None:
+                state.removed_count += 1
+            return SendBackOutcome.REMOVED, written
+        attempts = attempts_of(message, 1)
+        if delay_level < 0 or attempts >= life.attempts_max(life.group(ref.consumer_group).settings):
+            record = dead_letter_of(message, ref.consumer_group, attempts, None)
+            record.properties[DELAY] = "0"
+            outcome = SendBackOutcome.DEAD_LETTER
+        else:
+            level = min(delay_level or DELAY_LEVEL_FIRST + attempts - 1, life.rules.delay_level_max)
+            record = sent_back_of(message, ref.consumer_group, attempts, level)
+            outcome = SendBackOutcome.OK
+        changes: list[Change] = [Ended(ref, [queue_offset], moved=True)]
+        if state is None:
+            life.check_room(ref.consumer_group)
+            changes.insert(0, Moved(ref, queue_offset))
+        return outcome, life.change(changes, [record])
+
+    def _check_positions(self, ref: QueueRef, queue_offsets: Sequence[int]) -> None:
+        reader = self._life.reader
+        if not reader.recent.ends(ref.topic):
+            raise TopicNotFoundError(f"topic {ref.topic!r} has no messages in this shard", topic=ref.topic)
+        known = reader.range(ref.topic, ref.queue_id)
+        for queue_offset in queue_offsets:
+            if not 0 <= queue_offset < known.max_offset:
+                raise OffsetOutOfRangeError(
+                    f"queue {ref.queue_id} of topic {ref.topic} has no message at {queue_offset}: its end is "
+                    f"{known.max_offset}",
+                    queueOffset=queue_offset,
+                    minOffset=known.min_offset,
+                    maxOffset=known.max_offset,
+                )

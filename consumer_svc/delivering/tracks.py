@@ -1,0 +1,97 @@
+"""Tracks: what has become of a message for each group that has a position in its topic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from consumer_svc.delivering.life import Life
+from consumer_svc.delivering.moves import next_retry_topic_of
+from consumer_svc.state.group_states import Group
+from consumer_svc.state.queue_state import QueueState
+from consumer_svc.wire import filter_of
+from reput.message.v1.message_pb2 import StoredMessage
+from store.errors import IllegalFilterError
+from store.format.topic import DLQ_PREFIX, dead_letter_topic_of
+
+
+@dataclass(slots=True)
+class Track:
+    """How a message stands with one group; `state` is the name of the proto's TrackState."""
+
+    consumer_group: str
+    state: str
+    attempts: int = 0
+    visible_millis: int = 0
+    client_id: str = ""
+    is_online: bool = False
+    copy_offset_msg_id: str = field(default="")
+    reason: str = ""
+
+
+class Tracks:
+    """Tells the state of messages.
+
+    Args:
+        life: what delivery shares.
+    """
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def track(self, message: StoredMessage) -> Sequence[Track]:
+        """One row for each group that has a position in the message's topic, by name.
+
+        A copy in a retry topic belongs to one group, and a dead letter is one for the group that its topic names. Where the
+        groups of the store are not known, there is one row, UNKNOWN, that names no group.
+        """
+        life = self._life
+        if life.rules.why_groups_unknown:
+            return [Track("", "UNKNOWN", reason=life.rules.why_groups_unknown)]
+        tracks: list[Track] = []
+        with life.lock:
+            for name, group in sorted(life.states.groups.items()):
+                if message.topic == dead_letter_topic_of(name):
+                    track = Track(name, "DEAD_LETTER", message.reconsume_times)
+                    track.copy_offset_msg_id = message.offset_msg_id
+                elif message.topic.startswith(DLQ_PREFIX) and message.topic not in group.topics:
+                    continue
+                else:
+                    queue = group.topics.get(message.topic, {}).get(message.queue_id)
+                    if queue is None and message.topic not in group.topics:
+                        continue
+                    track = self._of_queue(name, group, queue or QueueState(), message)
+                track.is_online = bool(life.clients.members(name))
+                tracks.append(track)
+        return tracks
+
+    def _of_queue(self, name: str, group: Group, queue: QueueState, message: StoredMessage) -> Track:
+        at = message.queue_offset
+        lease, waiting = queue.leases.get(at), queue.waiting.get(at)
+        if lease is not None:
+            attempts = message.reconsume_times + lease.delivery_number - lease.uncounted
+            return Track(name, "IN_FLIGHT", attempts, lease.invisible_until_millis, lease.client_id)
+        if waiting is not None:
+            attempts = message.reconsume_times + waiting.delivery_number - waiting.uncounted
+            return Track(name, "RETRYING" if attempts else "NOT_CONSUMED", attempts, waiting.visible_millis)
+        if at in queue.moved:  # also before the group's position has passed it: what counts is the copy
+            return Track(name, "CONSUMED")
+        if at >= queue.next_offset:
+            is_wanted = self._is_wanted(name, message)
+            return Track(name, "NOT_CONSUMED" if is_wanted else "FILTERED_OUT")
+        if any(begin <= at < end for begin, end in queue.resets):
+            return Track(name, "SKIPPED")
+        if not self._is_wanted(name, message):
+            return Track(name, "FILTERED_OUT")
+        return Track(name, "CONSUMED")
+
+    def _is_wanted(self, consumer_group: str, message: StoredMessage) -> bool:
+        """By the current subscription of the group's members; without a member, everything is wanted."""
+        topic = message.topic
+        for client in self._life.clients.members(consumer_group):
+            for subscription in client.subscriptions:
+                topics = (subscription.topic, next_retry_topic_of(consumer_group, subscription.topic))
+                if topic in topics:
+                    try:
+                        return filter_of(subscription.filter).matches(message.tags, message.properties)
+                    except IllegalFilterError:
+                        return True  # its polls fail
+        return True

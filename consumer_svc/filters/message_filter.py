@@ -1,0 +1,142 @@
+"""What a subscription asks for, as a test of messages.
+
+    filter_of_tags("a || b")            messages with the tag a or b
+    filter_of_sql("size > 3 AND b IN ('x')")   messages whose properties make it true
+    EVERYTHING                          all messages, as for `*`
+
+A message is tested twice. `matches_unit` takes what the queue unit has, so that most others need not be read; `matches` then
+decides by the record's properties. Bodies are not looked at. Source: `FilterAPI`, `ExpressionMessageFilter` and
+`MessageEvaluationContext`, RocketMQ 5.3.3.
+"""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from consumer_svc.filters.filter_cache import FilterCache
+from consumer_svc.filters.sql_grammar import parse
+from consumer_svc.filters.sql_nodes import Evaluate, SqlFaultError
+from store.errors import IllegalFilterError
+from store.format.java_text import java_string_hash
+
+# A subscription comes with each receive. Real ones have some hundred characters; this length is parsed in half a second.
+EXPRESSION_CHARACTERS_MAX: Final = 32 * 1024
+ALL_TAGS: Final = "*"
+_TAG_SEPARATOR: Final = "||"
+_JAVA_BLANKS: Final = "".join(map(chr, range(33)))  # what `String.trim` removes
+_QUOTED_CHARACTERS_MAX: Final = 40  # of the expression, in the text of an error
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
+
+
+class MessageFilter(Protocol):
+    """Decides which messages a consumer gets."""
+
+    def matches_unit(self, tags_code: int) -> bool:
+        """Whether a message may match: true too often, never false for a match.
+
+        Args:
+            tags_code: of its queue unit.
+        """
+
+    def matches(self, tags: str, properties: Mapping[str, str]) -> bool:
+        """Whether a message matches.
+
+        Args:
+            tags: its TAGS, empty if it has none.
+            properties: all properties of its record, TAGS included.
+        """
+
+
+class _Everything:
+    def matches_unit(self, tags_code: int) -> bool:
+        return True
+
+    def matches(self, tags: str, properties: Mapping[str, str]) -> bool:
+        return True
+
+
+EVERYTHING: Final[MessageFilter] = _Everything()
+
+
+class _TagFilter:
+    def __init__(self, tags: frozenset[str]) -> None:
+        self._tags = tags
+        self._codes = frozenset(map(java_string_hash, tags))
+
+    def matches_unit(self, tags_code: int) -> bool:
+        # A code that is no hash is the delivery time of a delayed message, or where the unit goes on in consumequeue_ext.
+        return tags_code in self._codes or not _INT_MIN <= tags_code <= _INT_MAX
+
+    def matches(self, tags: str, properties: Mapping[str, str]) -> bool:
+        return tags in self._tags
+
+
+class _SqlFilter:
+    def __init__(self, evaluate: Evaluate) -> None:
+        self._evaluate = evaluate
+
+    def matches_unit(self, tags_code: int) -> bool:
+        return True
+
+    def matches(self, tags: str, properties: Mapping[str, str]) -> bool:
+        try:
+            return self._evaluate(properties) is True
+        except ValueError:  # a property is compared with a number and is none
+            return False
+
+
+def filter_of_tags(expression: str) -> MessageFilter:
+    """Of tags separated by `||`, with or without blanks around them; nothing, blanks and `*` mean all messages.
+
+    RocketMQ takes blanks, and `*` with blanks around it, for tags that no message has.
+
+    Raises:
+        IllegalFilterError: it is too long, or has a `||` and no tag.
+    """
+    return _cache.get("TAG", expression, _new_tag_filter)
+
+
+def filter_of_sql(expression: str) -> MessageFilter:
+    """Of an SQL92 expression over properties; `sql_grammar` says which.
+
+    Raises:
+        IllegalFilterError: it is too long, or no such expression; metadata has `column`, counted from 1.
+    """
+    return _cache.get("SQL92", expression, _new_sql_filter)
+
+
+def _new_tag_filter(expression: str) -> MessageFilter:
+    _check_length(expression)
+    if expression.strip(_JAVA_BLANKS) in ("", ALL_TAGS):
+        return EVERYTHING
+    tags = frozenset(tag for part in expression.split(_TAG_SEPARATOR) if (tag := part.strip(_JAVA_BLANKS)))
+    if not tags:
+        raise IllegalFilterError(
+            f"The tag filter {expression[:_QUOTED_CHARACTERS_MAX]!r} names no tag: write one on a side of ||, or * for all.",
+            expression=expression,
+        )
+    return _TagFilter(tags)
+
+
+def _new_sql_filter(expression: str) -> MessageFilter:
+    _check_length(expression)
+    try:
+        return _SqlFilter(parse(expression))
+    except SqlFaultError as fault:
+        rest = expression[fault.at :]
+        where = f", at {rest[:_QUOTED_CHARACTERS_MAX]!r}" if rest else ""
+        raise IllegalFilterError(
+            f"The SQL filter is wrong in column {fault.at + 1}{where}: {fault.what}.",
+            expression=expression,
+            column=fault.at + 1,
+        ) from None
+
+
+def _check_length(expression: str) -> None:
+    if len(expression) > EXPRESSION_CHARACTERS_MAX:
+        raise IllegalFilterError(
+            f"The filter has {len(expression)} characters, more than {EXPRESSION_CHARACTERS_MAX}: make it shorter.",
+            expression=expression[:_QUOTED_CHARACTERS_MAX],
+        )
+
+
+_cache: Final = FilterCache[MessageFilter]()

@@ -1,0 +1,150 @@
+"""What a broker has in flight by POP when it stops: checkpoints without an acknowledgement.
+
+A broker moves a group's position when it hands messages out. What is not acknowledged stands only in a checkpoint, first in the
+timer topic, then, when the invisible time is almost over, in a revive topic. The position of the revive group says which
+checkpoints of a revive topic have been dealt with. So these are in flight:
+
+    in a revive topic, behind the position of the revive group
+    in the timer topic, and not in a revive topic yet
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import structlog
+
+from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX
+from consumer_svc.state.queue_state import QueueRef
+from reput.message.v1.message_pb2 import StoredMessage
+from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, Reader
+from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
+from store.format.pop_records import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECK_POINT_TAG,
+    REVIVE_PREFIX,
+    TAGS_CODES,
+    TIMER_TOPIC,
+    CheckPoint,
+    PopKey,
+    decode_ack,
+    decode_check_point,
+)
+from store.format.properties import REAL_TOPIC
+from store.format.queue_ext import is_ext_address
+from store.format.queue_unit import QueueUnit
+
+# Checkpoints in the timer topic that are older than the longest invisible time, and so much more, are over.
+MARGIN_MILLIS = 600_000
+UNIT_PAGE_COUNT = 512
+
+InFlight = dict[QueueRef, dict[int, int]]
+
+_log = structlog.get_logger("reput.consumer")
+
+
+def read_in_flight(reader: Reader, revived: Mapping[tuple[str, int], int], newest_millis: int) -> InFlight:
+    """The messages in flight: when each becomes visible again (ms since 1970), by queue of a group and position.
+
+    Args:
+        reader: reads queues and records.
+        revived: the positions of the revive group, by revive topic and queue.
+        newest_millis: when the newest record was stored (ms since 1970).
+
+    Raises:
+        StoreError: a record cannot be read: what it says would be skipped.
+    """
+    reading = _Reading(reader, newest_millis - INVISIBLE_MILLIS_MAX - MARGIN_MILLIS)
+    for topic in reader.recent.topics():
+        if topic.startswith(REVIVE_PREFIX):
+            for queue_id in reader.recent.ends(topic):
+                reading.read_revive_queue(topic, queue_id, revived.get((topic, queue_id), -1))
+    for queue_id in reader.recent.ends(TIMER_TOPIC):
+        reading.read_timer_queue(queue_id)
+    in_flight = reading.in_flight()
+    if reading.record_count:
+        _log.info(
+            "consumer.broker_pops",
+            records=reading.record_count,
+            in_flight=sum(len(offsets) for offsets in in_flight.values()),
+        )
+    return in_flight
+
+
+class _Reading:
+    """Reads the topics, and puts checkpoints and acknowledgements together."""
+
+    def __init__(self, reader: Reader, since_millis: int) -> None:
+        self._reader = reader
+        self._since_millis = max(since_millis, 0)
+        self._waiting: dict[tuple[PopKey, int], CheckPoint] = {}
+        self._over: set[tuple[PopKey, int]] = set()
+        self._acked: dict[PopKey, set[int]] = {}
+        self.record_count = 0
+
+    def read_revive_queue(self, topic: str, queue_id: int, revived: int) -> None:
+        """`revived`: position of the newest record that was dealt with; -1 for none."""
+        begin = min(self._reader.offset_at(topic, queue_id, self._since_millis), revived + 1)
+        for message in self._records(topic, queue_id, begin):
+            point = self._take(message)
+            if point is not None and message.queue_offset <= revived:
+                self._over.add((point.key, point.put_count))
+            elif point is not None:
+                self._waiting[point.key, point.put_count] = point
+
+    def read_timer_queue(self, queue_id: int) -> None:
+        """Likewise; everything here that came out of the timer is in a revive topic, which was read before."""
+        for message in self._records(
+            TIMER_TOPIC, queue_id, self._reader.offset_at(TIMER_TOPIC, queue_id, self._since_millis)
+        ):
+            if message.properties.get(REAL_TOPIC, "").startswith(REVIVE_PREFIX):
+                point = self._take(message)
+                if point is not None and (point.key, point.put_count) not in self._over:
+                    self._waiting[point.key, point.put_count] = point
+
+    def in_flight(self) -> InFlight:
+        """See `read_in_flight`."""
+        in_flight: InFlight = {}
+        for point in self._waiting.values():
+            acked = self._acked.get(point.key, set())
+            of_queue = in_flight.setdefault(QueueRef(point.consumer_group, point.topic, point.queue_id), {})
+            until = point.pop_millis + point.invisible_millis
+            for queue_offset in point.queue_offsets:
+                if queue_offset not in acked:
+                    of_queue[queue_offset] = max(until, of_queue.get(queue_offset, 0))
+        return in_flight
+
+    def _take(self, message: StoredMessage) -> CheckPoint | None:
+        """Note an acknowledgement; return a checkpoint."""
+        self.record_count += 1
+        if message.tags == CHECK_POINT_TAG:
+            return decode_check_point(message.body)
+        if message.tags not in (ACK_TAG, BATCH_ACK_TAG):
+            return None
+        ack = decode_ack(message.body)
+        if ack is not None:
+            self._acked.setdefault(ack.key, set()).update(ack.queue_offsets)
+        return None
+
+    def _records(self, topic: str, queue_id: int, queue_offset: int) -> Iterator[StoredMessage]:
+        while True:
+            run = self._reader.units(topic, queue_id, queue_offset, UNIT_PAGE_COUNT)
+            if not run.units:
+                return
+            # An address in consumequeue_ext is left where the tags code is not known: the record tells.
+            wanted = [unit for unit in run.units if unit.tags_code in TAGS_CODES or is_ext_address(unit.tags_code)]
+            yield from self._messages(wanted)
+            queue_offset = run.queue_offset + len(run.units)
+
+    def _messages(self, units: Sequence[QueueUnit]) -> Iterator[StoredMessage]:
+        read_count = 0
+        while read_count < len(units):
+            for outcome in self._reader.records(units[read_count:], ANSWER_BODY_BYTES_MAX):
+                if isinstance(outcome, StoredMessage):
+                    if outcome.body_omitted:
+                        break
+                    yield outcome
+                elif isinstance(outcome, StoreError) and not isinstance(
+                    outcome, RecordNotFoundError | OffsetOutOfRangeError
+                ):
+                    raise outcome
+                read_count += 1

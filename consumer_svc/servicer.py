@@ -1,0 +1,366 @@
+"""Serves reput.consumer.v1: translates between the proto messages and the domain."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import grpc
+
+from consumer_svc.arrivals import Arrivals
+from consumer_svc.clients import Clients
+from consumer_svc.delivering.acks import AckOutcome, Acks
+from consumer_svc.delivering.delivery import Delivery
+from consumer_svc.delivering.life import check_group_name
+from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, PopAsk
+from consumer_svc.delivering.pop import Delivered
+from consumer_svc.delivering.pulls import (
+    BODY_BYTES_DEFAULT,
+    BODY_BYTES_MAX,
+    MESSAGE_COUNT_DEFAULT,
+    PullAsk,
+)
+from consumer_svc.delivering.pulls import MESSAGE_COUNT_MAX as PULL_COUNT_MAX
+from consumer_svc.delivering.send_back import SendBackOutcome
+from consumer_svc.queue_locks import QueueLocks
+from consumer_svc.state.queue_state import QueueRef
+from consumer_svc.wire import duration_millis, filter_of, settings_of
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.consumer.v1 import consumer_service_pb2_grpc as pb_grpc
+from services.convert import millis_to_timestamp
+from services.following.follower_process import FollowerState
+from services.following.follower_progress import FollowerProgress
+from services.local.server import Handler, RevocableAnswer, over_bytes
+from services.local.wire import LocalMethod
+from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError
+
+HEARTBEAT_SECONDS = 1.0
+CLIENT_COUNT_MAX = 1_024
+DELIVERED_COUNT_MAX = 8_192
+OUTCOMES = {
+    AckOutcome.OK: pb.AckMessagesResponse.OUTCOME_OK,
+    AckOutcome.TOO_LATE: pb.AckMessagesResponse.OUTCOME_TOO_LATE,
+    AckOutcome.INVALID: pb.AckMessagesResponse.OUTCOME_INVALID,
+}
+SEND_BACK_OUTCOMES = {
+    SendBackOutcome.OK: pb.SendBackMessagesResponse.OUTCOME_OK,
+    SendBackOutcome.DEAD_LETTER: pb.SendBackMessagesResponse.OUTCOME_DEAD_LETTER,
+    SendBackOutcome.REMOVED: pb.SendBackMessagesResponse.OUTCOME_REMOVED,
+}
+
+
+class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
+    """The service; all calls but GetStatus, KeepClients and WatchArrivals fail with StoreRecoveringError until `open`.
+
+    So does a KeepClients that names deliveries, when it has kept its clients.
+
+    Args:
+        progress: of the follower.
+        clients: the consumers that live.
+        locks: of queues, for those that pull in order.
+        arrivals: hears of messages that may be delivered.
+        is_stopping: whether the process ends.
+
+    Attributes:
+        state: of the follower.
+    """
+
+    def __init__(
+        self,
+        progress: FollowerProgress,
+        clients: Clients,
+        locks: QueueLocks,
+        arrivals: Arrivals,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self.state: Callable[[], FollowerState] = lambda: FollowerState("waiting", 0, "")
+        self._progress = progress
+        self._clients = clients
+        self._locks = locks
+        self._arrivals = arrivals
+        self._is_stopping = is_stopping
+        self._open: Delivery | None = None
+
+    def open(self, delivery: Delivery) -> None:
+        """Serve this life from now on."""
+        self._open = delivery
+        self._arrivals.note_all()
+
+    def shut(self) -> None:
+        """Serve nothing until the next `open`: the state is being read."""
+        self._open = None
+
+    def PopMessages(self, request: pb.PopMessagesRequest, context: grpc.ServicerContext) -> pb.PopMessagesResponse:
+        """See the proto."""
+        ask, delivered, acks = self._pop(request)
+        if delivered and not context.is_active():
+            _give_back(acks, ask, delivered)
+        return _popped(delivered)
+
+    def pop_locally(self, request: pb.PopMessagesRequest, _context: object) -> RevocableAnswer:
+        """PopMessages over a local socket."""
+        ask, delivered, acks = self._pop(request)
+        return RevocableAnswer(_popped(delivered).SerializeToString(), partial(_give_back, acks, ask, delivered))
+
+    def local_calls(self) -> dict[LocalMethod, Handler]:
+        """What consumers ask most, for gateways of this machine: services/local/server.py."""
+        return {
+            LocalMethod.POP_MESSAGES: over_bytes(pb.PopMessagesRequest, self.pop_locally),
+            LocalMethod.ACK_MESSAGES: over_bytes(pb.AckMessagesRequest, self.AckMessages),
+            LocalMethod.CHANGE_INVISIBLE_DURATION: over_bytes(
+                pb.ChangeInvisibleDurationRequest, self.ChangeInvisibleDuration
+            ),
+            LocalMethod.PULL_MESSAGES: over_bytes(pb.PullMessagesRequest, self.PullMessages),
+        }
+
+    def _pop(self, request: pb.PopMessagesRequest) -> tuple[PopAsk, Sequence[Delivered], Acks]:
+        ask = PopAsk(
+            request.consumer_group,
+            _topic(request.topic),
+            request.queue_id if request.HasField("queue_id") else None,
+            _count(request.max_messages, "max_messages", MESSAGE_COUNT_MAX, MESSAGE_COUNT_MAX),
+            duration_millis(request.invisible_duration, "invisible_duration"),
+            request.client_id,
+            request.attempt_id,
+            filter_of(request.filter),
+            request.max_per_message_group,
+        )
+        delivery = self._delivery
+        return ask, delivery.pops.pop(ask), delivery.acks
+
+    def AckMessages(self, request: pb.AckMessagesRequest, context: grpc.ServicerContext) -> pb.AckMessagesResponse:
+        """See the proto."""
+        outcomes = self._delivery.acks.ack(request.consumer_group, request.receipt_handles)
+        return pb.AckMessagesResponse(outcomes=[OUTCOMES[outcome] for outcome in outcomes])
+
+    def ChangeInvisibleDuration(
+        self, request: pb.ChangeInvisibleDurationRequest, context: grpc.ServicerContext
+    ) -> pb.ChangeInvisibleDurationResponse:
+        """See the proto."""
+        acks = self._delivery.acks
+        if request.give_back:
+            acks.give_back(request.consumer_group, request.receipt_handle)
+            return pb.ChangeInvisibleDurationResponse()
+        millis = duration_millis(request.invisible_duration, "invisible_duration")
+        handle = acks.change_invisible(request.consumer_group, request.receipt_handle, millis)
+        return pb.ChangeInvisibleDurationResponse(receipt_handle=handle)
+
+    def ForwardToDeadLetterTopic(
+        self, request: pb.ForwardToDeadLetterTopicRequest, context: grpc.ServicerContext
+    ) -> pb.ForwardToDeadLetterTopicResponse:
+        """See the proto."""
+        self._delivery.acks.give_up(request.consumer_group, request.receipt_handle)
+        return pb.ForwardToDeadLetterTopicResponse()
+
+    def PullMessages(self, request: pb.PullMessagesRequest, context: grpc.ServicerContext) -> pb.PullMessagesResponse:
+        """See the proto."""
+        ask = PullAsk(
+            _topic(request.topic),
+            request.queue_id,
+            request.queue_offset,
+            _count(request.max_messages, "max_messages", MESSAGE_COUNT_DEFAULT, PULL_COUNT_MAX),
+            _count(request.max_bytes, "max_bytes", BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
+            filter_of(request.filter),
+        )
+        pulled = self._delivery.pulls.pull(ask)
+        return pb.PullMessagesResponse(
+            messages=pulled.messages,
+            next_offset=pulled.next_offset,
+            min_offset=pulled.range.min_offset,
+            max_offset=pulled.range.max_offset,
+            status=f"PULL_STATUS_{pulled.status}",
+        )
+
+    def SendBackMessages(
+        self, request: pb.SendBackMessagesRequest, context: grpc.ServicerContext
+    ) -> pb.SendBackMessagesResponse:
+        """See the proto."""
+        ref = QueueRef(request.consumer_group, _topic(request.topic), request.queue_id)
+        outcomes = self._delivery.send_backs.send_back(ref, request.queue_offsets, request.delay_level)
+        return pb.SendBackMessagesResponse(outcomes=[SEND_BACK_OUTCOMES[outcome] for outcome in outcomes])
+
+    def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:
+        """See the proto."""
+        states = self._delivery.life.states
+        check_group_name(request.consumer_group)
+        queues = [QueueRef(request.consumer_group, each.topic, each.queue_id) for each in request.queues]
+        if request.unlock:
+            self._locks.unlock(request.client_id, queues)
+            return pb.LockQueuesResponse()
+        held = self._locks.lock(
+            request.client_id, queues, renew=request.renew, was_consumed=lambda ref: states.find(ref) is not None
+        )
+        return pb.LockQueuesResponse(queues=[pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in held])
+
+    def CommitOffsets(
+        self, request: pb.CommitOffsetsRequest, context: grpc.ServicerContext
+    ) -> pb.CommitOffsetsResponse:
+        """See the proto."""
+        offsets = [(one.topic, one.queue_id, one.queue_offset) for one in request.offsets]
+        self._delivery.pulls.commit(request.consumer_group, offsets)
+        return pb.CommitOffsetsResponse()
+
+    def GetOffsets(self, request: pb.GetOffsetsRequest, context: grpc.ServicerContext) -> pb.GetOffsetsResponse:
+        """See the proto."""
+        delivery = self._delivery
+        delivery.groups.known(request.consumer_group)
+        return pb.GetOffsetsResponse(
+            offsets=[
+                pb.QueueOffset(topic=ref.topic, queue_id=ref.queue_id, queue_offset=at)
+                for ref, at in delivery.pulls.offsets(request.consumer_group, request.topic)
+            ]
+        )
+
+    def ResetOffsets(self, request: pb.ResetOffsetsRequest, context: grpc.ServicerContext) -> pb.ResetOffsetsResponse:
+        """See the proto."""
+        delivery = self._delivery
+        targets = delivery.groups.reset_targets(request)
+        resets = delivery.pulls.reset(request.consumer_group, request.topic, targets, dry_run=request.dry_run)
+        return pb.ResetOffsetsResponse(
+            resets=[
+                pb.ResetOffsetsResponse.Reset(queue_id=one.queue_id, before=one.before, after=one.after)
+                for one in resets
+            ]
+        )
+
+    def KeepClients(self, request: pb.KeepClientsRequest, context: grpc.ServicerContext) -> pb.KeepClientsResponse:
+        """See the proto."""
+        if len(request.clients) > CLIENT_COUNT_MAX:
+            raise InvalidArgumentError(
+                f"{len(request.clients)} clients: at most {CLIENT_COUNT_MAX} are possible", field="clients"
+            )
+        delivered = request.delivered_receipt_handles
+        if len(delivered) > DELIVERED_COUNT_MAX:
+            raise InvalidArgumentError(
+                f"{len(delivered)} receipt handles: at most {DELIVERED_COUNT_MAX} are possible",
+                field="delivered_receipt_handles",
+            )
+        for client in request.clients:
+            self._clients.keep(client)
+        if delivered:
+            self._delivery.acks.note_delivered(delivered)
+        delivery = self._open
+        names = sorted({client.consumer_group for client in request.clients})
+        settings = [] if delivery is None else map(delivery.groups.settings, names)
+        return pb.KeepClientsResponse(groups=settings)
+
+    def EndClient(self, request: pb.EndClientRequest, context: grpc.ServicerContext) -> pb.EndClientResponse:
+        """See the proto."""
+        self._clients.end(request.consumer_group, request.client_id)
+        self._delivery.groups.end_client(request.consumer_group, request.client_id)
+        return pb.EndClientResponse()
+
+    def WatchArrivals(
+        self, request: pb.WatchArrivalsRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.WatchArrivalsResponse]:
+        """See the proto."""
+        watcher = self._arrivals.watch()
+        try:
+            while context.is_active() and not self._is_stopping():
+                arrived = watcher.take(HEARTBEAT_SECONDS)
+                yield pb.WatchArrivalsResponse(
+                    topics=sorted(arrived.topics),
+                    group_topics=[
+                        pb.GroupTopic(consumer_group=group, topic=topic)
+                        for group, topic in sorted(arrived.group_topics)
+                    ],
+                    all=arrived.all,
+                )
+        finally:
+            self._arrivals.forget(watcher)
+
+    def ListGroups(self, request: pb.ListGroupsRequest, context: grpc.ServicerContext) -> pb.ListGroupsResponse:
+        """See the proto."""
+        return pb.ListGroupsResponse(groups=self._delivery.groups.all(request.topic))
+
+    def GetGroup(self, request: pb.GetGroupRequest, context: grpc.ServicerContext) -> pb.GetGroupResponse:
+        """See the proto."""
+        return self._delivery.groups.describe(request.consumer_group)
+
+    def UpdateGroup(self, request: pb.UpdateGroupRequest, context: grpc.ServicerContext) -> pb.UpdateGroupResponse:
+        """See the proto."""
+        self._delivery.groups.update(settings_of(request.settings))
+        return pb.UpdateGroupResponse()
+
+    def DeleteGroup(self, request: pb.DeleteGroupRequest, context: grpc.ServicerContext) -> pb.DeleteGroupResponse:
+        """See the proto."""
+        self._delivery.groups.delete(request.consumer_group)
+        return pb.DeleteGroupResponse()
+
+    def TrackMessage(self, request: pb.TrackMessageRequest, context: grpc.ServicerContext) -> pb.TrackMessageResponse:
+        """See the proto."""
+        response = pb.TrackMessageResponse()
+        for track in self._delivery.tracks.track(request.message):
+            row = response.tracks.add(
+                consumer_group=track.consumer_group,
+                state=f"TRACK_STATE_{track.state}",
+                delivery_attempts=track.attempts,
+                copy_offset_msg_id=track.copy_offset_msg_id,
+                is_online=track.is_online,
+                client_id=track.client_id,
+                reason=track.reason,
+            )
+            if track.visible_millis:
+                row.visible_time.CopyFrom(millis_to_timestamp(track.visible_millis))
+        return response
+
+    def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
+        """See the proto."""
+        state = self.state()
+        response = pb.GetStatusResponse(
+            next_offset=max(self._progress.next_offset, 0),
+            log_end_offset=self._progress.log_end_offset,
+            catching_up=self._progress.catching_up,
+            state=state.state,
+            last_error=state.last_error,
+            failure_count=state.failure_count,
+            client_count=self._clients.count(),
+        )
+        delivery = self._open
+        if delivery is not None:
+            with delivery.life.lock:
+                response.group_count = len(delivery.life.states.groups)
+                response.in_flight_count = delivery.life.states.in_flight_count()
+        return response
+
+    def lag_counts(self) -> Mapping[tuple[str, ...], int]:
+        """Messages that are not consumed, by group and topic; none while the groups' state is being read."""
+        delivery = self._open
+        return dict(delivery.groups.lag_counts().items()) if delivery is not None else {}
+
+    @property
+    def _delivery(self) -> Delivery:
+        delivery = self._open
+        if delivery is None:
+            raise StoreRecoveringError("the state of the consumer groups is being read: try again soon")
+        return delivery
+
+
+def _give_back(acks: Acks, ask: PopAsk, delivered: Sequence[Delivered]) -> None:
+    """Hand out again what was popped for a caller that has gone."""
+    for one in delivered:
+        with contextlib.suppress(StoreError):
+            acks.give_back(ask.consumer_group, one.receipt_handle)
+
+
+def _popped(delivered: Sequence[Delivered]) -> pb.PopMessagesResponse:
+    response = pb.PopMessagesResponse()
+    for one in delivered:
+        response.deliveries.add(
+            message=one.message,
+            receipt_handle=one.receipt_handle,
+            delivery_attempt=one.attempt,
+            invisible_until=millis_to_timestamp(one.invisible_until_millis),
+        )
+    return response
+
+
+def _topic(topic: str) -> str:
+    if not topic:
+        raise InvalidArgumentError("topic is empty: name one", field="topic")
+    return topic
+
+
+def _count(value: int, field: str, default: int, largest: int) -> int:
+    if value < 0:
+        raise InvalidArgumentError(f"{field} {value} is negative: 0 to {largest} are possible", field=field)
+    return min(value or default, largest)

@@ -1,0 +1,212 @@
+"""Changes and full states as `reput.consumer.v1.StateRecord`, the body of a record of the state topic, and back."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings, GroupStates
+from consumer_svc.state.queue_state import (
+    Delivered,
+    Ended,
+    HandedOut,
+    Hidden,
+    Lease,
+    Moved,
+    QueueRef,
+    QueueState,
+    Returned,
+    Waiting,
+)
+from reput.consumer.v1 import state_pb2 as pb
+
+# A piece of a full state; a record must stay far below the limit of a message (4 MiB).
+PIECE_BYTES_MAX = 1 << 20
+# Leases, and waiting messages, of a part of a queue: some 300 bytes each.
+PART_COUNT_MAX = 1_000
+
+
+def change_to_proto(change: Change) -> pb.Change:
+    """One change for a record."""
+    match change:
+        case HandedOut():
+            return pb.Change(
+                handed_out=pb.HandedOut(
+                    queue=_ref(change.queue),
+                    next_offset=change.next_offset,
+                    leases=map(_lease, change.leases),
+                    passed=map(_waiting, change.passed),
+                )
+            )
+        case Delivered():
+            return pb.Change(delivered=pb.Delivered(queue=_ref(change.queue), queue_offsets=change.queue_offsets))
+        case Ended():
+            return pb.Change(
+                ended=pb.Ended(queue=_ref(change.queue), queue_offsets=change.queue_offsets, moved=change.moved)
+            )
+        case Hidden():
+            return pb.Change(
+                hidden=pb.Hidden(
+                    queue=_ref(change.queue),
+                    queue_offset=change.queue_offset,
+                    invisible_until_millis=change.invisible_until_millis,
+                )
+            )
+        case Returned():
+            return pb.Change(returned=pb.Returned(queue=_ref(change.queue), waiting=map(_waiting, change.waiting)))
+        case Moved():
+            return pb.Change(
+                moved=pb.Moved(queue=_ref(change.queue), next_offset=change.next_offset, is_reset=change.is_reset)
+            )
+        case GroupSet():
+            return pb.Change(group_set=_settings(change.settings))
+        case GroupDeleted():
+            return pb.Change(group_deleted=pb.GroupDeleted(consumer_group=change.consumer_group))
+
+
+def change_from_proto(change: pb.Change) -> Change | None:
+    """One change of a record; None for one of a later version."""
+    match change.WhichOneof("change"):
+        case "handed_out":
+            out = change.handed_out
+            leases, passed = [_to_lease(one) for one in out.leases], [_to_waiting(one) for one in out.passed]
+            return HandedOut(_to_ref(out.queue), out.next_offset, leases, passed)
+        case "delivered":
+            return Delivered(_to_ref(change.delivered.queue), tuple(change.delivered.queue_offsets))
+        case "ended":
+            return Ended(_to_ref(change.ended.queue), tuple(change.ended.queue_offsets), change.ended.moved)
+        case "hidden":
+            hidden = change.hidden
+            return Hidden(_to_ref(hidden.queue), hidden.queue_offset, hidden.invisible_until_millis)
+        case "returned":
+            return Returned(_to_ref(change.returned.queue), [_to_waiting(one) for one in change.returned.waiting])
+        case "moved":
+            return Moved(_to_ref(change.moved.queue), change.moved.next_offset, change.moved.is_reset)
+        case "group_set":
+            return GroupSet(_to_settings(change.group_set))
+        case "group_deleted":
+            return GroupDeleted(change.group_deleted.consumer_group)
+        case _:
+            return None
+
+
+def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
+    """The full state in pieces below PIECE_BYTES_MAX; a queue with much in flight is divided over several."""
+    piece: list[pb.GroupState] = []
+    size_bytes = 0
+    for _, group in sorted(states.groups.items()):
+        state = pb.GroupState(settings=_settings(group.settings))
+        for queue in _queues(group):
+            queue_bytes = queue.ByteSize()
+            if size_bytes + queue_bytes > PIECE_BYTES_MAX and (piece or state.queues):
+                yield [*piece, state]
+                piece, size_bytes = [], 0
+                state = pb.GroupState(settings=state.settings)
+            state.queues.append(queue)
+            size_bytes += queue_bytes
+        piece.append(state)
+        size_bytes += state.settings.ByteSize()
+    if piece:
+        yield piece
+
+
+def apply_piece(states: GroupStates, groups: Iterable[pb.GroupState]) -> None:
+    """Add a piece of a full state."""
+    for group in groups:
+        states.apply(GroupSet(_to_settings(group.settings)))
+        for queue in group.queues:
+            state = states.queue(_to_ref(queue.queue))
+            state.next_offset = queue.next_offset
+            # Added, not replaced: the piece may hold a part of the queue, and says only what the changes before it say.
+            state.leases.update((lease.queue_offset, _to_lease(lease)) for lease in queue.leases)
+            state.waiting.update((waiting.queue_offset, _to_waiting(waiting)) for waiting in queue.waiting)
+            state.moved.update(dict.fromkeys(queue.moved_offsets))
+            offsets = queue.reset_offsets
+            state.resets = list(zip(offsets[::2], offsets[1::2], strict=False))
+
+
+def _queues(group: Group) -> Iterator[pb.QueueState]:
+    for ref, queue in group.queues():
+        yield from _parts(ref, queue)
+
+
+def _parts(ref: QueueRef, queue: QueueState) -> Iterator[pb.QueueState]:
+    leases, waiting = list(queue.leases.values()), list(queue.waiting.values())
+    for begin in range(0, max(len(leases), len(waiting), 1), PART_COUNT_MAX):
+        yield pb.QueueState(
+            queue=_ref(ref),
+            next_offset=queue.next_offset,
+            leases=map(_lease, leases[begin : begin + PART_COUNT_MAX]),
+            waiting=map(_waiting, waiting[begin : begin + PART_COUNT_MAX]),
+            reset_offsets=[offset for reset in queue.resets for offset in reset],
+            moved_offsets=queue.moved if begin == 0 else (),
+        )
+
+
+def _ref(ref: QueueRef) -> pb.QueueRef:
+    return pb.QueueRef(consumer_group=ref.consumer_group, topic=ref.topic, queue_id=ref.queue_id)
+
+
+def _to_ref(ref: pb.QueueRef) -> QueueRef:
+    return QueueRef(ref.consumer_group, ref.topic, ref.queue_id)
+
+
+def _lease(lease: Lease) -> pb.Lease:
+    return pb.Lease(
+        queue_offset=lease.queue_offset,
+        delivery_number=lease.delivery_number,
+        uncounted=lease.uncounted,
+        invisible_until_millis=lease.invisible_until_millis,
+        renew_until_millis=lease.renew_until_millis,
+        client_id=lease.client_id,
+        attempt_id=lease.attempt_id,
+        message_group=lease.message_group,
+        is_delivered=lease.is_delivered,
+    )
+
+
+def _to_lease(lease: pb.Lease) -> Lease:
+    return Lease(
+        lease.queue_offset,
+        lease.delivery_number,
+        lease.uncounted,
+        lease.invisible_until_millis,
+        lease.renew_until_millis,
+        lease.client_id,
+        lease.attempt_id,
+        lease.message_group,
+        lease.is_delivered,
+    )
+
+
+def _waiting(waiting: Waiting) -> pb.Waiting:
+    return pb.Waiting(
+        queue_offset=waiting.queue_offset,
+        delivery_number=waiting.delivery_number,
+        uncounted=waiting.uncounted,
+        message_group=waiting.message_group,
+        visible_millis=waiting.visible_millis,
+    )
+
+
+def _to_waiting(waiting: pb.Waiting) -> Waiting:
+    return Waiting(
+        waiting.queue_offset,
+        waiting.delivery_number,
+        waiting.uncounted,
+        waiting.message_group,
+        waiting.visible_millis,
+    )
+
+
+def _settings(settings: GroupSettings) -> pb.GroupSet:
+    return pb.GroupSet(
+        consumer_group=settings.consumer_group,
+        ordered=settings.ordered,
+        delivery_attempts_max=settings.delivery_attempts_max,
+        consume_enabled=settings.consume_enabled,
+        broadcast=settings.broadcast,
+    )
+
+
+def _to_settings(group: pb.GroupSet) -> GroupSettings:
+    return GroupSettings(
+        group.consumer_group, group.ordered, group.delivery_attempts_max, group.consume_enabled, group.broadcast
+    )

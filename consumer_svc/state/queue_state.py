@@ -1,0 +1,194 @@
+"""What one consumer group has of one queue, and the changes to it; pure.
+
+    consumer_offset                     next_offset                queue's end
+          │ leases and waiting messages      │ never handed out        │
+    ──────┼──────────────────────────────────┼─────────────────────────┤
+ consumed │   consumed, in flight, waiting   │
+
+A message below `next_offset` that is neither in flight nor waiting is consumed. A change is applied in memory in the order in
+which it is written to the log, so a restart that reads the log has the same state.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+# Resets that are remembered for each queue, to tell skipped messages from consumed ones.
+RESET_COUNT_MAX = 16
+# Moved messages that are remembered for each queue, to answer late acknowledgements rightly.
+MOVED_COUNT_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRef:
+    """A queue of a topic as a group has it."""
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+
+
+@dataclass(slots=True)
+class Lease:
+    """A message in flight.
+
+    Attributes:
+        queue_offset: its position.
+        delivery_number: how often this position was handed out, this time included.
+        uncounted: how many of these are no attempts: the message was given back.
+        invisible_until_millis: when it becomes visible again.
+        renew_until_millis: until when it is renewed while its client lives; 0: it is not renewed.
+        client_id: who has it.
+        attempt_id: the attempt that got it.
+        message_group: in an ordered group, its message group.
+        is_delivered: the client has it; only then is it renewed.
+        is_moving: it is being moved to another topic; in memory only.
+    """
+
+    queue_offset: int
+    delivery_number: int
+    uncounted: int
+    invisible_until_millis: int
+    renew_until_millis: int = 0
+    client_id: str = ""
+    attempt_id: str = ""
+    message_group: str = ""
+    is_delivered: bool = False
+    is_moving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that waits to be handed out again, or (delivery number 0) for one of its message group before it."""
+
+    queue_offset: int
+    delivery_number: int
+    uncounted: int
+    message_group: str = ""
+    visible_millis: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """Messages went to a client, and others were passed."""
+
+    queue: QueueRef
+    next_offset: int
+    leases: Sequence[Lease] = ()
+    passed: Sequence[Waiting] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Clients have what they were handed out."""
+
+    queue: QueueRef
+    queue_offsets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Messages are consumed, or moved to another topic."""
+
+    queue: QueueRef
+    queue_offsets: Sequence[int]
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A message stays hidden until another time, and is not renewed any more."""
+
+    queue: QueueRef
+    queue_offset: int
+    invisible_until_millis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """Messages wait to be handed out again."""
+
+    queue: QueueRef
+    waiting: Sequence[Waiting]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The group goes on at a position; it has nothing in flight."""
+
+    queue: QueueRef
+    next_offset: int
+    is_reset: bool = False
+
+
+QueueChange = HandedOut | Delivered | Ended | Hidden | Returned | Moved
+
+
+@dataclass(slots=True)
+class QueueState:
+    """What a group has of a queue.
+
+    Attributes:
+        next_offset: the next position that was never handed out.
+        leases: messages in flight, by position.
+        waiting: messages that wait to be handed out again, by position.
+        resets: ranges that resets went past, newest last.
+        moved: positions of the newest messages that were moved to another topic, newest last; messages that were sent back
+            are moved before the group's position has passed them.
+        removed_count: messages that retention removed before they were handed out; since the start of the service.
+        version: counts the moves; in memory only.
+    """
+
+    next_offset: int = 0
+    leases: dict[int, Lease] = field(default_factory=dict)
+    waiting: dict[int, Waiting] = field(default_factory=dict)
+    resets: list[tuple[int, int]] = field(default_factory=list)
+    moved: dict[int, None] = field(default_factory=dict)
+    removed_count: int = 0
+    version: int = 0
+
+    @property
+    def consumer_offset(self) -> int:
+        """Everything before it is consumed."""
+        return min(self.next_offset, *self.leases, *self.waiting, self.next_offset)
+
+    def apply(self, change: QueueChange) -> None:
+        """Apply a change of this queue."""
+        match change:
+            case HandedOut():
+                self.next_offset = max(self.next_offset, change.next_offset)
+                for waiting in change.passed:
+                    self.waiting[waiting.queue_offset] = waiting
+                for lease in change.leases:
+                    self.waiting.pop(lease.queue_offset, None)
+                    self.leases[lease.queue_offset] = lease
+            case Delivered():
+                for queue_offset in change.queue_offsets:
+                    if queue_offset in self.leases:
+                        self.leases[queue_offset].is_delivered = True
+            case Ended():
+                for queue_offset in change.queue_offsets:
+                    self.leases.pop(queue_offset, None)
+                    self.waiting.pop(queue_offset, None)
+                    if change.moved:
+                        self.moved[queue_offset] = None
+                while len(self.moved) > MOVED_COUNT_MAX:
+                    del self.moved[next(iter(self.moved))]
+            case Hidden():
+                lease_now = self.leases.get(change.queue_offset)
+                if lease_now is not None:
+                    lease_now.invisible_until_millis = change.invisible_until_millis
+                    lease_now.renew_until_millis = 0
+            case Returned():
+                for waiting in change.waiting:
+                    self.leases.pop(waiting.queue_offset, None)
+                    self.waiting[waiting.queue_offset] = waiting
+            case Moved():
+                if change.is_reset and self.consumer_offset != change.next_offset:
+                    self.resets.append((self.consumer_offset, change.next_offset))
+                    del self.resets[:-RESET_COUNT_MAX]
+                if change.is_reset or change.next_offset < self.consumer_offset:  # what follows is consumed anew
+                    self.moved = {at: None for at in self.moved if at < change.next_offset}
+                self.next_offset = change.next_offset
+                self.version += 1
+                self.leases.clear()
+                self.waiting.clear()

@@ -1,0 +1,70 @@
+"""The topic of the groups' state: what its records are (`state/codec.py`), its writer and its reader."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+
+from consumer_svc.state.codec import apply_piece, change_from_proto, change_to_proto, pieces_of
+from consumer_svc.state.group_states import Change, GroupStates
+from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.consumer.v1 import state_pb2
+from services.following.state_topic import state_loader, state_writer
+from services.following.state_topic.state_records import FULL, StateTopic
+from services.following.state_topic.state_writer import REQUEST_BYTES_MAX, Append
+from store.errors import StoreError
+
+FOLLOWER = "consumer"
+STATE_TOPIC = "rmq_sys_REPUT_CONSUMER_STATE"
+# Changes after which the full state is written again: a start reads at most so many.
+FULL_CHANGE_COUNT = 50_000
+
+LoadedState = state_loader.LoadedState[GroupStates]
+
+
+def _apply(states: GroupStates, kind: str, record: state_pb2.StateRecord) -> int:
+    if kind == FULL:
+        # Nothing is written between the records of a full state. So one that was not finished has no effect: its pieces say
+        # again what the changes before them said.
+        apply_piece(states, record.groups)
+        return 0
+    for change in map(change_from_proto, record.changes):
+        if change is not None:
+            states.apply(change)
+    return len(record.changes)
+
+
+TOPIC = StateTopic(
+    STATE_TOPIC,
+    FOLLOWER,
+    GroupStates,
+    state_pb2.StateRecord.FromString,
+    lambda epoch, changes: state_pb2.StateRecord(epoch=epoch, changes=changes).SerializeToString(),
+    lambda epoch, groups: state_pb2.StateRecord(epoch=epoch, groups=groups).SerializeToString(),
+    _apply,
+)
+
+
+load_state = partial(state_loader.load_state, TOPIC)
+
+
+class StateWriter(state_writer.StateWriter):
+    """A StateWriter for changes of groups; see there."""
+
+    def __init__(
+        self,
+        append: Append,
+        epoch: int,
+        on_broken: Callable[[StoreError], None] = lambda _error: None,
+        request_bytes_max: int = REQUEST_BYTES_MAX,
+    ) -> None:
+        super().__init__(TOPIC, append, epoch, on_broken, request_bytes_max)
+
+    def submit_changes(
+        self, changes: Sequence[Change], records: Sequence[InternalRecord] = (), *, may_lose: bool = False
+    ) -> "Future[int]":
+        """Have changes written. They are made into bytes' form now: leases change in memory while they wait here."""
+        return self.submit([change_to_proto(change) for change in changes], records, may_lose=may_lose)
+
+    def submit_states(self, states: GroupStates) -> "Future[int]":
+        """Have the full state written, as it is now; the caller holds the state's lock."""
+        return self.submit_full(list(pieces_of(states)))

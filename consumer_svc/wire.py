@@ -1,0 +1,57 @@
+"""Proto messages of reput.consumer.v1 and the domain's values: filters, durations, settings."""
+
+from google.protobuf.duration_pb2 import Duration
+
+from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_sql, filter_of_tags
+from consumer_svc.state.group_states import GroupSettings
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from store.errors import InvalidArgumentError
+
+
+def filter_of(wanted: pb.Filter) -> MessageFilter:
+    """The filter of a request.
+
+    Raises:
+        IllegalFilterError: its expression cannot be used.
+    """
+    match wanted.WhichOneof("expression"):
+        case "tags":
+            return filter_of_tags(wanted.tags)
+        case "sql":
+            return filter_of_sql(wanted.sql)
+        case _:
+            return EVERYTHING
+
+
+def duration_millis(duration: Duration, field: str) -> int:
+    """Milliseconds of a duration, parts of one dropped; InvalidArgumentError when it is negative."""
+    millis = duration.seconds * 1000 + duration.nanos // 1_000_000
+    if millis < 0:
+        raise InvalidArgumentError(f"{field} is {millis} ms: it must be 0 or more", field=field)
+    return millis
+
+
+def settings_to_proto(settings: GroupSettings, attempts_max: int) -> pb.GroupSettings:
+    """A group's settings, with the number of attempts that counts."""
+    return pb.GroupSettings(
+        consumer_group=settings.consumer_group,
+        ordered=settings.ordered,
+        delivery_attempts_max=attempts_max,
+        consume_enabled=settings.consume_enabled,
+        broadcast=settings.broadcast,
+    )
+
+
+def settings_of(settings: pb.GroupSettings) -> GroupSettings:
+    """A group's settings."""
+    if settings.delivery_attempts_max < 0:
+        raise InvalidArgumentError(
+            "delivery_attempts_max is negative: 0 means the default", field="delivery_attempts_max"
+        )
+    return GroupSettings(
+        settings.consumer_group,
+        settings.ordered,
+        settings.delivery_attempts_max,
+        settings.consume_enabled,
+        settings.broadcast,
+    )

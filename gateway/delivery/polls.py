@@ -1,0 +1,110 @@
+"""Polls, and the queues in which they wait for the same: the values of the waiting room (waiting_room.py)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable
+from enum import Enum, auto
+from typing import NamedTuple
+
+from store.format.topic import pull_retry_topic_of, retry_topic_of, retry_topic_v2_of
+
+
+class QueueName(NamedTuple):
+    """What polls wait for.
+
+    Attributes:
+        broker_name: the shard.
+        topic: the topic.
+        consumer_group: the group; empty for a pull, which any message of the topic wakes.
+        variant: the filter; for a pull something of its own.
+    """
+
+    broker_name: str
+    topic: str
+    consumer_group: str
+    variant: Hashable
+
+
+class Phase(Enum):
+    """Where a poll is; waiting_room.py has the picture."""
+
+    LOOKING = auto()
+    PARKED = auto()
+    ENDED = auto()
+
+
+class Poll(ABC):
+    """One caller that waits.
+
+    Args:
+        name: what it waits for.
+        client_id: who waits.
+        ends_at: when it ends without messages, on the room's clock.
+        gives_up_at: when it ends although its look is under way.
+        must_look: it looks at once, whatever earlier looks have found.
+    """
+
+    __slots__ = (
+        *("_began", "_is_woken", "_phase", "_queue", "_tick", "client_id", "ends_at", "gives_up_at", "must_look"),
+        "name",
+    )
+
+    _queue: "Queue"
+
+    def __init__(
+        self, name: QueueName, client_id: str, ends_at: float, gives_up_at: float, *, must_look: bool = False
+    ) -> None:
+        self.name = name
+        self.client_id = client_id
+        self.ends_at = ends_at
+        self.gives_up_at = gives_up_at
+        self.must_look = must_look
+        self._phase = Phase.LOOKING
+        self._began = 0
+        self._is_woken = False
+        self._tick = 0
+
+    @abstractmethod
+    def look(self) -> None:
+        """Begin one Pop. Its outcome must be told to the room once: `found`, `found_nothing` or `failed`."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Answer that there is nothing; called once, unless the poll ends in another way."""
+
+
+class Queue:
+    """Polls that wait for the same."""
+
+    __slots__ = (
+        *("arrived", "idle_since", "looked", "looked_seconds", "looking_count", "name", "parked", "polls", "retries"),
+        "width",
+    )
+
+    def __init__(self, name: QueueName) -> None:
+        self.name = name
+        self.polls: dict[Poll, None] = {}
+        self.parked: dict[Poll, None] = {}
+        self.arrived = 1
+        self.looked = 0
+        self.looked_seconds = 0.0
+        self.looking_count = 0  # of polls that were woken
+        self.width = 1
+        self.retries = False
+        self.idle_since = 0.0
+
+
+def woken_by(name: QueueName) -> list[tuple[str, ...]]:
+    """The arrivals that concern a queue: of its topic, of its group and topic, and of the group's retry topics.
+
+    Group and topic may contain the `_` of a retry topic's name, so it cannot be taken apart; here it is put together instead.
+    """
+    keys: list[tuple[str, ...]] = [(name.broker_name, name.topic)]
+    if name.consumer_group:
+        group = name.consumer_group
+        retry_topics = (
+            retry_topic_of(group, name.topic),
+            retry_topic_v2_of(group, name.topic),
+            pull_retry_topic_of(group),
+        )
+        keys += [(name.broker_name, group, name.topic), *((name.broker_name, topic) for topic in retry_topics)]
+    return list(dict.fromkeys(keys))

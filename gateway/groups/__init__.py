@@ -1,0 +1,1 @@
+"""Consumer groups over all shards: their settings, positions, lag, dead letters, and what became of a message."""

@@ -1,0 +1,212 @@
+"""The settings, members and lag of consumer groups, over all shards."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gateway.groups.asking import answered, ask_all, check_group, group_not_found, outcomes_of, raise_failure
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import DELIVERY_ATTEMPTS_DEFAULT, ClientFacts, GroupSettings
+from gateway.ports.groups import GroupFacts, GroupQueue
+from gateway.ports.shard import Boundary, QueueLocator, Shard
+from gateway.ports.shards import Shards
+from gateway.queries.completeness import ShardOutcome, raise_first_error
+from gateway.queries.limits import check_topic
+from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
+from store.format.topic import RETRY_PREFIX, dead_letter_topic_of
+
+# RocketMQ's retryMaxTimes is an int of Java; so many retries never happen.
+DELIVERY_ATTEMPTS_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group as all shards together have it.
+
+    Attributes:
+        settings: those of the first shard that knows it.
+        members: by id.
+        queues: with the shards' names, by topic, shard and queue.
+        retry_count: messages in its retry topics that are not consumed.
+        dead_letter_count: messages in its dead-letter topic.
+        problems: in words.
+        outcomes: how the shards took part.
+    """
+
+    settings: GroupSettings
+    members: Sequence[ClientFacts]
+    queues: Sequence[tuple[str, GroupQueue]]
+    retry_count: int
+    dead_letter_count: int
+    problems: Sequence[str]
+    outcomes: Sequence[ShardOutcome]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChange:
+    """New settings of a group; None: as before."""
+
+    ordered: bool | None = None
+    delivery_attempts_max: int | None = None
+    consume_enabled: bool | None = None
+    broadcast: bool | None = None
+
+
+def list_groups(
+    shards: Shards[object], topic: str, deadline: Deadline
+) -> tuple[Sequence[GroupSettings], Sequence[ShardOutcome]]:
+    """The groups of all shards by name, or those with a position in a topic.
+
+    Raises:
+        StoreError: no shard answered.
+    """
+    if topic:
+        check_topic(topic)
+    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.settings(topic, within))
+    outcomes = outcomes_of(answers)
+    found = answered(answers)
+    if not found:
+        raise_first_error(outcomes)
+    by_name: dict[str, GroupSettings] = {}
+    for _, settings in found:
+        for each in settings:
+            by_name.setdefault(each.consumer_group, each)
+    return [by_name[name] for name in sorted(by_name)], outcomes
+
+
+def describe_group(shards: Shards[object], consumer_group: str, deadline: Deadline) -> Group:
+    """A group.
+
+    Raises:
+        GroupNotFoundError: no shard knows it.
+        StoreError: no shard that answered knows it, and another did not answer.
+    """
+    check_group(consumer_group)
+    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.facts(consumer_group, within))
+    found = answered(answers)
+    if not found:
+        raise_failure(answers, (GroupNotFoundError,), "")
+        raise group_not_found(consumer_group)
+    outcomes = outcomes_of(answers)
+    sizes = shards.fan_out.ask(shards, lambda shard: _dead_letter_count(shard.queues, consumer_group, deadline))
+    outcomes = [
+        replace(outcome, error=size, complete=False)
+        if outcome.error is None and isinstance(size, StoreError)
+        else outcome
+        for outcome, size in zip(outcomes, sizes, strict=True)
+    ]
+    unread = shards.fan_out.ask(found, lambda row: _unread(shards.named(row[0]), row[1], deadline))
+    failed = {name: each for (name, _), each in zip(found, unread, strict=True) if isinstance(each, StoreError)}
+    outcomes = [
+        replace(each, error=failed[each.broker_name], complete=False) if each.broker_name in failed else each
+        for each in outcomes
+    ]
+    rows = [(name, queue) for name, facts in found for queue in facts.queues]
+    rows += [
+        (name, queue)
+        for (name, _), each in zip(found, unread, strict=True)
+        if not isinstance(each, StoreError)
+        for queue in each
+    ]
+    queues = sorted(
+        rows,
+        key=lambda row: (row[1].topic, row[0], row[1].queue_id),
+    )
+    return Group(
+        found[0][1].settings,
+        _members(found),
+        queues,
+        sum(queue.lag_count for _, queue in queues if queue.topic.startswith(RETRY_PREFIX)),
+        sum(size for size in sizes if isinstance(size, int)),
+        _problems(found),
+        outcomes,
+    )
+
+
+def update_group(
+    shards: Shards[object], consumer_group: str, change: SettingsChange, deadline: Deadline
+) -> GroupSettings:
+    """Set the settings of a group in every shard; the settings now.
+
+    Raises:
+        StoreError: a shard failed; the call may be repeated.
+    """
+    check_group(consumer_group)
+    attempts_max = change.delivery_attempts_max
+    if attempts_max is not None and not 0 <= attempts_max <= DELIVERY_ATTEMPTS_MAX:
+        raise InvalidArgumentError(
+            f"delivery_attempts_max is {attempts_max}: 1 to {DELIVERY_ATTEMPTS_MAX} are possible, and 0 for "
+            f"{DELIVERY_ATTEMPTS_DEFAULT}.",
+            field="delivery_attempts_max",
+        )
+    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.settings("", within))
+    before = [each for _, all_ in answered(answers) for each in all_ if each.consumer_group == consumer_group]
+    if not before:  # a shard that did not answer may know it
+        raise_failure(answers, (), "")
+    base = before[0] if before else GroupSettings(consumer_group)
+    settings = GroupSettings(
+        consumer_group,
+        base.ordered if change.ordered is None else change.ordered,
+        base.delivery_attempts_max if attempts_max is None else attempts_max or DELIVERY_ATTEMPTS_DEFAULT,
+        base.consume_enabled if change.consume_enabled is None else change.consume_enabled,
+        base.broadcast if change.broadcast is None else change.broadcast,
+    )
+    written = ask_all(shards, "", deadline, lambda keeper, within: keeper.update(settings, within))
+    raise_failure(written, (), "the settings are set")
+    return settings
+
+
+def delete_group(shards: Shards[object], consumer_group: str, deadline: Deadline) -> None:
+    """Forget a group in every shard; StoreError when one failed, the call may be repeated."""
+    check_group(consumer_group)
+    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.delete(consumer_group, within))
+    raise_failure(answers, (GroupNotFoundError,), "the group is forgotten")
+
+
+def _dead_letter_count(queues: QueueLocator, consumer_group: str, deadline: Deadline) -> int:
+    try:
+        ranges = queues.list_queues(dead_letter_topic_of(consumer_group), deadline)
+    except PermissionDeniedError:  # a topic that the caller may not see behaves as an absent one
+        return 0
+    return sum(each.max_offset - each.min_offset for each in ranges)
+
+
+def _unread(shard: Shard[object], facts: GroupFacts, deadline: Deadline) -> list[GroupQueue]:
+    """The queues with messages of the group's topics in which it has no position yet: all of them are to be consumed."""
+    known = {(queue.topic, queue.queue_id) for queue in facts.queues}
+    queues = []
+    for topic in sorted({queue.topic for queue in facts.queues}):
+        for each in shard.queues.list_queues(topic, deadline):
+            if (topic, each.queue_id) in known or each.max_offset == each.min_offset:
+                continue
+            found = shard.queues.search_offset(topic, each.queue_id, 0, Boundary.LOWER, deadline)
+            queues.append(
+                GroupQueue(
+                    topic,
+                    each.queue_id,
+                    consumer_offset=0,
+                    next_offset=0,
+                    min_offset=each.min_offset,
+                    max_offset=each.max_offset,
+                    oldest_store_time_millis=found.first_store_time_millis,
+                )
+            )
+    return queues
+
+
+def _members(found: Sequence[tuple[str, GroupFacts]]) -> list[ClientFacts]:
+    """Each member once: a client tells every shard that it lives."""
+    by_id: dict[str, ClientFacts] = {}
+    for _, facts in found:
+        for member in facts.members:
+            by_id.setdefault(member.client_id, member)
+    return [by_id[client_id] for client_id in sorted(by_id)]
+
+
+def _problems(found: Sequence[tuple[str, GroupFacts]]) -> list[str]:
+    problems = list(dict.fromkeys(problem for _, facts in found for problem in facts.problems))
+    different = [name for name, facts in found[1:] if facts.settings != found[0][1].settings]
+    if different:
+        problems.append(
+            f"its settings in {', '.join(different)} differ from those in {found[0][0]}: set them with UpdateConsumerGroup"
+        )
+    return problems

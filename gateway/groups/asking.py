@@ -1,0 +1,99 @@
+"""Asks the group keepers of all shards. What a shard has to say is never left out in silence."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.groups import GroupKeeper
+from gateway.ports.shard import Shard
+from gateway.ports.shards import Shards
+from gateway.queries.completeness import ShardOutcome
+from store.errors import GroupNotFoundError, InvalidArgumentError, ServiceUnavailableError, StoreError
+
+GROUP_CHARACTERS_MAX = 255
+
+Answer = TypeVar("Answer")
+
+
+def keeper_of(shard: Shard[object]) -> GroupKeeper:
+    """The shard's group keeper; ServiceUnavailableError when it has none."""
+    if shard.groups is None:
+        raise ServiceUnavailableError(
+            f"shard {shard.broker_name} has no consumer service: name its address in the gateway's settings.",
+            service="consumer",
+            brokerName=shard.broker_name,
+        )
+    return shard.groups
+
+
+def ask_all(
+    shards: Shards[object],
+    broker_name: str,
+    deadline: Deadline,
+    call: Callable[[GroupKeeper, Deadline], Answer],
+) -> list[tuple[str, Answer | StoreError]]:
+    """What the keeper of each shard answers, or of one when it is named: with the shard's name, in order.
+
+    Raises:
+        BrokerNotFoundError: no shard has that name.
+    """
+    asked: Iterable[Shard[object]] = [shards.named(broker_name)] if broker_name else list(shards)
+    named = list(asked)
+    shard_deadline = deadline.for_one_of(len(named))
+    answers = shards.fan_out.ask(named, lambda shard: call(keeper_of(shard), shard_deadline))
+    return [(shard.broker_name, answer) for shard, answer in zip(named, answers, strict=True)]
+
+
+def outcomes_of(answers: Sequence[tuple[str, object]]) -> list[ShardOutcome]:
+    """How each shard took part. A shard that does not know the group has answered."""
+    return [
+        ShardOutcome(name, answer, complete=False)
+        if isinstance(answer, StoreError) and not isinstance(answer, GroupNotFoundError)
+        else ShardOutcome(name)
+        for name, answer in answers
+    ]
+
+
+def raise_failure(answers: Sequence[tuple[str, object]], absent: tuple[type[StoreError], ...], what: str) -> None:
+    """Raise the first failure, with the names of all shards that failed; errors in `absent` are no failures.
+
+    Args:
+        answers: from `ask_all`.
+        absent: what a shard says that has nothing to do.
+        what: what the other shards have done, in words; empty: nothing was to be changed.
+    """
+    failed = [
+        (name, answer) for name, answer in answers if isinstance(answer, StoreError) and not isinstance(answer, absent)
+    ]
+    if not failed:
+        return
+    names = ", ".join(name for name, _ in failed)
+    first = failed[0][1]
+    if len(answers) == 1:
+        raise first
+    done = [name for name, answer in answers if not isinstance(answer, StoreError)]
+    told = f" {', '.join(done)}: {what}." if what and done else ""
+    error = type(first)(f"{first.message} Shards that failed: {names}.{told} The call may be repeated.")
+    error.metadata = {**first.metadata, "brokerNames": names}
+    raise error from first
+
+
+def answered(answers: Sequence[tuple[str, Answer | StoreError]]) -> list[tuple[str, Answer]]:
+    """The answers without the errors."""
+    return [(name, answer) for name, answer in answers if not isinstance(answer, StoreError)]
+
+
+def check_group(consumer_group: str) -> None:
+    """InvalidArgumentError for a text that is no group's name by its length; the consumer service checks the rest."""
+    if not consumer_group:
+        raise InvalidArgumentError("consumer_group is empty: name a group.", field="consumer_group")
+    if len(consumer_group) > GROUP_CHARACTERS_MAX:
+        raise InvalidArgumentError(
+            f"consumer_group has {len(consumer_group)} characters: at most {GROUP_CHARACTERS_MAX} are possible.",
+            field="consumer_group",
+        )
+
+
+def group_not_found(consumer_group: str) -> GroupNotFoundError:
+    """The error for an unknown group."""
+    return GroupNotFoundError(f"There is no consumer group {consumer_group!r}.", consumerGroup=consumer_group)

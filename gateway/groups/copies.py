@@ -1,0 +1,199 @@
+"""Finds the copies of a message by its unique key, and the original of a copy."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic
+
+from gateway.groups.tracked import FactsOf, TrackedMessage
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import FoundRecord, Message, Shard
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.by_offset_msg_id import find_record
+from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from gateway.queries.limits import PAGE_SIZE_MAX, check_not_empty, check_topic
+from gateway.queries.matches import KeyQuestion, merge_matches
+from store.errors import (
+    InvalidArgumentError,
+    OffsetOutOfRangeError,
+    PermissionDeniedError,
+    RecordNotFoundError,
+)
+from store.format.topic import WAITING_TOPICS
+
+# Copies of one message are few; a foreign client may give one key to all its messages.
+COPY_COUNT_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Original(Generic[Message]):
+    """A message whose tracks are asked for.
+
+    Attributes:
+        broker_name: its shard.
+        record: the record.
+        facts: of the record.
+    """
+
+    broker_name: str
+    record: FoundRecord[Message]
+    facts: TrackedMessage
+
+
+def find_original(
+    shards: Shards[Message],
+    facts_of: FactsOf[Message],
+    *,
+    offset_msg_id: str,
+    topic: str,
+    unique_key: str,
+    deadline: Deadline,
+) -> tuple[Original[Message] | None, list[ShardOutcome], Completeness]:
+    """The message by its offsetMsgId, or by topic and unique key; of a copy, the record that it was made of, if that is there.
+
+    None: no message of the topic has that key.
+
+    Raises:
+        InvalidArgumentError: neither or both are given.
+        RecordNotFoundError: no message has that offsetMsgId.
+        StoreError: a shard that may have it did not answer.
+    """
+    if bool(offset_msg_id) == bool(unique_key) or (offset_msg_id and topic):
+        raise InvalidArgumentError(
+            "name the message by offset_msg_id, or by topic and unique_key.",
+            field="offset_msg_id" if offset_msg_id else "unique_key",
+        )
+    outcomes: list[ShardOutcome] = []
+    if offset_msg_id:
+        addressed = find_record(shards, offset_msg_id, "", deadline)
+        found: Original[Message] | None = Original(addressed.broker_name, addressed.record, facts_of(addressed.record))
+    else:
+        found = _oldest(shards, facts_of, topic, unique_key, outcomes, deadline)
+    if found is not None:
+        found = _followed_back(shards, facts_of, found, deadline)
+    return found, outcomes, judge(outcomes, more=False)
+
+
+def copies_of(
+    shards: Shards[Message],
+    facts_of: FactsOf[Message],
+    topic: str,
+    unique_key: str,
+    outcomes: list[ShardOutcome],
+    deadline: Deadline,
+) -> Iterator[Original[Message]]:
+    """The records of a topic with a unique key, newest first. What shards say of themselves goes to `outcomes`."""
+    question = KeyQuestion(topic, unique_key, TimeWindow(), lambda record: record.unique_key == unique_key)
+    cursors: dict[str, int] = {}
+    count = 0
+    while count < COPY_COUNT_MAX:
+        page = merge_matches(shards, question, cursors, PAGE_SIZE_MAX, deadline)
+        outcomes += page.outcomes
+        for entry in page.entries:
+            yield Original(entry.broker_name, entry.record, facts_of(entry.record))
+        count += len(page.entries)
+        if not page.cursors:
+            return
+        cursors = dict(page.cursors)
+
+
+def only(shards: Shards[Message], broker_name: str) -> Shards[Message]:
+    """One shard alone."""
+    shard: Shard[Message] = shards.named(broker_name)
+    return Shards([shard], shards.fan_out)
+
+
+def _oldest(
+    shards: Shards[Message],
+    facts_of: FactsOf[Message],
+    topic: str,
+    unique_key: str,
+    outcomes: list[ShardOutcome],
+    deadline: Deadline,
+) -> Original[Message] | None:
+    """The oldest record of the topic with the key, else the one that still waits to get there."""
+    check_topic(topic)
+    check_not_empty(unique_key, "unique_key")
+    found = list(copies_of(shards, facts_of, topic, unique_key, outcomes, deadline))
+    if not found:
+        found = _waiting(shards, facts_of, topic, unique_key, outcomes, deadline)
+    for outcome in outcomes:
+        if outcome.error is not None:  # it may have an older one
+            raise outcome.error
+    return found[-1] if found else None
+
+
+def _waiting(
+    shards: Shards[Message],
+    facts_of: FactsOf[Message],
+    topic: str,
+    unique_key: str,
+    outcomes: list[ShardOutcome],
+    deadline: Deadline,
+) -> list[Original[Message]]:
+    found: list[Original[Message]] = []
+    for waiting_topic in sorted(WAITING_TOPICS):
+        try:
+            copies = list(copies_of(shards, facts_of, waiting_topic, unique_key, outcomes, deadline))
+        except PermissionDeniedError:  # a topic that the caller may not see behaves as an absent one
+            continue
+        found += [each for each in copies if each.facts.target_topic == topic and not each.facts.is_recall]
+    return found
+
+
+def _followed_back(
+    shards: Shards[Message], facts_of: FactsOf[Message], found: Original[Message], deadline: Deadline
+) -> Original[Message]:
+    """The record that a copy was made of; of one that waited for its time or verdict, the one that came of it."""
+    facts = found.facts
+    within = only(shards, found.broker_name)
+    if facts.is_copy:
+        return _origin_of(within, facts_of, found, deadline) or found
+    if facts.topic not in WAITING_TOPICS or not facts.unique_key or not facts.target_topic:
+        return found
+    return find_later(within, facts_of, found, deadline) or found
+
+
+def find_later(
+    within: Shards[Message], facts_of: FactsOf[Message], waited: Original[Message], deadline: Deadline
+) -> Original[Message] | None:
+    """The record in its own topic that a record which waited has become; None: none yet, or never."""
+    facts = waited.facts
+    later: Original[Message] | None = None
+    for each in copies_of(within, facts_of, facts.target_topic, facts.unique_key, [], deadline):
+        is_of_another = each.facts.moved_from_topic not in ("", facts.topic)
+        if each.facts.commit_log_offset > facts.commit_log_offset and not is_of_another:
+            later = each
+    return later
+
+
+def _origin_of(
+    within: Shards[Message], facts_of: FactsOf[Message], copy: Original[Message], deadline: Deadline
+) -> Original[Message] | None:
+    facts = copy.facts
+    (shard,) = within
+    if facts.origin_offset is not None:
+        try:
+            record = shard.records.get(facts.origin_offset, deadline)
+        except (RecordNotFoundError, OffsetOutOfRangeError):  # retention removed it, or the caller may not see it
+            return None
+        origin = Original(copy.broker_name, record, facts_of(record))
+        return origin if origin.facts.unique_key == facts.unique_key else None
+    if not facts.origin_topic or not facts.unique_key:
+        return None
+    try:
+        found = list(copies_of(within, facts_of, facts.origin_topic, facts.unique_key, [], deadline))
+    except PermissionDeniedError:
+        return None
+    older = [each for each in found if each.facts.commit_log_offset < facts.commit_log_offset]
+    return older[-1] if older else None
+
+
+def is_copy_of(copy: TrackedMessage, original: TrackedMessage) -> bool:
+    """Whether a record with the same unique key was made of this one, by what it says of itself."""
+    if copy.commit_log_offset <= original.commit_log_offset:
+        return False
+    origin_offset = copy.origin_offset
+    if origin_offset is None or original.is_copy:
+        return True
+    return origin_offset == original.commit_log_offset

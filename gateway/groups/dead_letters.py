@@ -1,0 +1,227 @@
+"""Sends the dead letters of a group to their own topics again.
+
+Each becomes a new message with a unique key of its own, so that it is tracked apart from the one that was given up; the dead
+letter stays. RocketMQ's `queryMsgById -s` sends a message with its old key. A page token holds the ends of the queues as the
+first page saw them: what is given up again meanwhile is not sent again by the same run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from gateway.groups.asking import answered, ask_all, check_group, group_not_found, raise_failure
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import Filter, Pulled, PullOutcome, PullQuestion
+from gateway.ports.shard import Boundary, Message, Shard
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
+from gateway.queries.page_token import PageTokens
+from store.errors import GroupNotFoundError, InvalidArgumentError, InvalidMessageError, StoreError
+from store.format.topic import dead_letter_topic_of
+
+Message_contra = TypeVar("Message_contra", contravariant=True)
+METHOD = "ResendDeadLetters"
+COUNT_DEFAULT = 64
+COUNT_MAX = 1_024
+# Messages of one append: at most 1,024, and bodies of 4 MiB together.
+APPEND_BODY_BYTES_MAX = 3 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter: its id, when it was stored, and the topic that it goes to; empty when it does not say."""
+
+    offset_msg_id: str
+    store_time_millis: int
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """A dead letter, and the id of the new message; empty when it was not sent."""
+
+    letter: Letter
+    new_offset_msg_id: str = ""
+
+
+class Appending(Protocol[Message_contra]):
+    """Makes new messages of dead letters and appends them."""
+
+    def append(self, broker_name: str, letters: Sequence[Message_contra], deadline: Deadline) -> Sequence[str]:
+        """The ids of the new messages, in the same shard. InvalidMessageError: none was appended, one of them cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResendQuestion:
+    """Which dead letters, and whether only to say what would be done."""
+
+    consumer_group: str
+    filter: Filter
+    window: TimeWindow
+    max_messages: int = 0
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A queue of the dead-letter topic in a shard, and what of it is still to be looked at."""
+
+    broker_name: str
+    queue_id: int
+    next_offset: int
+    end_offset: int
+
+
+class Resending(Generic[Message]):
+    """One call.
+
+    Args:
+        shards: all shards.
+        tokens: seals and opens page tokens.
+        pull: asks the consumer service of a shard for messages of a queue.
+        letter_of: reads a dead letter.
+        appending: sends; also says what cannot be sent.
+    """
+
+    def __init__(
+        self,
+        shards: Shards[Message],
+        tokens: PageTokens,
+        pull: Callable[[str, PullQuestion, Deadline], Pulled[Message]],
+        letter_of: Callable[[Message], Letter],
+        appending: Appending[Message],
+    ) -> None:
+        self._shards = shards
+        self._tokens = tokens
+        self._pull = pull
+        self._letter_of = letter_of
+        self._appending = appending
+
+    def resend(self, question: ResendQuestion, page_token: str, deadline: Deadline) -> tuple[list[Resent], str]:
+        """One page, in each queue oldest first, and the token that goes on; an empty one at the end.
+
+        When a dead letter cannot be sent, the page ends before it; when it is the first one, its error is raised.
+
+        Raises:
+            GroupNotFoundError: there are neither dead letters nor such a group.
+            InvalidArgumentError, InvalidPageTokenError, IllegalFilterError: by field.
+            StoreError: a shard did not answer; nothing was sent.
+        """
+        check_group(question.consumer_group)
+        if question.max_messages < 0:
+            raise InvalidArgumentError(
+                f"max_messages is {question.max_messages}: it must be 0 (for {COUNT_DEFAULT}) or more.",
+                field="max_messages",
+            )
+        wanted_count = min(question.max_messages or COUNT_DEFAULT, COUNT_MAX)
+        sealed = _sealed(question)
+        cursors = self._tokens.open(page_token, METHOD, sealed)
+        queues = self._queues(question, cursors, deadline)
+        resent: list[Resent] = []
+        for queue in queues:
+            while queue.next_offset < queue.end_offset and len(resent) < wanted_count:
+                if resent and deadline.is_near():
+                    return resent, self._token(sealed, queues)
+                try:
+                    resent += self._some(question, queue, wanted_count - len(resent), deadline)
+                except StoreError:
+                    if not resent:
+                        raise
+                    return resent, self._token(sealed, queues)
+        return resent, self._token(sealed, queues)
+
+    def _some(self, question: ResendQuestion, queue: _Queue, count_max: int, deadline: Deadline) -> list[Resent]:
+        """The next dead letters of a queue; moves its position behind them."""
+        try:
+            return self._next(question, queue, count_max, deadline)
+        except InvalidMessageError:
+            if count_max == 1:
+                raise
+            return self._next(question, queue, 1, deadline)  # one of them cannot be sent: the others shall be
+
+    def _next(self, question: ResendQuestion, queue: _Queue, count_max: int, deadline: Deadline) -> list[Resent]:
+        ask = PullQuestion(
+            dead_letter_topic_of(question.consumer_group),
+            queue.queue_id,
+            queue.next_offset,
+            min(count_max, queue.end_offset - queue.next_offset),
+            question.filter,
+            question.consumer_group,
+            APPEND_BODY_BYTES_MAX,
+        )
+        pulled = self._pull(queue.broker_name, ask, deadline)
+        if pulled.outcome is PullOutcome.NO_NEW or pulled.next_offset <= queue.next_offset:
+            queue.next_offset = queue.end_offset
+            return []
+        next_offset = pulled.next_offset
+        letters = [(message, self._letter_of(message)) for message in pulled.messages]
+        end_millis = question.window.end_millis
+        if end_millis is not None and any(letter.store_time_millis > end_millis for _, letter in letters):
+            letters = [each for each in letters if each[1].store_time_millis <= end_millis]
+            next_offset = queue.end_offset  # store times rise
+        sendable = [each for each in letters if each[1].topic]
+        new_ids: dict[str, str] = {}
+        if sendable and not question.dry_run:
+            ids = self._appending.append(queue.broker_name, [message for message, _ in sendable], deadline)
+            new_ids = {letter.offset_msg_id: new_id for (_, letter), new_id in zip(sendable, ids, strict=True)}
+        queue.next_offset = next_offset
+        return [Resent(letter, new_ids.get(letter.offset_msg_id, "")) for _, letter in letters]
+
+    def _queues(self, question: ResendQuestion, cursors: Mapping[str, str | int], deadline: Deadline) -> list[_Queue]:
+        """The queues and what of them is left, as the token says or as they are now."""
+        if cursors:
+            return [_queue_of(name, str(cursor)) for name, cursor in cursors.items()]
+        topic = dead_letter_topic_of(question.consumer_group)
+        answers = self._shards.fan_out.ask(self._shards, lambda shard: self._ranges(shard, question, topic, deadline))
+        named = [(shard.broker_name, answer) for shard, answer in zip(self._shards, answers, strict=True)]
+        raise_failure(named, (), "")
+        queues = [queue for _, of_shard in answered(named) for queue in of_shard]
+        if not queues:
+            self._require_group(question.consumer_group, deadline)
+        return queues
+
+    def _ranges(self, shard: Shard[Message], question: ResendQuestion, topic: str, deadline: Deadline) -> list[_Queue]:
+        queues: list[_Queue] = []
+        for each in shard.queues.list_queues(topic, deadline):
+            begin, begin_millis = each.min_offset, question.window.begin_millis
+            if begin_millis is not None and each.max_offset > each.min_offset:
+                found = shard.queues.search_offset(topic, each.queue_id, begin_millis, Boundary.LOWER, deadline)
+                begin = found.queue_offset
+            queues.append(_Queue(shard.broker_name, each.queue_id, begin, each.max_offset))
+        return sorted(queues, key=lambda queue: queue.queue_id)
+
+    def _require_group(self, consumer_group: str, deadline: Deadline) -> None:
+        """GroupNotFoundError when no shard knows the group."""
+        answers = ask_all(
+            self._shards, "", deadline, lambda keeper, within: keeper.positions(consumer_group, "", within)
+        )
+        if not answered(answers):
+            raise_failure(answers, (GroupNotFoundError,), "")
+            raise group_not_found(consumer_group)
+
+    def _token(self, sealed: Mapping[str, str | int | None], queues: Sequence[_Queue]) -> str:
+        if all(queue.next_offset >= queue.end_offset for queue in queues):
+            return ""
+        cursors = {
+            f"{queue.queue_id}@{queue.broker_name}": f"{queue.next_offset}-{queue.end_offset}" for queue in queues
+        }
+        return self._tokens.seal(METHOD, sealed, cursors)
+
+
+def _queue_of(name: str, cursor: str) -> _Queue:
+    """A queue as the token has it; the token is sealed, so its form is ours."""
+    queue_id, _, broker_name = name.partition("@")
+    next_offset, _, end_offset = cursor.partition("-")
+    return _Queue(broker_name, int(queue_id), int(next_offset), int(end_offset))
+
+
+def _sealed(question: ResendQuestion) -> dict[str, str | int | None]:
+    """What a token must be used with again."""
+    return {
+        "consumer_group": question.consumer_group,
+        "kind": question.filter.kind.value,
+        "expression": question.filter.expression,
+        "begin": question.window.begin_millis,
+        "end": question.window.end_millis,
+        "dry_run": int(question.dry_run),
+    }

@@ -1,0 +1,118 @@
+"""Positions of consumer groups, over all shards."""
+
+from collections.abc import Sequence
+
+from gateway.groups.asking import answered, ask_all, check_group, group_not_found, keeper_of, raise_failure
+from gateway.ports.deadline import Deadline
+from gateway.ports.groups import Position, Reset, ResetQuestion, ResetTo
+from gateway.ports.shard import Shard
+from gateway.ports.shards import Shards
+from gateway.queries.limits import QUEUE_OFFSET_MAX, check_not_negative, check_topic
+from store.errors import (
+    GroupNotFoundError,
+    InvalidArgumentError,
+    QueueNotFoundError,
+    StoreError,
+    TopicNotFoundError,
+)
+
+POSITION_COUNT_MAX = 1_024
+
+
+def get_positions(
+    shards: Shards[object], consumer_group: str, topic: str, deadline: Deadline
+) -> list[tuple[str, Position]]:
+    """The positions of a group with the shards' names, by topic, shard and queue.
+
+    Raises:
+        GroupNotFoundError: no shard knows the group.
+        StoreError: a shard did not answer.
+    """
+    check_group(consumer_group)
+    if topic:
+        check_topic(topic)
+    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.positions(consumer_group, topic, within))
+    raise_failure(answers, (GroupNotFoundError,), "")
+    found = answered(answers)
+    if not found:
+        raise group_not_found(consumer_group)
+    rows = [(name, each) for name, positions in found for each in positions]
+    return sorted(rows, key=lambda row: (row[1].topic, row[0], row[1].queue_id))
+
+
+def commit_positions(
+    shards: Shards[object], consumer_group: str, positions: Sequence[tuple[str, Position]], deadline: Deadline
+) -> None:
+    """Set positions, each with the name of its shard, which may be empty when there is only one.
+
+    Raises:
+        InvalidArgumentError, BrokerNotFoundError: nothing was set.
+        StoreError: a shard failed; the call may be repeated.
+    """
+    check_group(consumer_group)
+    if not 1 <= len(positions) <= POSITION_COUNT_MAX:
+        raise InvalidArgumentError(
+            f"there are {len(positions)} positions: 1 to {POSITION_COUNT_MAX} are possible.", field="positions"
+        )
+    by_shard: dict[str, list[Position]] = {}
+    for broker_name, position in positions:
+        check_topic(position.topic)
+        check_not_negative(position.queue_id, "queue_id")
+        check_not_negative(position.consumer_offset, "consumer_offset")
+        by_shard.setdefault(shards.named(broker_name).broker_name, []).append(position)
+    named = [shards.named(name) for name in by_shard]
+    shard_deadline = deadline.for_one_of(len(named))
+
+    def commit(shard: Shard[object]) -> None:
+        keeper_of(shard).commit(consumer_group, by_shard[shard.broker_name], shard_deadline)
+
+    answers = shards.fan_out.ask(named, commit)
+    raise_failure(list(zip(by_shard, answers, strict=True)), (), "the positions are set")
+
+
+def reset_positions(
+    shards: Shards[object], question: ResetQuestion, broker_name: str, deadline: Deadline
+) -> list[tuple[str, Reset]]:
+    """Move a group, in all shards or one; the queues with the shards' names, by shard and queue.
+
+    Raises:
+        GroupNotFoundError, TopicNotFoundError: no shard knows the group, or none that does has the topic.
+        QueueNotFoundError, InvalidArgumentError, BrokerNotFoundError: nothing was moved.
+        StoreError: a shard failed; the call may be repeated.
+    """
+    check_group(question.consumer_group)
+    check_topic(question.topic)
+    if question.queue_id is not None:
+        check_not_negative(question.queue_id, "queue_id")
+        _require_queue(shards, question.topic, question.queue_id, broker_name, deadline)
+    if question.to is ResetTo.OFFSET:
+        check_not_negative(question.value, "queue_offset")
+        assert question.value <= QUEUE_OFFSET_MAX
+    answers = ask_all(shards, broker_name, deadline, lambda keeper, within: keeper.reset(question, within))
+    raise_failure(answers, (GroupNotFoundError, TopicNotFoundError), "" if question.dry_run else "the group was moved")
+    found = answered(answers)
+    if not found:
+        of_topic = [error for _, error in answers if isinstance(error, TopicNotFoundError)]
+        if of_topic:
+            raise TopicNotFoundError(
+                f"No shard with the group {question.consumer_group!r} has messages of topic {question.topic!r}.",
+                topic=question.topic,
+            )
+        raise group_not_found(question.consumer_group)
+    return [(name, each) for name, resets in found for each in sorted(resets, key=lambda reset: reset.queue_id)]
+
+
+def _require_queue(shards: Shards[object], topic: str, queue_id: int, broker_name: str, deadline: Deadline) -> None:
+    """QueueNotFoundError when no shard that is asked has such a queue, and all have answered."""
+    asked = [shards.named(broker_name)] if broker_name else list(shards)
+
+    def has_queue(shard: Shard[object]) -> bool:
+        queues = shard.queues.list_queues(topic, deadline)
+        return any(each.queue_id == queue_id for each in queues) or queue_id < shard.topics.queue_counts(deadline).get(
+            topic, 0
+        )
+
+    answers = shards.fan_out.ask(asked, has_queue)
+    if True in answers or any(isinstance(answer, StoreError) for answer in answers):
+        return
+    raise QueueNotFoundError(f"Topic {topic!r} has no queue {queue_id}.", topic=topic, queueId=queue_id)

@@ -1,0 +1,74 @@
+"""What consumers that pull ask besides messages: to get some again, and to have queues for themselves."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.groups.asking import check_group, keeper_of, raise_failure
+from gateway.ports.deadline import Deadline
+from gateway.ports.groups import LockQuestion, SendBackOutcome, SendBackQuestion
+from gateway.ports.shard import Shard
+from gateway.ports.shards import Shards
+from gateway.queries.limits import check_not_empty, check_not_negative, check_topic
+from store.errors import InvalidArgumentError
+
+SENT_BACK_COUNT_MAX = 32
+LOCKED_COUNT_MAX = 1_024
+
+
+def send_back(
+    shards: Shards[object], question: SendBackQuestion, broker_name: str, deadline: Deadline
+) -> Sequence[SendBackOutcome]:
+    """Give messages of a queue to a group again; the outcomes in order.
+
+    Raises:
+        InvalidArgumentError, BrokerNotFoundError, TopicNotFoundError, OffsetOutOfRangeError: nothing was sent back.
+        StoreError: the shard failed; the call may be repeated.
+    """
+    check_group(question.consumer_group)
+    check_topic(question.topic)
+    check_not_negative(question.queue_id, "queue_id")
+    _check_count(len(question.queue_offsets), SENT_BACK_COUNT_MAX, "queue_offsets")
+    for queue_offset in question.queue_offsets:
+        check_not_negative(queue_offset, "queue_offsets")
+    return keeper_of(shards.named(broker_name)).send_back(question, deadline)
+
+
+def lock_queues(
+    shards: Shards[object], question: LockQuestion, broker_names: Sequence[str], deadline: Deadline
+) -> list[tuple[str, str, int]]:
+    """Lock or unlock queues for a member; shard, topic and number of those that it has locked now.
+
+    Args:
+        shards: all shards.
+        question: with the queues of all of them.
+        broker_names: the shard of each queue; may be empty when there is only one.
+        deadline: of the call.
+
+    Raises:
+        InvalidArgumentError, BrokerNotFoundError: nothing was locked.
+        StoreError: a shard failed; the call may be repeated.
+    """
+    check_group(question.consumer_group)
+    check_not_empty(question.client_id, "client_id")
+    _check_count(len(question.queues), LOCKED_COUNT_MAX, "queues")
+    by_shard: dict[str, list[tuple[str, int]]] = {}
+    for broker_name, (topic, queue_id) in zip(broker_names, question.queues, strict=True):
+        check_topic(topic)
+        check_not_negative(queue_id, "queue_id")
+        by_shard.setdefault(shards.named(broker_name).broker_name, []).append((topic, queue_id))
+    named = [shards.named(name) for name in by_shard]
+    shard_deadline = deadline.for_one_of(len(named))
+
+    def lock(shard: Shard[object]) -> list[tuple[str, str, int]]:
+        asked = replace(question, queues=by_shard[shard.broker_name])
+        held = keeper_of(shard).lock(asked, shard_deadline)
+        return [(shard.broker_name, topic, queue_id) for topic, queue_id in held]
+
+    answers = shards.fan_out.ask(named, lock)
+    raise_failure(list(zip(by_shard, answers, strict=True)), (), "the locks are set")
+    return sorted(row for answer in answers if isinstance(answer, list) for row in answer)
+
+
+def _check_count(count: int, count_max: int, field: str) -> None:
+    if not 1 <= count <= count_max:
+        raise InvalidArgumentError(f"there are {count} {field}: 1 to {count_max} are possible.", field=field)

@@ -1,0 +1,264 @@
+"""What delivery needs from the consumer service of a shard, and the values it passes.
+
+The frequent calls of `Delivering` do not wait: each takes a function that gets its outcome later, in any thread, once. The
+outcome is the answer or the StoreError of the failure. The other calls wait, and raise it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from store.errors import StoreError
+
+Answer = TypeVar("Answer")
+# The type of a message: `reput.message.v1.StoredMessage` in the gateway.
+Message_co = TypeVar("Message_co", covariant=True)
+
+Then: TypeAlias = Callable[[Answer | StoreError], object]
+# Deliveries of a message that is not renewed, when the group has no setting of its own: RocketMQ's 16 retries and the first.
+DELIVERY_ATTEMPTS_DEFAULT = 17
+
+
+class FilterKind(Enum):
+    """How a filter is written."""
+
+    TAGS = "tags"
+    SQL = "sql"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which messages are wanted.
+
+    Attributes:
+        kind: how it is written.
+        expression: `a || b`, `*`, or SQL92.
+    """
+
+    kind: FilterKind
+    expression: str
+
+
+ALL_MESSAGES = Filter(FilterKind.TAGS, "*")
+
+
+@dataclass(frozen=True, slots=True)
+class PopQuestion:
+    """Asks for messages of any queue of a topic.
+
+    Attributes:
+        consumer_group: who asks.
+        topic: the topic.
+        max_messages: 1 to 32.
+        invisible_millis: how long they stay hidden; None: the service renews what the client has, as long as it lives.
+        client_id: who gets them.
+        attempt_id: names the poll; may be empty.
+        filter: which messages.
+        max_per_message_group: in an ordered group, messages of one message group in one answer; 0: no limit.
+    """
+
+    consumer_group: str
+    topic: str
+    max_messages: int
+    invisible_millis: int | None
+    client_id: str
+    attempt_id: str = ""
+    filter: Filter = ALL_MESSAGES
+    max_per_message_group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(Generic[Message_co]):
+    """A message on its way to a consumer.
+
+    Attributes:
+        message: as stored.
+        receipt_handle: names the delivery.
+        delivery_attempt: 1 for the first.
+        invisible_until_millis: when it becomes visible again (ms since 1970).
+    """
+
+    message: Message_co
+    receipt_handle: str
+    delivery_attempt: int
+    invisible_until_millis: int
+
+
+class AckOutcome(Enum):
+    """What became of an acknowledgement."""
+
+    OK = "it is consumed"
+    TOO_LATE = "its time is over"
+    INVALID = "it is no handle, or one of another group"
+
+
+class PullOutcome(Enum):
+    """What a pull has found."""
+
+    FOUND = "messages"
+    NO_NEW = "the position is the queue's end"
+    NO_MATCHED = "the filter took none"
+    OFFSET_ILLEGAL = "the position is outside the queue"
+
+
+@dataclass(frozen=True, slots=True)
+class PullQuestion:
+    """Asks for messages of a queue.
+
+    Attributes:
+        topic, queue_id: the queue.
+        queue_offset: first position wanted.
+        max_messages: 1 to 1,024.
+        filter: which messages.
+        consumer_group: who asks; may be empty.
+        max_bytes: of bodies, at most 4 MiB; a first message is given whatever its size. 0: the service's default.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_messages: int
+    filter: Filter = ALL_MESSAGES
+    consumer_group: str = ""
+    max_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled(Generic[Message_co]):
+    """Messages of a queue.
+
+    Attributes:
+        messages: in queue order.
+        next_offset: where to go on.
+        min_offset, max_offset: the queue's range.
+        outcome: what was found.
+    """
+
+    messages: Sequence[Message_co]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    outcome: PullOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """How a group consumes.
+
+    Attributes:
+        consumer_group: its name.
+        ordered: messages of one message group are delivered one after the other.
+        delivery_attempts_max: the first delivery included.
+        consume_enabled: False: the group gets nothing.
+        broadcast: each member consumes every message, and keeps its positions itself.
+    """
+
+    consumer_group: str
+    ordered: bool = False
+    delivery_attempts_max: int = DELIVERY_ATTEMPTS_DEFAULT
+    consume_enabled: bool = True
+    broadcast: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFacts:
+    """A consumer that lives.
+
+    Attributes:
+        client_id: its id.
+        consumer_group: its group.
+        subscriptions: topic and filter.
+        language, version, address: may be empty.
+        kind: in words.
+    """
+
+    client_id: str
+    consumer_group: str
+    subscriptions: tuple[tuple[str, Filter], ...] = ()
+    language: str = ""
+    version: str = ""
+    address: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What may have something to deliver.
+
+    Attributes:
+        topics: new messages, for any group.
+        group_topics: groups and topics, likewise.
+        all: everything may.
+    """
+
+    topics: Sequence[str] = ()
+    group_topics: Sequence[tuple[str, str]] = ()
+    all: bool = False
+
+
+class ArrivalStream(Protocol):
+    """An open stream of arrivals; iteration raises a StoreError when it ends, for whatever reason."""
+
+    def __iter__(self) -> Iterator[Arrivals]:
+        """The arrivals, without end."""
+
+    def cancel(self) -> None:
+        """End the stream; from any thread."""
+
+
+class Delivering(Protocol[Message_co]):
+    """The consumer service of a shard."""
+
+    @property
+    def broker_name(self) -> str:
+        """The shard's name."""
+
+    def pop(self, question: PopQuestion, seconds: float, then: Then[Sequence[Delivery[Message_co]]]) -> None:
+        """Hand out messages; none: there is nothing now. IllegalFilterError, StoreReadOnlyError, ..."""
+
+    def ack(
+        self, consumer_group: str, handles: Sequence[str], seconds: float, then: Then[Sequence[AckOutcome]]
+    ) -> None:
+        """Say that messages are consumed; an outcome for each handle."""
+
+    def change_invisible(
+        self, consumer_group: str, handle: str, millis: int, seconds: float, then: Then[str], *, give_back: bool = False
+    ) -> None:
+        """Hide a message for another time; the new handle. ReceiptHandleNotFoundError, InvalidReceiptHandleError.
+
+        With `give_back` it was not seen by its consumer: the attempt does not count.
+        """
+
+    def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[Message_co]]) -> None:
+        """Read messages of a queue. TopicNotFoundError, QueueNotFoundError."""
+
+    def forward_to_dead_letters(self, consumer_group: str, handle: str, seconds: float) -> None:
+        """Give a message up. ReceiptHandleNotFoundError, InvalidReceiptHandleError."""
+
+    def commit_offset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int, seconds: float) -> None:
+        """Set a group's position in a queue."""
+
+    def offset(self, consumer_group: str, topic: str, queue_id: int, seconds: float) -> int | None:
+        """A group's position in a queue; None when it has none."""
+
+    def keep_clients(
+        self, clients: Sequence[ClientFacts], seconds: float, delivered: Sequence[str] = ()
+    ) -> Sequence[GroupSettings]:
+        """Say that clients live, at most 1,024, and what they have, at most 8,192 handles; the settings of their groups."""
+
+    def end_client(self, client_id: str, consumer_group: str, seconds: float) -> None:
+        """Say that a client has ended."""
+
+    def arrivals(self) -> ArrivalStream:
+        """A new stream; connects with its first answer."""
+
+
+class DeliveringSource(Protocol[Message_co]):
+    """The consumer services of the shards."""
+
+    def named(self, broker_name: str) -> Delivering[Message_co]:
+        """The one of that shard, or the only one when the name is empty; BrokerNotFoundError."""
+
+    def all(self) -> Sequence[Delivering[Message_co]]:
+        """Those of all shards."""

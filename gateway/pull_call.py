@@ -1,0 +1,293 @@
+"""PullMessages: the messages of a queue as a stream of batches, which waits for more when it is at the end.
+
+A stream has a thread of its lane and holds one batch. The bytes that batches of all streams may have are limited: while many
+are on their way, further ones are smaller. At the end of the queue a stream waits in the room (delivery/waiting_room.py) until
+something arrives, its time is over or its caller has gone.
+"""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from gateway.delivery.polls import Poll, QueueName
+from gateway.delivery.waiting_room import WaitingRoom
+from gateway.group_wire import filter_of, millis_of_duration
+from gateway.groups.asking import check_group
+from gateway.ports.cancellation import Cancellation
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import DeliveringSource, Pulled, PullOutcome, PullQuestion
+from gateway.ports.shard import Shard
+from gateway.ports.shards import has_unwritten_queue
+from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic
+from gateway.shards.replica_pulls import Puller
+from gateway.wire import MessageShards
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from reput.message.v1.message_pb2 import StoredMessage
+from services.methods import INNER_SECONDS
+from store.errors import DeadlineExceededError, StoreError, TopicNotFoundError
+
+MESSAGE_COUNT_DEFAULT = 32
+MESSAGE_COUNT_MAX = 1_024
+BODY_BYTES_DEFAULT = 262_144  # RocketMQ's maxTransferBytesOnMessageInMemory
+BODY_BYTES_MAX = 4 << 20
+WAIT_MILLIS_MAX = 60_000
+# A stream that shall not wait waits so long all the same for what was acknowledged and the consumer service does not know yet,
+# as queries do for the builders; and so long when queries find it already.
+END_MILLIS = 50
+BEHIND_MILLIS = 5_000
+# Of all batches on their way; each takes about three times as much memory.
+ALL_BODY_BYTES_MAX = 64 << 20
+# What a stream gets also when all of that is taken, and while it waits.
+SHARE_BYTES_MIN = 65_536
+# A message's own tag and length in an answer.
+FIELD_OVERHEAD_BYTES = 16
+STATUSES = {
+    PullOutcome.FOUND: pb.PULL_STATUS_FOUND,
+    PullOutcome.NO_NEW: pb.PULL_STATUS_NO_NEW_MSG,
+    PullOutcome.NO_MATCHED: pb.PULL_STATUS_NO_MATCHED_MSG,
+    PullOutcome.OFFSET_ILLEGAL: pb.PULL_STATUS_OFFSET_ILLEGAL,
+}
+
+# After these a stream has nothing more to say.
+ENDS = (PullOutcome.NO_NEW, PullOutcome.OFFSET_ILLEGAL)
+
+Batch: TypeAlias = Pulled[StoredMessage]
+
+_numbers = itertools.count()
+
+
+class BodyBytes:
+    """What batches on their way may have together; thread-safe.
+
+    Args:
+        size_bytes: in all.
+    """
+
+    def __init__(self, size_bytes: int = ALL_BODY_BYTES_MAX) -> None:
+        self._lock = threading.Lock()
+        self._free_bytes = size_bytes
+
+    @contextmanager
+    def some(self, asked_bytes: int) -> Iterator[int]:
+        """What a batch may have inside the block: at most what is asked, and a quarter of what is free."""
+        with self._lock:
+            given = max(min(asked_bytes, self._free_bytes // 4), min(asked_bytes, SHARE_BYTES_MIN))
+            self._free_bytes -= given
+        try:
+            yield given
+        finally:
+            with self._lock:
+                self._free_bytes += given
+
+
+class PullStreams:
+    """Serves PullMessages; thread-safe.
+
+    Args:
+        source: the consumer services.
+        room: where streams wait.
+        clock: that of the room.
+    """
+
+    def __init__(
+        self,
+        source: DeliveringSource[StoredMessage],
+        room: WaitingRoom,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source = source
+        self._room = room
+        self._clock = clock
+        self._body_bytes = BodyBytes()
+
+    def answers(
+        self,
+        shards: MessageShards,
+        request: pb.PullMessagesRequest,
+        cancellation: Cancellation,
+        puller: Puller[StoredMessage] | None = None,
+    ) -> Iterator[pb.PullMessagesResponse]:
+        """The batches, until the stream ends. The last one has no message, and says why.
+
+        `puller` is asked instead of the shard's consumer service.
+
+        Raises:
+            InvalidArgumentError: by field; also IllegalFilterError.
+            BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: there is no such queue.
+            StoreError: the consumer service failed; the stream may be asked for again from the last `next_offset` on.
+        """
+        question = question_of(request)
+        max_bytes = question.max_bytes
+        wait_millis = max(min(millis_of_duration(request, "wait"), WAIT_MILLIS_MAX), END_MILLIS)
+        delivering = puller or self._source.named(request.broker_name)
+        shard = shards.named(delivering.broker_name)
+        quiet_at = self._clock()
+        is_known = False
+        while True:
+            with self._body_bytes.some(max_bytes) as given:
+                batch = self._pull(delivering, replace(question, max_bytes=given), cancellation)
+                if batch is not None and batch.max_offset == 0 and not is_known:  # it is empty, or there is none
+                    has_unwritten_queue(shard, question.topic, question.queue_id, Deadline.after(INNER_SECONDS))
+                is_known = True
+                if batch is not None and not is_at_end(question, batch):
+                    yield from responses_of(batch, delivering.broker_name)
+            if batch is not None and is_at_end(question, batch):
+                millis = max(wait_millis, BEHIND_MILLIS) if is_behind(shard, question, batch) else wait_millis
+                waiting = replace(question, max_bytes=min(max_bytes, SHARE_BYTES_MIN))
+                batch = self._arrived(delivering, waiting, cancellation, quiet_at + millis / 1000) or batch
+                if not cancellation.is_set:
+                    yield from responses_of(batch, delivering.broker_name)
+            if batch is None or cancellation.is_set or batch.outcome in ENDS:
+                return
+            if batch.outcome is PullOutcome.FOUND:
+                quiet_at = self._clock()
+            question = replace(question, queue_offset=batch.next_offset)
+
+    def _pull(
+        self, delivering: Puller[StoredMessage], question: PullQuestion, cancellation: Cancellation
+    ) -> Batch | None:
+        """One pull; None when the caller has gone."""
+        outcome: Future[Batch | StoreError] = Future()
+        delivering.pull(question, INNER_SECONDS, outcome.set_result)
+        # The call has a deadline of its own; the margin is the last resort.
+        awaited: tuple[Future[Any], ...] = (outcome, cancellation.happened)
+        wait(awaited, INNER_SECONDS + 1.0, FIRST_COMPLETED)
+        if outcome.done():
+            return batch_of(question, outcome.result())
+        if cancellation.is_set:
+            return None
+        raise DeadlineExceededError("The consumer service did not answer in time: ask again.")
+
+    def _arrived(
+        self,
+        delivering: Puller[StoredMessage],
+        question: PullQuestion,
+        cancellation: Cancellation,
+        ends_at: float,
+    ) -> Batch | None:
+        """What arrives until then; None when nothing does, or the caller has gone."""
+        if ends_at <= self._clock():
+            return None
+        poll = StreamPoll(self._room, delivering, question, ends_at)
+        self._room.add(poll)
+        with cancellation.ending(poll.leave):
+            outcome = poll.outcome.result()
+        return None if outcome is None else batch_of(question, outcome)
+
+
+class StreamPoll(Poll):
+    """A stream that waits at the end of its queue.
+
+    Attributes:
+        outcome: done with what arrived; with None when nothing did, or the caller has gone.
+    """
+
+    __slots__ = ("_delivering", "_question", "_room", "outcome")
+
+    def __init__(
+        self, room: WaitingRoom, delivering: Puller[StoredMessage], question: PullQuestion, ends_at: float
+    ) -> None:
+        name = QueueName(delivering.broker_name, question.topic, "", ("stream", next(_numbers)))
+        super().__init__(name, "", ends_at, ends_at + INNER_SECONDS)
+        self._room = room
+        self._delivering = delivering
+        self._question = question
+        self.outcome: Future[Batch | StoreError | None] = Future()
+
+    def look(self) -> None:
+        """See Poll."""
+        self._delivering.pull(self._question, INNER_SECONDS, self._pulled)
+
+    def end(self) -> None:
+        """See Poll."""
+        self.outcome.set_result(None)
+
+    def leave(self) -> None:
+        """The caller has gone."""
+        if self._room.remove(self):
+            self.outcome.set_result(None)
+
+    def _pulled(self, outcome: Batch | StoreError) -> None:
+        if isinstance(outcome, TopicNotFoundError) or (
+            not isinstance(outcome, StoreError) and is_at_end(self._question, outcome)
+        ):
+            self._room.found_nothing(self)
+        elif self._room.failed(self) if isinstance(outcome, StoreError) else self._room.found(self):
+            self.outcome.set_result(outcome)
+
+
+def question_of(request: pb.PullMessagesRequest) -> PullQuestion:
+    """What a request asks for; InvalidArgumentError by field."""
+    check_topic(request.topic)
+    for field in ("queue_id", "queue_offset", "max_messages", "max_bytes"):
+        check_not_negative(getattr(request, field), field)
+    if request.consumer_group:
+        check_group(request.consumer_group)
+    return PullQuestion(
+        request.topic,
+        request.queue_id,
+        request.queue_offset,
+        min(request.max_messages or MESSAGE_COUNT_DEFAULT, MESSAGE_COUNT_MAX),
+        filter_of(request.filter),
+        request.consumer_group,
+        min(request.max_bytes or BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
+    )
+
+
+def is_at_end(question: PullQuestion, batch: Batch) -> bool:
+    """Whether the position is the queue's end as the consumer service knows it, or behind it."""
+    if batch.outcome is PullOutcome.OFFSET_ILLEGAL:
+        return question.queue_offset > batch.max_offset
+    return batch.outcome is PullOutcome.NO_NEW
+
+
+def is_behind(shard: Shard[StoredMessage], question: PullQuestion, batch: Batch) -> bool:
+    """Whether queries find more of the queue than the consumer service knows: its position must not be taken for the end."""
+    try:
+        queues = shard.queues.list_queues(question.topic, Deadline.after(INNER_SECONDS))
+    except StoreError:  # a pull does not need the queues' service
+        return False
+    return any(
+        each.queue_id == question.queue_id
+        and each.max_offset > batch.max_offset
+        and each.max_offset >= question.queue_offset
+        for each in queues
+    )
+
+
+def batch_of(question: PullQuestion, outcome: Batch | StoreError) -> Batch:
+    """What a pull has found. A topic without messages is an empty queue here; whether there is one is seen elsewhere."""
+    if isinstance(outcome, TopicNotFoundError):
+        return Pulled((), 0, 0, 0, PullOutcome.OFFSET_ILLEGAL if question.queue_offset else PullOutcome.NO_NEW)
+    if isinstance(outcome, StoreError):
+        raise outcome
+    return outcome
+
+
+def responses_of(batch: Batch, broker_name: str) -> Iterator[pb.PullMessagesResponse]:
+    """The batch in answers that a gRPC client takes by default, 4 MiB; a single message may be larger."""
+
+    def response() -> pb.PullMessagesResponse:
+        return pb.PullMessagesResponse(
+            min_offset=batch.min_offset, max_offset=batch.max_offset, status=STATUSES[batch.outcome]
+        )
+
+    answer, size_bytes = response(), 0
+    for message in batch.messages:
+        message.broker_name = broker_name
+        message.source = message_pb2.MESSAGE_SOURCE_LIVE
+        message_bytes = message.ByteSize() + FIELD_OVERHEAD_BYTES
+        if size_bytes and size_bytes + message_bytes > PAGE_BYTES_MAX:
+            answer.next_offset = message.queue_offset
+            yield answer
+            answer, size_bytes = response(), 0
+        answer.messages.append(message)
+        size_bytes += message_bytes
+    answer.next_offset = batch.next_offset
+    yield answer

@@ -1,0 +1,183 @@
+"""AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue: what becomes of messages that were delivered.
+
+A receipt handle names its shard. The first two are frequent, so they take no thread: they are answered when their shards are.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.ports.delivery import AckOutcome, Delivering, DeliveringSource
+from gateway.rocketmq.caller import consumer_of
+from gateway.rocketmq.clients import Clients
+from gateway.rocketmq.names import group_of, topic_of
+from gateway.rocketmq.receiving import broker_of, invisible_millis_of
+from gateway.rocketmq.status import RefusedError, ok, status_of
+from reput.message.v1.message_pb2 import StoredMessage
+from services.methods import QUERY_SECONDS
+from services.serving.deadline import remaining_seconds
+from services.serving.unary_call import Answerable
+from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
+
+# What one AckMessages of the consumer service may name.
+HANDLE_COUNT_MAX = 1_024
+
+Request = TypeVar("Request")
+
+_ACK_STATUS = {
+    AckOutcome.OK: ok(),
+    AckOutcome.TOO_LATE: v2.Status(
+        code=v2.INVALID_RECEIPT_HANDLE, message="the time of this delivery is over: the message is delivered again"
+    ),
+    AckOutcome.INVALID: v2.Status(code=v2.INVALID_RECEIPT_HANDLE, message="this is no receipt handle of the group"),
+}
+
+
+class Acknowledging:
+    """Takes serialized requests.
+
+    Args:
+        shards: the consumer services.
+        clients: need not report what is acknowledged already.
+    """
+
+    def __init__(self, shards: DeliveringSource[StoredMessage], clients: Clients[StoredMessage]) -> None:
+        self._shards = shards
+        self._clients = clients
+
+    def ack_message(self, request: bytes, caller: Answerable) -> None:
+        """AckMessage. The caller is answered later, or at once when the request is refused."""
+        try:
+            parsed = _parse(v2.AckMessageRequest, request)
+            _check(parsed, caller)
+            if not parsed.entries:
+                raise RefusedError(v2.BAD_REQUEST, "the request has no entry: name a message")
+        except (RefusedError, StoreError) as error:
+            caller.answer(v2.AckMessageResponse(status=status_of(error)).SerializeToString())
+            return
+        _Acks(parsed, caller, self._clients).send(self._of_handle, remaining_seconds(caller, QUERY_SECONDS))
+
+    def change_invisible_duration(self, request: bytes, caller: Answerable) -> None:
+        """ChangeInvisibleDuration, likewise."""
+
+        def changed(outcome: str | StoreError) -> None:
+            if isinstance(outcome, StoreError):
+                response = v2.ChangeInvisibleDurationResponse(status=status_of(outcome))
+            else:
+                response = v2.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=outcome)
+            caller.answer(response.SerializeToString())
+
+        try:
+            parsed = _parse(v2.ChangeInvisibleDurationRequest, request)
+            _check(parsed, caller)
+            millis = invisible_millis_of(parsed.invisible_duration, 0)
+            delivering = self._of_handle(parsed.receipt_handle)
+        except (RefusedError, StoreError) as error:
+            caller.answer(v2.ChangeInvisibleDurationResponse(status=status_of(error)).SerializeToString())
+            return
+        seconds = remaining_seconds(caller, QUERY_SECONDS)
+        delivering.change_invisible(group_of(parsed.group), parsed.receipt_handle, millis, seconds, changed)
+
+    def forward_to_dead_letter_queue(
+        self, request: v2.ForwardMessageToDeadLetterQueueRequest, context: Any
+    ) -> v2.Status:
+        """ForwardMessageToDeadLetterQueue.
+
+        Raises:
+            RefusedError, StoreError: it is not moved.
+        """
+        _check(request, context)
+        delivering = self._of_handle(request.receipt_handle)
+        delivering.forward_to_dead_letters(
+            group_of(request.group), request.receipt_handle, remaining_seconds(context, QUERY_SECONDS)
+        )
+        return ok()
+
+    def _of_handle(self, receipt_handle: str) -> Delivering[StoredMessage]:
+        try:
+            return self._shards.named(broker_of(receipt_handle))
+        except BrokerNotFoundError as error:
+            raise RefusedError(
+                v2.INVALID_RECEIPT_HANDLE, "the receipt handle is of a shard that is not known here"
+            ) from error
+
+
+class _Acks:
+    """One AckMessage: its entries go to their shards, and its answer has them in order."""
+
+    def __init__(self, request: v2.AckMessageRequest, caller: Answerable, clients: Clients[StoredMessage]) -> None:
+        self._request = request
+        self._caller = caller
+        self._clients = clients
+        self._group = group_of(request.group)
+        self._statuses: list[v2.Status] = [v2.Status()] * len(request.entries)
+        self._lock = threading.Lock()
+        self._left_count = 0
+
+    def send(self, of_handle: Callable[[str], Delivering[StoredMessage]], seconds: float) -> None:
+        """Send the entries; the last outcome answers the caller."""
+        asked: list[tuple[Delivering[StoredMessage], list[int]]] = []
+        by_broker: dict[str, tuple[Delivering[StoredMessage], list[int]]] = {}
+        for number, entry in enumerate(self._request.entries):
+            try:
+                delivering = of_handle(entry.receipt_handle)
+            except (RefusedError, StoreError) as error:
+                self._statuses[number] = status_of(error)
+                continue
+            one = by_broker.get(delivering.broker_name)
+            if one is None or len(one[1]) == HANDLE_COUNT_MAX:
+                one = by_broker[delivering.broker_name] = delivering, []
+                asked.append(one)
+            one[1].append(number)
+        self._left_count = len(asked) + 1
+        for delivering, numbers in asked:
+            handles = [self._request.entries[number].receipt_handle for number in numbers]
+            delivering.ack(self._group, handles, seconds, self._noting(delivering.broker_name, handles, numbers))
+        self._one_done()
+
+    def _noting(
+        self, broker_name: str, handles: Sequence[str], numbers: Sequence[int]
+    ) -> Callable[[Sequence[AckOutcome] | StoreError], None]:
+        def note(outcome: Sequence[AckOutcome] | StoreError) -> None:
+            if isinstance(outcome, StoreError):
+                failed = status_of(outcome)
+                for number in numbers:
+                    self._statuses[number] = failed
+            else:
+                for number, each in zip(numbers, outcome, strict=True):
+                    self._statuses[number] = _ACK_STATUS[each]
+                self._clients.note_acknowledged(broker_name, handles)
+            self._one_done()
+
+        return note
+
+    def _one_done(self) -> None:
+        with self._lock:
+            self._left_count -= 1
+            if self._left_count:
+                return
+        codes = {status.code for status in self._statuses}
+        code = codes.pop() if len(codes) == 1 else v2.MULTIPLE_RESULTS
+        overall = v2.Status(code=code, message=v2.Code.Name(code))  # the texts are the entries'; clients show this name
+        entries = [
+            v2.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle, status=status)
+            for entry, status in zip(self._request.entries, self._statuses, strict=True)
+        ]
+        self._caller.answer(v2.AckMessageResponse(status=overall, entries=entries).SerializeToString())
+
+
+def _check(request: Any, call: Any) -> None:
+    consumer_of(call)
+    topic_of(request.topic)
+    group_of(request.group)
+
+
+def _parse(message: type[Request], request: bytes) -> Request:
+    try:
+        parsed: Request = message.FromString(request)  # type: ignore[attr-defined]  # of every generated class
+    except DecodeError as error:
+        raise InvalidArgumentError(f"the request cannot be read: {error}", field="request") from error
+    return parsed

@@ -1,0 +1,251 @@
+"""The clients that live, as far as this gateway knows: their settings, their heartbeats, and the settings of their groups.
+
+Heartbeats of consumers go to the consumer service of every shard, collected for a second; with them goes which deliveries have
+reached their clients, because a shard renews only these. Nothing depends on this memory but speed: a client that comes from
+another gateway is taken by its next heartbeat, and a delivery that is not reported comes again after 60 s.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic
+
+import structlog
+
+from gateway.ports.delivery import ClientFacts, Delivering, DeliveringSource, GroupSettings
+from gateway.ports.shard import Message
+from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
+
+KEEP_SECONDS = 1.0
+KEEP_CALL_SECONDS = 2.0
+# What one KeepClients may name.
+KEEP_COUNT_MAX = 1_024
+# Deliveries that one KeepClients names: with handles of 800 bytes it stays below the service's limit of 4 MiB.
+DELIVERED_COUNT_MAX = 2_048
+# Deliveries that wait for it, of one shard; beyond this the oldest are forgotten, and come again after their 60 s.
+DELIVERED_WAITING_COUNT_MAX = 100_000
+# Clients that are remembered, 1 KiB each; the one that was silent for longest is forgotten for a new one.
+CLIENT_COUNT_MAX = 65_536
+# A client without heartbeat for so long is gone: RocketMQ's channel expiry.
+EXPIRE_SECONDS = 120.0
+# Ended clients that are remembered, to tell their late heartbeats.
+ENDED_COUNT_MAX = 16_384
+GROUP_COUNT_MAX = 16_384
+# For so long the settings of a group are not asked for again when they are needed.
+GROUP_SECONDS = 5.0
+REQUEST_SECONDS_DEFAULT = 3.0
+
+_log = structlog.get_logger("reput.gateway")
+
+
+class KnownClient:
+    """A client that lives.
+
+    Attributes:
+        facts: what its group's members know of it; the group is empty for a producer.
+        request_seconds: its request timeout.
+        seen_at: its last sign of life.
+    """
+
+    __slots__ = ("facts", "request_seconds", "seen_at")
+
+    def __init__(self, facts: ClientFacts, request_seconds: float, seen_at: float) -> None:
+        self.facts = facts
+        self.request_seconds = request_seconds
+        self.seen_at = seen_at
+
+
+class Clients(Generic[Message]):
+    """All clients of a gateway; thread-safe.
+
+    Args:
+        shards: their consumer services.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, shards: DeliveringSource[Message], clock: Callable[[], float] = time.monotonic) -> None:
+        self._shards = shards
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[str, KnownClient] = {}  # by id; the one that was silent for longest first
+        self._ended: dict[str, float] = {}
+        self._groups: dict[str, tuple[GroupSettings, float]] = {}
+        self._to_keep: dict[str, ClientFacts] = {}
+        self._delivered: dict[str, OrderedDict[str, None]] = {}  # receipt handles by shard, the oldest first
+        self._stopping = threading.Event()
+
+    def known(self, client_id: str) -> KnownClient | None:
+        """The client; None when it is not known here."""
+        return self._known.get(client_id)
+
+    def has_ended(self, client_id: str) -> bool:
+        """Whether the client said that it has ended, and has not come back."""
+        return client_id in self._ended
+
+    def request_seconds(self, client_id: str) -> float:
+        """The request timeout in a client's settings, or RocketMQ's default."""
+        known = self._known.get(client_id)
+        return REQUEST_SECONDS_DEFAULT if known is None else known.request_seconds
+
+    def settle(self, facts: ClientFacts, request_seconds: float) -> None:
+        """A client has told its settings: it lives, also when it had ended."""
+        with self._lock:
+            self._ended.pop(facts.client_id, None)
+            self._note(facts, request_seconds)
+
+    def beat(self, facts: ClientFacts) -> None:
+        """A sign of life. What is known of the client's settings stays."""
+        with self._lock:
+            known = self._known.get(facts.client_id)
+            if known is not None and known.facts.consumer_group == facts.consumer_group:
+                self._note(known.facts, known.request_seconds)
+            else:
+                self._note(facts, REQUEST_SECONDS_DEFAULT)
+
+    def end(self, client_id: str, consumer_group: str, seconds: float) -> None:
+        """A client has ended: forget it, and tell every shard.
+
+        Raises:
+            StoreError: a shard was not told; there the client's messages are renewed until its heartbeats are missed.
+        """
+        with self._lock:
+            self._known.pop(client_id, None)
+            self._to_keep.pop(client_id, None)
+            self._ended[client_id] = self._clock()
+            if len(self._ended) > ENDED_COUNT_MAX:
+                del self._ended[next(iter(self._ended))]
+        failure: StoreError | None = None
+        for shard in self._shards.all() if consumer_group else ():
+            try:
+                shard.end_client(client_id, consumer_group, seconds)
+            except StoreError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def note_delivered(self, broker_name: str, receipt_handles: Iterable[str]) -> None:
+        """Clients have these deliveries; the shard learns it with the next `keep`."""
+        with self._lock:
+            waiting = self._delivered.setdefault(broker_name, OrderedDict())
+            waiting.update(dict.fromkeys(receipt_handles))
+            _trim(waiting)
+
+    def note_acknowledged(self, broker_name: str, receipt_handles: Iterable[str]) -> None:
+        """These deliveries are over: the shard need not learn of them. Most are, before the next `keep`."""
+        with self._lock:
+            waiting = self._delivered.get(broker_name)
+            if waiting is None:
+                return
+            for handle in receipt_handles:
+                waiting.pop(handle, None)
+
+    def group(self, member: ClientFacts) -> GroupSettings:
+        """The settings of a member's group; the shards are told that the member lives.
+
+        Raises:
+            StoreError: no shard answers.
+        """
+        name = member.consumer_group
+        known = self._groups.get(name)
+        if known is not None and self._clock() - known[1] < GROUP_SECONDS:
+            return known[0]
+        answers: list[GroupSettings] = []
+        failure: StoreError | None = ServiceUnavailableError("no shard has a consumer service", service="consumer")
+        for shard in self._shards.all():
+            try:
+                answers += shard.keep_clients([member], KEEP_CALL_SECONDS)
+                failure = None
+            except StoreError as error:
+                failure = error if failure is not None else None
+        if failure is not None:
+            raise failure
+        self._note_groups(answers or [GroupSettings(name)])
+        return self._groups[name][0]
+
+    def is_ordered(self, consumer_group: str) -> bool | None:
+        """Whether a group is ordered, as far as that is known."""
+        known = self._groups.get(consumer_group)
+        return None if known is None else known[0].ordered
+
+    def start(self) -> None:
+        """Start the thread that passes heartbeats on."""
+        threading.Thread(target=self._run, name="keep-clients", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop it, when the shards have been told what waits for them."""
+        self._stopping.set()
+        if self._delivered:
+            self.keep()
+
+    def keep(self) -> None:
+        """Tell every shard which clients gave a sign of life since the last time, and what was delivered."""
+        with self._lock:
+            to_keep, self._to_keep = self._to_keep, {}
+            delivered, self._delivered = self._delivered, {}
+            self._expire()
+        clients = list(to_keep.values())
+        for shard in self._shards.all():
+            if not self._keep_in(shard, clients, list(delivered.get(shard.broker_name, ()))):
+                with self._lock:
+                    self._to_keep = to_keep | self._to_keep
+
+    def _run(self) -> None:
+        while not self._stopping.wait(KEEP_SECONDS):
+            try:
+                self.keep()
+            except Exception:  # it would end the thread, and no client would live any more
+                _log.exception("delivery.keep_failed")
+
+    def _keep_in(self, shard: Delivering[Message], clients: Sequence[ClientFacts], delivered: Sequence[str]) -> bool:
+        try:
+            while clients or delivered:
+                some = delivered[:DELIVERED_COUNT_MAX]
+                self._note_groups(shard.keep_clients(clients[:KEEP_COUNT_MAX], KEEP_CALL_SECONDS, some))
+                clients, delivered = clients[KEEP_COUNT_MAX:], delivered[DELIVERED_COUNT_MAX:]
+        except StoreError as error:
+            if isinstance(error, ServiceUnavailableError | DeadlineExceededError):
+                self._put_back(shard.broker_name, delivered)
+            _log.info("delivery.keep_failed", broker_name=shard.broker_name, error=error.message)
+            return False
+        return True
+
+    def _put_back(self, broker_name: str, delivered: Sequence[str]) -> None:
+        """Before what was noted meanwhile."""
+        with self._lock:
+            waiting = OrderedDict.fromkeys(delivered)
+            waiting.update(self._delivered.get(broker_name, {}))
+            _trim(waiting)
+            if waiting:
+                self._delivered[broker_name] = waiting
+
+    def _note_groups(self, groups: Sequence[GroupSettings]) -> None:
+        now = self._clock()
+        with self._lock:
+            for group in groups:
+                self._groups.pop(group.consumer_group, None)
+                self._groups[group.consumer_group] = group, now
+            while len(self._groups) > GROUP_COUNT_MAX:
+                del self._groups[next(iter(self._groups))]
+
+    def _note(self, facts: ClientFacts, request_seconds: float) -> None:
+        """With the lock held."""
+        self._known.pop(facts.client_id, None)
+        self._known[facts.client_id] = KnownClient(facts, request_seconds, self._clock())
+        if len(self._known) > CLIENT_COUNT_MAX:
+            del self._known[next(iter(self._known))]
+        if facts.consumer_group:
+            self._to_keep[facts.client_id] = facts
+
+    def _expire(self) -> None:
+        """With the lock held."""
+        before = self._clock() - EXPIRE_SECONDS
+        while self._known and (client_id := next(iter(self._known))) and self._known[client_id].seen_at < before:
+            del self._known[client_id]
+        while self._ended and (client_id := next(iter(self._ended))) and self._ended[client_id] < before:
+            del self._ended[client_id]
+
+
+def _trim(waiting: OrderedDict[str, None]) -> None:
+    while len(waiting) > DELIVERED_WAITING_COUNT_MAX:
+        waiting.popitem(last=False)

@@ -1,0 +1,69 @@
+"""The names that clients may use: RocketMQ's TopicValidator and GrpcValidator."""
+
+import re
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.rocketmq.status import RefusedError
+from store.format.topic import (
+    DLQ_PREFIX,
+    RETRY_OR_DLQ_TOPIC_LENGTH_MAX,
+    RETRY_PREFIX,
+    TOPIC_LENGTH_MAX,
+    is_system_topic,
+)
+
+NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+# Retry and dead-letter topics are named after a group, and a topic.
+OWNED_TOPIC_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
+GROUP_CHARACTERS_MAX = 120
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+
+def full_name(resource: v2.Resource) -> str:
+    """The name under which RocketMQ stores a topic of a namespace (`NamespaceUtil`)."""
+    name: str = resource.name
+    return f"{resource.resource_namespace}%{name}" if resource.resource_namespace else name
+
+
+def topic_of(resource: v2.Resource) -> str:
+    """The full name of a topic.
+
+    Raises:
+        RefusedError: ILLEGAL_TOPIC.
+    """
+    topic = full_name(resource)
+    _check(topic, "topic", v2.ILLEGAL_TOPIC)
+    is_owned = topic.startswith(OWNED_TOPIC_PREFIXES)
+    characters_max = RETRY_OR_DLQ_TOPIC_LENGTH_MAX if is_owned else TOPIC_LENGTH_MAX
+    if len(topic) > characters_max:
+        raise RefusedError(v2.ILLEGAL_TOPIC, f"the topic has {len(topic)} characters: use at most {characters_max}")
+    if is_system_topic(topic):
+        raise RefusedError(v2.ILLEGAL_TOPIC, f"the topic {topic} belongs to the system: use another one")
+    return topic
+
+
+def group_of(resource: v2.Resource) -> str:
+    """The full name of a consumer group.
+
+    Raises:
+        RefusedError: ILLEGAL_CONSUMER_GROUP.
+    """
+    group = full_name(resource)
+    _check(group, "consumer group", v2.ILLEGAL_CONSUMER_GROUP)
+    if len(group) > GROUP_CHARACTERS_MAX:
+        raise RefusedError(
+            v2.ILLEGAL_CONSUMER_GROUP,
+            f"the consumer group has {len(group)} characters: use at most {GROUP_CHARACTERS_MAX}",
+        )
+    if group.startswith(SYSTEM_GROUP_PREFIX):
+        raise RefusedError(
+            v2.ILLEGAL_CONSUMER_GROUP, f"the consumer group {group} belongs to the system: use another one"
+        )
+    return group
+
+
+def _check(name: str, what: str, code: "v2.Code") -> None:
+    if not name.strip():
+        raise RefusedError(code, f"the {what} is empty: name it")
+    if NAME.fullmatch(name) is None:
+        raise RefusedError(code, f"the {what} has other characters than letters, digits and %|_-: use these")

@@ -1,0 +1,70 @@
+"""Offsets: a group's place in a queue, and the ends and times of queues."""
+
+import grpc
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import DeliveringSource
+from gateway.ports.shard import Boundary
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import millis_at_or_after
+from gateway.queries.search_offset import search_offset
+from gateway.rocketmq.names import full_name, group_of, topic_of
+from gateway.rocketmq.status import RefusedError, ok
+from reput.message.v1.message_pb2 import StoredMessage
+from services.methods import QUERY_SECONDS
+from services.serving.deadline import remaining_seconds
+
+
+def update_offset(
+    delivering: DeliveringSource[StoredMessage], request: v2.UpdateOffsetRequest, context: grpc.ServicerContext
+) -> v2.UpdateOffsetResponse:
+    """Sets a group's place in a queue."""
+    queue = request.message_queue
+    topic, group = topic_of(queue.topic), group_of(request.group)
+    if request.offset < 0:
+        raise RefusedError(v2.ILLEGAL_OFFSET, f"offset is {request.offset}: it must be 0 or more")
+    shard = delivering.named(queue.broker.name)
+    shard.commit_offset(group, topic, queue.id, request.offset, remaining_seconds(context, QUERY_SECONDS))
+    return v2.UpdateOffsetResponse(status=ok())
+
+
+def get_offset(
+    delivering: DeliveringSource[StoredMessage], request: v2.GetOffsetRequest, context: grpc.ServicerContext
+) -> v2.GetOffsetResponse:
+    """A group's place in a queue."""
+    queue = request.message_queue
+    topic, group = topic_of(queue.topic), group_of(request.group)
+    shard = delivering.named(queue.broker.name)
+    offset = shard.offset(group, topic, queue.id, remaining_seconds(context, QUERY_SECONDS))
+    if offset is None:
+        raise RefusedError(v2.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of topic {topic}")
+    return v2.GetOffsetResponse(status=ok(), offset=offset)
+
+
+def query_offset(shards: Shards[object], request: v2.QueryOffsetRequest, deadline: Deadline) -> v2.QueryOffsetResponse:
+    """The begin or end of a queue, or the first position at or after a time."""
+    policy = request.query_offset_policy
+    if policy not in (v2.BEGINNING, v2.END, v2.TIMESTAMP):
+        raise RefusedError(
+            v2.BAD_REQUEST, f"query_offset_policy {policy} is not known: use BEGINNING, END or TIMESTAMP"
+        )
+    if policy == v2.TIMESTAMP and not request.HasField("timestamp"):
+        raise RefusedError(v2.BAD_REQUEST, "timestamp is missing: set it, or use another query_offset_policy")
+    time = request.timestamp
+    queue = request.message_queue
+    found = search_offset(
+        shards,
+        full_name(queue.topic),
+        queue.id,
+        millis_at_or_after(time.seconds, time.nanos, "timestamp"),
+        boundary=Boundary.LOWER,
+        broker_name=queue.broker.name,
+        deadline=deadline,
+    )
+    if found.catching_up and policy != v2.BEGINNING:
+        raise RefusedError(v2.HA_NOT_AVAILABLE, "the queues are still being built: ask again")
+    if found.problem is not None and policy != v2.END:
+        raise found.problem
+    offsets = {v2.BEGINNING: found.min_offset, v2.END: found.max_offset, v2.TIMESTAMP: found.queue_offset}
+    return v2.QueryOffsetResponse(status=ok(), offset=offsets[policy])

@@ -1,0 +1,170 @@
+"""PullMessage: messages of a queue from an offset on. It waits for some like ReceiveMessage, and takes no thread."""
+
+import itertools
+import time
+from collections.abc import Callable
+
+from google.protobuf.message import DecodeError
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.delivery.polls import Poll, QueueName
+from gateway.delivery.waiting_room import WaitingRoom
+from gateway.ports.delivery import Delivering, DeliveringSource, Pulled, PullOutcome, PullQuestion
+from gateway.rocketmq.caller import consumer_of
+from gateway.rocketmq.filters import filter_of
+from gateway.rocketmq.messages import to_pulled
+from gateway.rocketmq.names import group_of, topic_of
+from gateway.rocketmq.receiving import (
+    END_MARGIN_SECONDS,
+    GIVE_UP_MARGIN_SECONDS,
+    GIVE_UP_SECONDS,
+    POLL_SECONDS_MAX,
+)
+from gateway.rocketmq.status import RefusedError, ok, status_of
+from reput.message.v1.message_pb2 import StoredMessage
+from services.methods import INNER_SECONDS, POLL_SECONDS
+from services.serving.deadline import remaining_seconds
+from services.serving.streamed_later import Streamable
+from store.errors import InvalidArgumentError, StoreError
+
+BATCH_SIZE_DEFAULT = 32
+BATCH_SIZE_MAX = 1_024
+
+_numbers = itertools.count()
+
+
+def refused(error: StoreError) -> bytes:
+    """The answer for a poll that has no room."""
+    busy = v2.Status(code=v2.TOO_MANY_REQUESTS, message=error.message)
+    return v2.PullMessageResponse(status=busy).SerializeToString()
+
+
+class Pulling:
+    """Takes serialized PullMessageRequests.
+
+    Args:
+        shards: the consumer services.
+        room: where polls wait.
+        clock: that of the room.
+    """
+
+    def __init__(
+        self,
+        shards: DeliveringSource[StoredMessage],
+        room: WaitingRoom,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._shards = shards
+        self._room = room
+        self._clock = clock
+
+    def pull_message(self, request: bytes, call: Streamable) -> None:
+        """One pull; it is answered later, or at once when it is refused."""
+        try:
+            poll = self._poll(v2.PullMessageRequest.FromString(request), call)
+        except DecodeError as error:
+            _end_with(call, InvalidArgumentError(f"the request cannot be read: {error}", field="request"))
+        except (RefusedError, StoreError) as error:
+            _end_with(call, error)
+        else:
+            self._room.add(poll)
+            call.on_gone(poll.leave)
+
+    def _poll(self, request: v2.PullMessageRequest, call: Streamable) -> "PullPoll":
+        caller = consumer_of(call)
+        topic = topic_of(request.message_queue.topic)
+        if request.offset < 0:
+            raise RefusedError(v2.ILLEGAL_OFFSET, f"offset is {request.offset}: it must be 0 or more")
+        question = PullQuestion(
+            topic,
+            request.message_queue.id,
+            request.offset,
+            min(request.batch_size, BATCH_SIZE_MAX) if request.batch_size > 0 else BATCH_SIZE_DEFAULT,
+            filter_of(request.filter_expression),
+            group_of(request.group),
+        )
+        wait = request.long_polling_timeout
+        asked_seconds = min(max(wait.seconds + wait.nanos / 1e9, 0.0), POLL_SECONDS_MAX)
+        left_seconds = remaining_seconds(call, POLL_SECONDS + GIVE_UP_SECONDS)
+        now = self._clock()
+        return PullPoll(
+            self._room,
+            self._shards.named(request.message_queue.broker.name),
+            question,
+            call,
+            caller.client_id,
+            ends_at=now + min(asked_seconds, left_seconds - END_MARGIN_SECONDS),
+            gives_up_at=now + left_seconds - GIVE_UP_MARGIN_SECONDS,
+        )
+
+
+class PullPoll(Poll):
+    """One pull. Each waits for itself: others have other offsets."""
+
+    __slots__ = ("_call", "_delivering", "_question", "_room", "_seen")
+
+    def __init__(
+        self,
+        room: WaitingRoom,
+        delivering: Delivering[StoredMessage],
+        question: PullQuestion,
+        call: Streamable,
+        client_id: str,
+        *,
+        ends_at: float,
+        gives_up_at: float,
+    ) -> None:
+        name = QueueName(delivering.broker_name, question.topic, "", next(_numbers))
+        super().__init__(name, client_id, ends_at, gives_up_at)
+        self._room = room
+        self._delivering = delivering
+        self._question = question
+        self._call = call
+        self._seen = question.queue_offset
+
+    def look(self) -> None:
+        """See Poll."""
+        self._delivering.pull(self._question, INNER_SECONDS, self._pulled)
+
+    def end(self) -> None:
+        """See Poll."""
+        self._call.send(
+            v2.PullMessageResponse(
+                status=v2.Status(code=v2.MESSAGE_NOT_FOUND, message="no new message")
+            ).SerializeToString()
+        )
+        self._call.end(v2.PullMessageResponse(next_offset=self._seen).SerializeToString())
+
+    def leave(self) -> None:
+        """The caller has gone."""
+        self._room.remove(self)
+
+    def _pulled(self, outcome: Pulled[StoredMessage] | StoreError) -> None:
+        if isinstance(outcome, StoreError):
+            if self._room.failed(self):
+                _end_with(self._call, outcome)
+            return
+        self._seen = outcome.next_offset
+        if outcome.outcome is PullOutcome.NO_NEW:
+            self._room.found_nothing(self)
+        elif self._room.found(self):
+            self._answer(outcome)
+
+    def _answer(self, pulled: Pulled[StoredMessage]) -> None:
+        if pulled.outcome is PullOutcome.OFFSET_ILLEGAL:
+            status = v2.Status(
+                code=v2.ILLEGAL_OFFSET,
+                message=f"the queue has offsets {pulled.min_offset} to {pulled.max_offset}: go on at {pulled.next_offset}",
+            )
+        elif pulled.outcome is PullOutcome.NO_MATCHED:
+            status = v2.Status(code=v2.MESSAGE_NOT_FOUND, message="no message matches: go on at next_offset")
+        else:
+            status = ok()
+        self._call.send(v2.PullMessageResponse(status=status).SerializeToString())
+        for message in pulled.messages:
+            self._call.send(v2.PullMessageResponse(message=to_pulled(message)).SerializeToString())
+        self._call.end(v2.PullMessageResponse(next_offset=pulled.next_offset).SerializeToString())
+
+
+def _end_with(call: Streamable, error: RefusedError | StoreError) -> None:
+    call.end(v2.PullMessageResponse(status=status_of(error)).SerializeToString())

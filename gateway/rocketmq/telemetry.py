@@ -1,0 +1,157 @@
+"""Telemetry: a client tells its settings and is answered with those that hold here, for each settings command on its stream.
+
+A producer whose settings name topics is also asked about the transactions of these topics that hang (sessions.py).
+"""
+
+from collections.abc import Iterator
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.ports.delivery import ClientFacts, GroupSettings
+from gateway.rocketmq.caller import Caller, caller_of, consumer_of
+from gateway.rocketmq.clients import REQUEST_SECONDS_DEFAULT, Clients
+from gateway.rocketmq.filters import filter_of
+from gateway.rocketmq.message_rules import BODY_BYTES_MAX
+from gateway.rocketmq.names import full_name, group_of, topic_of
+from gateway.rocketmq.sessions import ProducerSession
+from gateway.rocketmq.status import RefusedError, ok
+from gateway.waiting.producers import Producers
+from reput.message.v1.message_pb2 import StoredMessage
+from store.errors import InvalidArgumentError
+
+# The retry policy that producers get: RocketMQ's proxy's default, few and quick retries.
+ATTEMPT_COUNT_MAX = 3
+BACKOFF_FIRST = Duration(nanos=10_000_000)
+BACKOFF_MAX = Duration(seconds=1)
+BACKOFF_FACTOR = 2.0
+# What consumers get, as RocketMQ's proxy: messages of a poll, its time, and CustomizedRetryPolicy's waits (seconds).
+RECEIVE_BATCH_SIZE = 32
+LONG_POLLING_TIMEOUT = Duration(seconds=20)
+RETRY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+# Topics of one client that are passed on to its group's view.
+SUBSCRIPTION_COUNT_MAX = 1_024
+
+
+def telemetry(
+    requests: Iterator[v2.TelemetryCommand],
+    context: grpc.ServicerContext,
+    clients: Clients[StoredMessage],
+    producers: Producers[StoredMessage] | None = None,
+) -> Iterator[v2.TelemetryCommand]:
+    """The answers of one stream. Other commands than settings get none.
+
+    Args:
+        requests: what the client says.
+        context: the call's.
+        clients: the clients that live.
+        producers: those that can be asked for verdicts; None: none is asked.
+
+    Raises:
+        InvalidArgumentError: settings of no client; the stream ends, as RocketMQ's does.
+        StoreError: the group's settings cannot be had; the client opens another stream.
+    """
+
+    client_id = caller_of(context).client_id
+    requests = iter(requests)
+    session: ProducerSession | None = None
+
+    def settle(settings: v2.Settings) -> None:
+        if producers is not None and session is not None and settings.HasField("publishing"):
+            producers.settle(client_id, session, _served_topics(settings))
+
+    def answer(command: v2.TelemetryCommand) -> v2.TelemetryCommand | None:
+        if not command.HasField("settings"):
+            return None
+        try:
+            answered = agreed(command.settings, context, clients)
+        except RefusedError as error:
+            raise InvalidArgumentError(error.message, field="settings") from error
+        settle(command.settings)
+        return answered
+
+    for command in requests:
+        if (answered := answer(command)) is not None:
+            yield answered
+        if producers is not None and client_id and command.settings.publishing.topics:
+            session = ProducerSession(lambda: clients.known(client_id) is not None)
+            settle(command.settings)
+            try:
+                yield from session.commands(requests, answer)
+            finally:
+                producers.drop(session)
+
+
+def _served_topics(settings: v2.Settings) -> list[str]:
+    return [full_name(topic) for topic in settings.publishing.topics]
+
+
+def agreed(
+    settings: v2.Settings, context: grpc.ServicerContext, clients: Clients[StoredMessage]
+) -> v2.TelemetryCommand:
+    """The client's settings with what holds here; unknown fields are returned unchanged."""
+    answer = v2.TelemetryCommand(status=ok())
+    answer.settings.CopyFrom(settings)
+    answer.settings.metric.on = False
+    kind = settings.WhichOneof("pub_sub")
+    if kind == "publishing":
+        for topic in settings.publishing.topics:
+            topic_of(topic)
+        caller = caller_of(context)
+        if caller.client_id:
+            clients.settle(_facts(settings, caller, ""), _request_seconds(settings))
+        _set_producer(answer.settings)
+    elif kind == "subscription":
+        group = group_of(settings.subscription.group)
+        facts = _facts(settings, consumer_of(context), group)
+        clients.settle(facts, _request_seconds(settings))
+        _set_consumer(answer.settings, clients.group(facts))
+    else:
+        raise RefusedError(v2.BAD_REQUEST, "the settings have neither publishing nor subscription: set one")
+    return answer
+
+
+def _set_producer(settings: v2.Settings) -> None:
+    settings.backoff_policy.max_attempts = ATTEMPT_COUNT_MAX
+    backoff = settings.backoff_policy.exponential_backoff
+    backoff.initial.CopyFrom(BACKOFF_FIRST)
+    backoff.max.CopyFrom(BACKOFF_MAX)
+    backoff.multiplier = BACKOFF_FACTOR
+    settings.publishing.max_body_size = BODY_BYTES_MAX
+    settings.publishing.validate_message_type = True
+
+
+def _set_consumer(settings: v2.Settings, group: GroupSettings) -> None:
+    settings.backoff_policy.max_attempts = group.delivery_attempts_max
+    # Not exponential: Python's push consumer knows only this form.
+    waits = v2.CustomizedBackoff(next=[Duration(seconds=seconds) for seconds in RETRY_SECONDS])
+    settings.backoff_policy.customized_backoff.CopyFrom(waits)
+    settings.subscription.fifo = group.ordered
+    settings.subscription.receive_batch_size = RECEIVE_BATCH_SIZE
+    settings.subscription.long_polling_timeout.CopyFrom(LONG_POLLING_TIMEOUT)
+
+
+def _facts(settings: v2.Settings, caller: Caller, group: str) -> ClientFacts:
+    subscriptions = settings.subscription.subscriptions[:SUBSCRIPTION_COUNT_MAX]
+    return ClientFacts(
+        caller.client_id,
+        group,
+        tuple((full_name(each.topic), filter_of(each.expression)) for each in subscriptions),
+        caller.language,
+        caller.version,
+        caller.address,
+        kind_of(settings.client_type),
+    )
+
+
+def kind_of(client_type: "v2.ClientType") -> str:
+    """The kind of a client in words."""
+    name = v2.ClientType.Name(client_type) if client_type in v2.ClientType.values() else "unknown"
+    return name.lower().replace("_", " ")
+
+
+def _request_seconds(settings: v2.Settings) -> float:
+    if not settings.HasField("request_timeout"):
+        return REQUEST_SECONDS_DEFAULT
+    return settings.request_timeout.seconds + settings.request_timeout.nanos / 1e9

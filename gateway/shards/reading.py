@@ -1,0 +1,345 @@
+"""A shard with replicas as one query reads it: the ports of the leader and of replicas behind one another.
+
+    lists of queues and topics        the leader, then a replica
+    units, keys, positions            as the caller chose
+    records                           likewise; cold ones a replica, then the leader
+    end of the log                    the leader only
+
+A record, a unit and a key have the same offsets on all replicas, and no replica shows anything behind the confirm offset. So
+the answers of several may be mixed, and each says by its progress what it may lack. What a replica does not have or does not
+answer is asked of the next one; the answer of the leader counts. A leader that does not answer is followed by replicas; then
+the end is not known either, and the answer is PARTIAL.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import (
+    Boundary,
+    BuildProgress,
+    Candidates,
+    FoundOffset,
+    FoundRecord,
+    LogEnd,
+    Message,
+    QueueRange,
+    QueueStretch,
+    Shard,
+)
+from gateway.ports.time_window import TimeWindow
+from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, staleness_of
+from services.observing.meters import CounterFamily
+from store.errors import (
+    DeadlineExceededError,
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+    RecordNotFoundError,
+    ResourceBusyError,
+    ServiceUnavailableError,
+    StoreError,
+    StoreRecoveringError,
+    TopicNotFoundError,
+)
+
+# A replica that is well answers in milliseconds, from a cold disk within a second.
+FIRST_SECONDS_MAX = 1.0
+AWAY = (ServiceUnavailableError, DeadlineExceededError, StoreRecoveringError, ResourceBusyError)
+NOT_FOUND = (TopicNotFoundError, QueueNotFoundError, RecordNotFoundError, OffsetOutOfRangeError)
+# A process that adds it to its meters shows it.
+REPLICA_READS = CounterFamily(
+    "gateway_replica_reads", "Calls of queries and pulls to replicas that do not lead.", ("outcome",)
+)
+ANSWERED, FAILED = REPLICA_READS.of("answered"), REPLICA_READS.of("failed")
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Generic[Message]):
+    """A replica of the shard; the leader has no name here, and no `facts`."""
+
+    replica: str
+    shard: Shard[Message]
+    facts: ReplicaFacts | None = None
+
+
+class ShardReading(Generic[Message]):
+    """How one query reads one shard; thread-safe.
+
+    Args:
+        leader: the shard as it is without a choice: the leader, or the last one.
+        replicas: those that may answer, the best first; at least one.
+        choice: the caller's.
+        is_led: whether there is a leader.
+        cold_end: records before it (bytes) are read from a replica.
+        has_tokens: the query waits for freshness tokens, which says nothing about the end of the log.
+        clock: that of the facts, seconds.
+    """
+
+    def __init__(
+        self,
+        leader: Shard[Message],
+        replicas: Sequence[Source[Message]],
+        choice: Choice,
+        *,
+        is_led: bool,
+        cold_end: int,
+        has_tokens: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._is_led = is_led
+        self._has_tokens = has_tokens
+        self._cold_end = cold_end
+        self._arrived_at = clock()
+        self._away: set[str] = set()
+        self._used: dict[str, ReplicaFacts] = {}
+        own = Source("", leader)
+        self._broker_name = leader.broker_name
+        if is_led:
+            self.lists, self.near = [own, replicas[0]], [replicas[0], own]
+        else:
+            self.lists = self.near = list(replicas)
+        # Who waits for a token wants the newest, which the leader has first.
+        self.derived = self.near if choice.read_from is ReadFrom.REPLICA and not has_tokens else self.lists
+        log_end = None if leader.log_end is None else _End(leader.log_end, self)
+        self.shard = replace(
+            leader,
+            records=_Records(self),
+            queues=_Queues(self),
+            keys=_Keys(self),
+            topics=_Topics(self),
+            log_end=log_end,
+        )
+
+    @property
+    def replicas(self) -> Sequence[str]:
+        """The replicas that answered instead of the leader, by name."""
+        return sorted(self._used)
+
+    @property
+    def has_no_leader(self) -> bool:
+        """Whether nobody led, or the leader did not answer."""
+        return not self._is_led or "" in self._away
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether a replica was searched and the leader's end of the log was not part of the verdict."""
+        return bool(self._used) and (self._has_tokens or self.has_no_leader)
+
+    def staleness(self, built_offset: int) -> Staleness:
+        """What the answer may lack that has everything before an offset (bytes)."""
+        return staleness_of(list(self._used.values()), self._arrived_at, built_offset)
+
+    def unknown_end(self) -> ServiceUnavailableError:
+        """Why nobody can say that an answer has everything."""
+        names = ", ".join(source.replica for source in self.near if source.facts is not None)
+        return ServiceUnavailableError(
+            f"No leader of shard {self._broker_name} answers: {names} may lack the newest messages. Ask again; reput status "
+            "shows the replicas.",
+            service="commitlog",
+            brokerName=self._broker_name,
+        )
+
+    def is_cold(self, commit_log_offset: int) -> bool:
+        """Whether a record is not expected in the leader's memory."""
+        return commit_log_offset < self._cold_end
+
+    def ask(
+        self,
+        sources: Sequence[Source[Message]],
+        call: Callable[[Shard[Message], Deadline], Answer],
+        deadline: Deadline,
+        wait_seconds: float = 0.0,
+        *,
+        is_exact: bool = False,
+    ) -> Answer:
+        """The first answer of the sources; the error of the last one, or of a leader that has answered.
+
+        Args:
+            sources: in order.
+            call: asks one.
+            deadline: of all.
+            wait_seconds: for which the call waits on purpose.
+            is_exact: an answer is right whoever gives it, so that it makes nothing stale.
+        """
+        for number, source in enumerate(sources, 1):
+            is_last = number == len(sources)
+            if source.replica in self._away and not is_last:
+                continue
+            until = deadline
+            if not is_last:
+                now = deadline.clock()
+                seconds = min((deadline.at_seconds - now) / 2, FIRST_SECONDS_MAX + wait_seconds)
+                until = replace(deadline, at_seconds=now + seconds)
+            try:
+                answer = call(source.shard, until)
+            except StoreError as error:
+                is_away = isinstance(error, AWAY)
+                if is_away:
+                    self._away.add(source.replica)
+                if source.facts is not None:
+                    FAILED.add()
+                if is_last or (source.facts is None and not is_away):
+                    raise
+                continue
+            if source.facts is not None:
+                ANSWERED.add()
+                if not is_exact:
+                    self._used[source.replica] = source.facts
+            return answer
+        raise AssertionError("a shard without replicas is not read by choice")
+
+
+class _Records(Generic[Message]):
+    """A RecordReader."""
+
+    def __init__(self, reading: ShardReading[Message]) -> None:
+        self._reading = reading
+
+    def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
+        """See the port."""
+        sources = self._sources([commit_log_offset])
+        return self._reading.ask(
+            sources, lambda shard, until: shard.records.get(commit_log_offset, until), deadline, is_exact=True
+        )
+
+    def get_many(
+        self, commit_log_offsets: Sequence[int], body_bytes_max: int, deadline: Deadline
+    ) -> Sequence[FoundRecord[Message] | StoreError]:
+        """See the port."""
+        sources = self._sources(commit_log_offsets)
+
+        def read(shard: Shard[Message], until: Deadline) -> Sequence[FoundRecord[Message] | StoreError]:
+            outcomes = shard.records.get_many(commit_log_offsets, body_bytes_max, until)
+            failed = next((one for one in outcomes if isinstance(one, StoreError)), None)
+            # A replica may lack what another one has: its retention is its own.
+            if failed is not None and shard is not sources[-1].shard and shard is sources[0].shard:
+                raise failed
+            return outcomes
+
+        return self._reading.ask(sources, read, deadline, is_exact=True)
+
+    def _sources(self, commit_log_offsets: Sequence[int]) -> Sequence[Source[Message]]:
+        reading = self._reading
+        return reading.near if all(map(reading.is_cold, commit_log_offsets)) else reading.derived
+
+
+class _Queues(Generic[Message]):
+    """A QueueLocator."""
+
+    def __init__(self, reading: ShardReading[Message]) -> None:
+        self._reading = reading
+
+    def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        """See the port; the answer has no progress, so that a replica's would hide what it lacks."""
+        reading = self._reading
+        return reading.ask(reading.lists, lambda shard, until: shard.queues.list_queues(topic, until), deadline)
+
+    def units(
+        self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
+    ) -> QueueStretch:
+        """See the port."""
+        reading = self._reading
+        return reading.ask(
+            reading.derived,
+            lambda shard, until: shard.queues.units(topic, queue_id, queue_offset, unit_count_max, until),
+            deadline,
+        )
+
+    def search_offset(
+        self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
+    ) -> FoundOffset:
+        """See the port."""
+        reading = self._reading
+        return reading.ask(
+            reading.derived,
+            lambda shard, until: shard.queues.search_offset(topic, queue_id, time_millis, boundary, until),
+            deadline,
+        )
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port."""
+        reading = self._reading
+        return reading.ask(
+            reading.derived,
+            lambda shard, until: shard.queues.progress(past_offset, wait_seconds, until),
+            deadline,
+            wait_seconds,
+        )
+
+
+class _Keys(Generic[Message]):
+    """A KeyLocator."""
+
+    def __init__(self, reading: ShardReading[Message]) -> None:
+        self._reading = reading
+
+    def search(
+        self,
+        topic: str,
+        key: str,
+        window: TimeWindow,
+        *,
+        below_offset: int | None,
+        count_max: int,
+        deadline: Deadline,
+        explain: bool = False,
+    ) -> Candidates:
+        """See the port."""
+        reading = self._reading
+        return reading.ask(
+            reading.derived,
+            lambda shard, until: shard.keys.search(
+                topic, key, window, below_offset=below_offset, count_max=count_max, deadline=until, explain=explain
+            ),
+            deadline,
+        )
+
+    def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
+        """See the port."""
+        reading = self._reading
+        return reading.ask(
+            reading.derived,
+            lambda shard, until: shard.keys.progress(past_offset, wait_seconds, until),
+            deadline,
+            wait_seconds,
+        )
+
+
+class _Topics(Generic[Message]):
+    """A TopicCatalog."""
+
+    def __init__(self, reading: ShardReading[Message]) -> None:
+        self._reading = reading
+
+    def queue_counts(self, deadline: Deadline) -> Mapping[str, int]:
+        """See the port."""
+        return self._reading.ask(self._reading.lists, lambda shard, until: shard.topics.queue_counts(until), deadline)
+
+    def new_topic_queue_count(self, deadline: Deadline) -> int:
+        """See the port."""
+        return self._reading.ask(
+            self._reading.lists, lambda shard, until: shard.topics.new_topic_queue_count(until), deadline
+        )
+
+
+class _End(Generic[Message]):
+    """A LogEnd."""
+
+    def __init__(self, leader: LogEnd, reading: ShardReading[Message]) -> None:
+        self._leader = leader
+        self._reading = reading
+
+    def is_written_at(self, commit_log_offset: int) -> bool | None:
+        """See the port; the files of a leader that is stopped say nothing about the next one."""
+        return None
+
+    def offset(self, deadline: Deadline) -> int | None:
+        """See the port; ServiceUnavailableError without a leader."""
+        offset = None if self._reading.has_no_leader else self._leader.offset(deadline)
+        if offset is None:
+            raise self._reading.unknown_end()
+        return offset

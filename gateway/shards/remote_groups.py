@@ -1,0 +1,203 @@
+"""GroupKeeper over a consumer service."""
+
+from collections.abc import Sequence
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import ALL_MESSAGES, ClientFacts, Filter, FilterKind, GroupSettings
+from gateway.ports.groups import (
+    GroupFacts,
+    GroupQueue,
+    LockQuestion,
+    Position,
+    Reset,
+    ResetQuestion,
+    ResetTo,
+    SendBackOutcome,
+    SendBackQuestion,
+    Track,
+    TrackState,
+)
+from gateway.shards.remote_delivery import settings_of
+from gateway.shards.remote_services import optional_millis
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
+from services.calling.consumer import ConsumerClient
+from services.calling.port_calls import port_call
+from services.convert import millis_to_timestamp
+
+TRACK_STATES = {pb.TrackState.Value(f"TRACK_STATE_{state.name}"): state for state in TrackState}
+SEND_BACK_OUTCOMES = {
+    pb.SendBackMessagesResponse.Outcome.Value(f"OUTCOME_{outcome.name}"): outcome for outcome in SendBackOutcome
+}
+
+
+class RemoteGroups:
+    """See GroupKeeper.
+
+    Args:
+        client: calls the consumer service.
+    """
+
+    def __init__(self, client: ConsumerClient) -> None:
+        self._client = client
+
+    @port_call("consumer.list-groups")
+    def settings(self, topic: str, deadline: Deadline) -> Sequence[GroupSettings]:
+        """See the port."""
+        answer = self._client.list_groups(
+            pb.ListGroupsRequest(topic=topic), timeout_seconds=deadline.remaining_seconds()
+        )
+        return [settings_of(group) for group in answer.groups]
+
+    @port_call("consumer.get-group")
+    def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
+        """See the port."""
+        answer = self._client.get_group(
+            pb.GetGroupRequest(consumer_group=consumer_group), timeout_seconds=deadline.remaining_seconds()
+        )
+        return GroupFacts(
+            settings_of(answer.settings),
+            [_client(client) for client in answer.clients],
+            [_queue(queue) for queue in answer.queues],
+            list(answer.problems),
+        )
+
+    @port_call("consumer.get-offsets")
+    def positions(self, consumer_group: str, topic: str, deadline: Deadline) -> Sequence[Position]:
+        """See the port."""
+        request = pb.GetOffsetsRequest(consumer_group=consumer_group, topic=topic)
+        answer = self._client.get_offsets(request, timeout_seconds=deadline.remaining_seconds())
+        return [Position(each.topic, each.queue_id, each.queue_offset) for each in answer.offsets]
+
+    @port_call("consumer.commit-offsets")
+    def commit(self, consumer_group: str, positions: Sequence[Position], deadline: Deadline) -> None:
+        """See the port."""
+        offsets = [
+            pb.QueueOffset(topic=each.topic, queue_id=each.queue_id, queue_offset=each.consumer_offset)
+            for each in positions
+        ]
+        self._client.commit_offsets(
+            pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=offsets),
+            timeout_seconds=deadline.remaining_seconds(),
+        )
+
+    @port_call("consumer.send-back")
+    def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
+        """See the port."""
+        request = pb.SendBackMessagesRequest(
+            consumer_group=question.consumer_group,
+            topic=question.topic,
+            queue_id=question.queue_id,
+            queue_offsets=question.queue_offsets,
+            delay_level=question.delay_level,
+        )
+        answer = self._client.send_back(request, timeout_seconds=deadline.remaining_seconds())
+        return [SEND_BACK_OUTCOMES[outcome] for outcome in answer.outcomes]
+
+    @port_call("consumer.lock-queues")
+    def lock(self, question: LockQuestion, deadline: Deadline) -> Sequence[tuple[str, int]]:
+        """See the port."""
+        request = pb.LockQueuesRequest(
+            consumer_group=question.consumer_group,
+            client_id=question.client_id,
+            queues=[pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in question.queues],
+            unlock=question.unlock,
+            renew=question.renew,
+        )
+        answer = self._client.lock_queues(request, timeout_seconds=deadline.remaining_seconds())
+        return [(each.topic, each.queue_id) for each in answer.queues]
+
+    @port_call("consumer.reset-offsets")
+    def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
+        """See the port."""
+        request = pb.ResetOffsetsRequest(
+            consumer_group=question.consumer_group,
+            topic=question.topic,
+            queue_id=question.queue_id,
+            dry_run=question.dry_run,
+        )
+        match question.to:
+            case ResetTo.EARLIEST:
+                request.earliest = True
+            case ResetTo.LATEST:
+                request.latest = True
+            case ResetTo.TIME:
+                request.time.CopyFrom(millis_to_timestamp(question.value))
+            case ResetTo.OFFSET:
+                request.queue_offset = question.value
+        answer = self._client.reset_offsets(request, timeout_seconds=deadline.remaining_seconds())
+        return [
+            Reset(each.queue_id, each.before if each.HasField("before") else None, each.after) for each in answer.resets
+        ]
+
+    @port_call("consumer.update-group")
+    def update(self, settings: GroupSettings, deadline: Deadline) -> None:
+        """See the port."""
+        wanted = pb.GroupSettings(
+            consumer_group=settings.consumer_group,
+            ordered=settings.ordered,
+            delivery_attempts_max=settings.delivery_attempts_max,
+            consume_enabled=settings.consume_enabled,
+            broadcast=settings.broadcast,
+        )
+        self._client.update_group(pb.UpdateGroupRequest(settings=wanted), timeout_seconds=deadline.remaining_seconds())
+
+    @port_call("consumer.delete-group")
+    def delete(self, consumer_group: str, deadline: Deadline) -> None:
+        """See the port."""
+        self._client.delete_group(
+            pb.DeleteGroupRequest(consumer_group=consumer_group), timeout_seconds=deadline.remaining_seconds()
+        )
+
+    @port_call("consumer.track")
+    def track(self, message: object, deadline: Deadline) -> Sequence[Track]:
+        """See the port."""
+        assert isinstance(message, StoredMessage), "a shard of services has messages of the contract"
+        request = pb.TrackMessageRequest(message=message)
+        request.message.ClearField("body")  # filters read properties only
+        answer = self._client.track(request, timeout_seconds=deadline.remaining_seconds())
+        return [
+            Track(
+                each.consumer_group,
+                TRACK_STATES.get(each.state, TrackState.UNKNOWN),
+                each.delivery_attempts,
+                optional_millis(each, "visible_time"),
+                each.is_online,
+                each.client_id,
+                each.reason,
+            )
+            for each in answer.tracks
+        ]
+
+
+def _client(client: pb.Client) -> ClientFacts:
+    return ClientFacts(
+        client.client_id,
+        client.consumer_group,
+        tuple((each.topic, _asked(each.filter)) for each in client.subscriptions),
+        client.language,
+        client.version,
+        client.address,
+        client.kind,
+    )
+
+
+def _asked(wanted: pb.Filter) -> Filter:
+    if wanted.WhichOneof("expression") == "sql":
+        return Filter(FilterKind.SQL, wanted.sql)
+    return Filter(FilterKind.TAGS, wanted.tags) if wanted.tags else ALL_MESSAGES
+
+
+def _queue(queue: pb.GroupQueue) -> GroupQueue:
+    return GroupQueue(
+        queue.topic,
+        queue.queue_id,
+        queue.consumer_offset,
+        queue.next_offset,
+        queue.min_offset,
+        queue.max_offset,
+        queue.in_flight_count,
+        queue.waiting_count,
+        optional_millis(queue, "oldest_store_time"),
+        queue.removed_count,
+    )

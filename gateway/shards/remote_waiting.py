@@ -1,0 +1,171 @@
+"""The ports of what waits over a schedule service."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import Then
+from gateway.ports.waiting import (
+    Check,
+    PendingTransaction,
+    Resolution,
+    ScheduledMessage,
+    Verdict,
+    WaitingPage,
+    WaitingQuestion,
+)
+from gateway.shards.remote_services import optional_millis
+from reput.message.v1.message_pb2 import AppendResult, StoredMessage
+from reput.schedule.v1 import schedule_service_pb2 as pb
+from services.calling.port_calls import port_call
+from services.calling.schedule import CheckStream, ScheduleClient
+from services.convert import millis_to_timestamp, timestamp_to_millis
+from store.errors import StoreError
+from store.format.delay_levels import DELAY_LEVELS_MILLIS
+
+# How long a list of delay levels is taken for granted.
+LEVELS_SECONDS = 60.0
+
+RESOLUTIONS = {
+    Resolution.COMMIT: pb.EndTransactionRequest.RESOLUTION_COMMIT,
+    Resolution.ROLLBACK: pb.EndTransactionRequest.RESOLUTION_ROLLBACK,
+}
+
+
+class RemoteWaiting:
+    """WaitingLists.
+
+    Args:
+        client: calls the schedule service.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, client: ScheduleClient, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._levels: Sequence[int] = ()
+        self._levels_until = 0.0
+
+    @port_call("schedule.get-status")
+    def known_offset(self, deadline: Deadline) -> int:
+        """See the port."""
+        status = self._client.get_status(timeout_seconds=deadline.remaining_seconds())
+        return 0 if status.catching_up else status.next_offset
+
+    @port_call("schedule.get-status")
+    def delay_levels_millis(self, deadline: Deadline) -> Sequence[int]:
+        """See the port; asked for again after a while, as the list changes with a restart only."""
+        now = self._clock()
+        if now >= self._levels_until:
+            status = self._client.get_status(timeout_seconds=deadline.remaining_seconds())
+            self._levels = tuple(status.delay_levels_millis)
+            self._levels_until = now + LEVELS_SECONDS
+            if not self._levels:  # what waits is being read, or the service is of a release that does not tell
+                self._levels, self._levels_until = DELAY_LEVELS_MILLIS, now
+        return self._levels
+
+    @port_call("schedule.list-transactions")
+    def transactions(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[PendingTransaction]:
+        """See the port."""
+        request = pb.ListPendingTransactionsRequest(
+            topic=question.topic, page_size=question.page_size, page_token=question.page_token
+        )
+        answer = self._client.list_transactions(request, timeout_seconds=deadline.remaining_seconds())
+        items = [
+            PendingTransaction(
+                each.topic,
+                each.unique_key,
+                each.transaction_id,
+                each.producer_group,
+                each.offset_msg_id,
+                timestamp_to_millis(each.born_time, "born_time"),
+                each.check_count,
+                optional_millis(each, "next_check_time"),
+            )
+            for each in answer.transactions
+        ]
+        return WaitingPage(items, answer.next_page_token, answer.pending_count)
+
+    @port_call("schedule.list-scheduled")
+    def scheduled(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[ScheduledMessage]:
+        """See the port."""
+        request = pb.ListScheduledMessagesRequest(
+            topic=question.topic, page_size=question.page_size, page_token=question.page_token
+        )
+        answer = self._client.list_scheduled(request, timeout_seconds=deadline.remaining_seconds())
+        items = [
+            ScheduledMessage(
+                each.topic,
+                each.unique_key,
+                each.offset_msg_id,
+                timestamp_to_millis(each.delivery_time, "delivery_time"),
+                each.delay_level,
+                each.recall_handle,
+            )
+            for each in answer.messages
+        ]
+        return WaitingPage(items, answer.next_page_token, answer.pending_count)
+
+
+class RemoteChecks:
+    """A CheckStream."""
+
+    def __init__(self, stream: CheckStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[Sequence[Check[StoredMessage]]]:
+        """See the port."""
+        for answer in self._stream:
+            yield [Check(each.message, each.message.topic, each.transaction_id) for each in answer.checks]
+
+    def cancel(self) -> None:
+        """See the port."""
+        self._stream.cancel()
+
+
+class RemoteScheduling:
+    """Scheduling.
+
+    Args:
+        broker_name: the shard's name.
+        client: calls its schedule service.
+    """
+
+    def __init__(self, broker_name: str, client: ScheduleClient) -> None:
+        self.broker_name = broker_name
+        self._client = client
+
+    def end_transaction(self, verdict: Verdict, seconds: float, then: Then[AppendResult]) -> None:
+        """See the port."""
+        request = pb.EndTransactionRequest(
+            topic=verdict.topic,
+            unique_key=verdict.unique_key,
+            transaction_id=verdict.transaction_id,
+            resolution=RESOLUTIONS[verdict.resolution],
+            is_from_check=verdict.is_from_check,
+        )
+        self._client.end_transaction_later(request, seconds, _then(then, lambda answer: answer.result))
+
+    def recall(self, topic: str, unique_key: str, due_millis: int, seconds: float, then: Then[str]) -> None:
+        """See the port."""
+        request = pb.RecallMessageRequest(
+            topic=topic, unique_key=unique_key, delivery_time=millis_to_timestamp(due_millis)
+        )
+        self._client.recall_later(request, seconds, _then(then, lambda answer: str(answer.offset_msg_id)))
+
+    def keep_producers(self, gateway_id: str, topics: Sequence[str], seconds: float) -> None:
+        """See the port."""
+        request = pb.KeepProducersRequest(gateway_id=gateway_id, topics=topics)
+        self._client.keep_producers(request, timeout_seconds=seconds)
+
+    def checks(self, gateway_id: str) -> RemoteChecks:
+        """See the port."""
+        return RemoteChecks(self._client.watch_checks(gateway_id))
+
+
+def _then(then: Then[Any], convert: Callable[[Any], Any]) -> Callable[[Any], object]:
+    def done(outcome: Any) -> object:
+        return then(outcome if isinstance(outcome, StoreError) else convert(outcome))
+
+    return done

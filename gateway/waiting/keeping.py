@@ -1,0 +1,69 @@
+"""Tells the schedule services which topics the producers of this gateway serve: at changes, and every few seconds."""
+
+import threading
+from typing import Generic
+
+import structlog
+
+from gateway.ports.shard import Message
+from gateway.ports.waiting import Receipt, SchedulingSource
+from gateway.waiting.producers import KEEP_CALL_SECONDS, KEEP_SECONDS, Producers
+from store.errors import StoreError
+
+# Changes come in crowds, when clients start and stop.
+PAUSE_SECONDS = 0.1
+
+_log = structlog.get_logger("reput.gateway")
+
+
+class ProducerKeeping(Generic[Message, Receipt]):
+    """Tells in a thread of its own, from `start` to `close`.
+
+    Args:
+        producers: whose topics.
+        source: the schedule services.
+        gateway_id: names this gateway to the services.
+    """
+
+    def __init__(
+        self, producers: Producers[Message], source: SchedulingSource[Message, Receipt], gateway_id: str
+    ) -> None:
+        self._producers = producers
+        self._source = source
+        self._gateway_id = gateway_id
+        self._stopping = threading.Event()
+        self._has_told = False
+
+    def start(self) -> None:
+        """Start the thread."""
+        threading.Thread(target=self._run, name="keep-producers", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop it; the services learn that this gateway asks no producers any more."""
+        self._stopping.set()
+        if self._has_told:
+            self._tell([])
+
+    def keep(self) -> None:
+        """Tell every shard now, if there is or was something to tell."""
+        topics = self._producers.topics()
+        if topics or self._has_told:
+            self._tell(topics)
+            self._has_told = bool(topics)
+
+    def _tell(self, topics: list[str]) -> None:
+        for scheduling in self._source.all():
+            try:
+                scheduling.keep_producers(self._gateway_id, topics, KEEP_CALL_SECONDS)
+            except StoreError as error:
+                _log.info("transactions.keep_failed", broker_name=scheduling.broker_name, error=error.message)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._producers.wait_for_change(KEEP_SECONDS)
+            if self._stopping.wait(PAUSE_SECONDS):
+                return
+            try:
+                self.keep()
+            except Exception:  # it would end the thread, and no producer would be asked any more
+                _log.exception("transactions.keep_failed")

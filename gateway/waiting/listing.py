@@ -1,0 +1,120 @@
+"""What waits, over all shards: shard by shard, in the order of each."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.shard import Shard
+from gateway.ports.shards import Shards, require_topic
+from gateway.ports.waiting import WaitingLists, WaitingPage, WaitingQuestion
+from gateway.queries.completeness import Completeness, ShardOutcome, judge
+from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
+from gateway.queries.page_token import PageTokens
+from store.errors import ServiceUnavailableError, StoreError
+
+Item = TypeVar("Item")
+Ask = Callable[[WaitingLists, WaitingQuestion, Deadline], WaitingPage[Item]]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingList(Generic[Item]):
+    """A page: items with their shards' names, the token of the next one, how the shards took part, and how much waits there."""
+
+    items: Sequence[tuple[str, Item]]
+    next_page_token: str
+    outcomes: Sequence[ShardOutcome]
+    completeness: Completeness
+    pending_count: int
+
+
+class Listing(Generic[Item]):
+    """Lists one kind of what waits.
+
+    Args:
+        method: its name, for tokens.
+        ask: asks a shard.
+        size_bytes_of: the size of an item in an answer.
+    """
+
+    def __init__(self, method: str, ask: Ask[Item], size_bytes_of: Callable[[Item], int]) -> None:
+        self._method = method
+        self._ask = ask
+        self._size_bytes_of = size_bytes_of
+
+    def page(
+        self, shards: Shards[object], tokens: PageTokens, topic: str, count: int, token: str, deadline: Deadline
+    ) -> WaitingList[Item]:
+        """A page.
+
+        Args:
+            shards: all shards.
+            tokens: seals and opens page tokens.
+            topic: the only topic; empty: all.
+            count: as a request has it.
+            token: of the page before.
+            deadline: the caller's.
+
+        Raises:
+            InvalidArgumentError, InvalidPageTokenError: the request is wrong.
+            TopicNotFoundError: no shard has the topic.
+            StoreError: no shard answers.
+        """
+        left_count = page_size(count, "page_size")
+        left_bytes = PAGE_BYTES_MAX
+        cursors = tokens.open(token, self._method, {"topic": topic})
+        if topic:
+            check_topic(topic)
+            require_topic(shards, topic, deadline)
+        begin, shard_token = str(cursors.get("shard", "")), str(cursors.get("token", ""))
+        items: list[tuple[str, Item]] = []
+        outcomes: list[ShardOutcome] = []
+        pending_count = 0
+        next_cursors: dict[str, str | int] = {}
+        is_before = bool(begin)
+        for shard in shards:
+            name = shard.broker_name
+            is_before = is_before and name != begin
+            if is_before:
+                continue
+            if left_count <= 0 or left_bytes <= 0:
+                next_cursors = {"shard": name, "token": ""}
+                break
+            question = WaitingQuestion(topic, left_count, shard_token if name == begin else "")
+            try:
+                page, size_bytes = self._fitting(shard, question, left_bytes, deadline)
+            except StoreError as error:
+                outcomes.append(ShardOutcome(name, error, complete=False))
+                continue
+            outcomes.append(ShardOutcome(name))
+            if items and size_bytes > left_bytes:  # the next page begins with it
+                next_cursors = {"shard": name, "token": question.page_token}
+                break
+            items += [(name, item) for item in page.items]
+            pending_count += page.pending_count
+            left_count -= len(page.items)
+            left_bytes -= size_bytes
+            if page.next_page_token:
+                next_cursors = {"shard": name, "token": page.next_page_token}
+                break
+        if outcomes and all(outcome.error is not None for outcome in outcomes) and outcomes[0].error is not None:
+            raise outcomes[0].error
+        next_token = tokens.seal(self._method, {"topic": topic}, next_cursors) if next_cursors else ""
+        return WaitingList(items, next_token, outcomes, judge(outcomes, more=bool(next_token)), pending_count)
+
+    def _fitting(
+        self, shard: Shard[object], question: WaitingQuestion, left_bytes: int, deadline: Deadline
+    ) -> tuple[WaitingPage[Item], int]:
+        """A page that fits into the rest of an answer, or one item; and its size in bytes."""
+        if shard.waiting is None:
+            raise ServiceUnavailableError(
+                f"shard {shard.broker_name} has no schedule service: name its address in the gateway's settings.",
+                service="schedule",
+                brokerName=shard.broker_name,
+            )
+        while True:
+            page = self._ask(shard.waiting, question, deadline)
+            size_bytes = sum(map(self._size_bytes_of, page.items))
+            if size_bytes <= left_bytes or question.page_size == 1:
+                return page, size_bytes
+            question = replace(question, page_size=question.page_size // 2)

@@ -1,0 +1,103 @@
+"""The producers that can be asked for verdicts: those with an open session whose settings name topics."""
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from gateway.ports.shard import Message
+from gateway.ports.waiting import Check
+
+# A schedule service forgets a gateway after a minute.
+KEEP_SECONDS = 5.0
+KEEP_CALL_SECONDS = 2.0
+# Topics that one producer may serve, and all of a gateway together: KeepProducers stays below 4 MiB.
+TOPIC_COUNT_MAX = 1_024
+ALL_TOPIC_COUNT_MAX = 16_384
+
+Message_contra = TypeVar("Message_contra", contravariant=True)
+
+_log = structlog.get_logger("reput.gateway")
+
+
+class Session(Protocol[Message_contra]):
+    """An open way to a producer."""
+
+    def ask(self, check: Check[Message_contra]) -> bool:
+        """Send a question; False: the producer cannot be asked now. Returns at once."""
+
+
+class Producers(Generic[Message]):
+    """The producers of a gateway; thread-safe.
+
+    Args:
+        choose: picks one of several.
+    """
+
+    def __init__(self, choose: Callable[[Sequence[Session[Message]]], Session[Message]] = random.choice) -> None:
+        self._choose = choose
+        self._lock = threading.Lock()
+        self._topics: dict[int, tuple[str, Session[Message], frozenset[str]]] = {}
+        self._by_topic: dict[str, dict[int, Session[Message]]] = {}
+        self._changed = threading.Event()
+
+    def settle(self, client_id: str, session: Session[Message], topics: Sequence[str]) -> None:
+        """A producer has said which topics it serves; replaces what it said before in this session."""
+        with self._lock:
+            self._remove(id(session))
+            served = frozenset(topics[:TOPIC_COUNT_MAX])
+            self._topics[id(session)] = client_id, session, served
+            for topic in served:
+                self._by_topic.setdefault(topic, {})[id(session)] = session
+        self._changed.set()
+
+    def drop(self, session: Session[Message]) -> None:
+        """A session has ended."""
+        with self._lock:
+            is_known = self._remove(id(session))
+        if is_known:
+            self._changed.set()
+
+    def end(self, client_id: str) -> None:
+        """A client has ended: its sessions are asked no more."""
+        with self._lock:
+            ended = [key for key, (owner, _, _) in self._topics.items() if owner == client_id]
+            for key in ended:
+                self._remove(key)
+        if ended:
+            self._changed.set()
+
+    def topics(self) -> list[str]:
+        """All topics that are served here."""
+        with self._lock:
+            return list(self._by_topic)[:ALL_TOPIC_COUNT_MAX]
+
+    def ask(self, check: Check[Message]) -> bool:
+        """Ask one of the producers of a topic, any of them; False: none can be asked. The service asks again later."""
+        with self._lock:
+            sessions = list(self._by_topic.get(check.topic, {}).values())
+        while sessions:
+            session = self._choose(sessions)
+            if session.ask(check):
+                return True
+            sessions.remove(session)
+        _log.info("transactions.check_unasked", topic=check.topic)
+        return False
+
+    def wait_for_change(self, seconds: float) -> bool:
+        """Wait until the topics may have changed; False when the time is over first."""
+        is_changed = self._changed.wait(seconds)
+        self._changed.clear()
+        return is_changed
+
+    def _remove(self, key: int) -> bool:
+        """With the lock held."""
+        _, _, topics = self._topics.pop(key, ("", None, frozenset[str]()))
+        for topic in topics:
+            sessions = self._by_topic[topic]
+            del sessions[key]
+            if not sessions:
+                del self._by_topic[topic]
+        return bool(topics)

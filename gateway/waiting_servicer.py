@@ -1,0 +1,184 @@
+"""The RPCs of GatewayService about messages that wait. Those that end a wait take no thread (`WaitingCalls`)."""
+
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from gateway.ports.waiting import PendingTransaction, Resolution, ScheduledMessage
+from gateway.query_answers import Call
+from gateway.request_call import Requests
+from gateway.waiting.endings import Endings, Recalled
+from gateway.waiting.listing import Listing
+from gateway.wire import completeness_of, shard_outcome_of, timestamp_of
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1.message_pb2 import AppendResult, StoredMessage
+from services.methods import QUERY_SECONDS
+from services.serving.deadline import remaining_seconds
+from services.serving.unary_call import Answerable, AnsweredLater
+from services.status import to_status
+from store.errors import InvalidArgumentError, StoreError
+
+RESOLUTIONS = {
+    pb.TRANSACTION_RESOLUTION_COMMIT: Resolution.COMMIT,
+    pb.TRANSACTION_RESOLUTION_ROLLBACK: Resolution.ROLLBACK,
+}
+# The fields of a row beside its texts: numbers, times, tags and lengths.
+ROW_OVERHEAD_BYTES = 96
+
+
+def _transaction_bytes(each: PendingTransaction) -> int:
+    texts = (each.topic, each.unique_key, each.transaction_id, each.producer_group, each.offset_msg_id)
+    return ROW_OVERHEAD_BYTES + sum(len(text.encode()) for text in texts)
+
+
+def _scheduled_bytes(each: ScheduledMessage) -> int:
+    texts = (each.topic, each.unique_key, each.offset_msg_id, each.recall_handle)
+    return ROW_OVERHEAD_BYTES + sum(len(text.encode()) for text in texts)
+
+
+TRANSACTIONS: Listing[PendingTransaction] = Listing(
+    "ListPendingTransactions", lambda shard, *asked: shard.transactions(*asked), _transaction_bytes
+)
+SCHEDULED: Listing[ScheduledMessage] = Listing(
+    "ListScheduledMessages", lambda shard, *asked: shard.scheduled(*asked), _scheduled_bytes
+)
+
+
+class WaitingMethods:
+    """The methods that list; `_call` is that of the servicer."""
+
+    def _call(self, context: grpc.ServicerContext) -> Call:
+        raise NotImplementedError
+
+    def ListPendingTransactions(
+        self, request: pb.ListPendingTransactionsRequest, context: grpc.ServicerContext
+    ) -> pb.ListPendingTransactionsResponse:
+        """The half messages that wait for a verdict."""
+        call = self._call(context)
+        page = TRANSACTIONS.page(
+            call.shards, call.tokens, request.topic, request.page_size, request.page_token, call.deadline
+        )
+        return pb.ListPendingTransactionsResponse(
+            transactions=[_transaction(broker_name, each) for broker_name, each in page.items],
+            next_page_token=page.next_page_token,
+            completeness=completeness_of(page.completeness),
+            shards=map(shard_outcome_of, page.outcomes),
+            pending_count=page.pending_count,
+        )
+
+    def ListScheduledMessages(
+        self, request: pb.ListScheduledMessagesRequest, context: grpc.ServicerContext
+    ) -> pb.ListScheduledMessagesResponse:
+        """The messages that wait for a time."""
+        call = self._call(context)
+        page = SCHEDULED.page(
+            call.shards, call.tokens, request.topic, request.page_size, request.page_token, call.deadline
+        )
+        return pb.ListScheduledMessagesResponse(
+            messages=[_scheduled(broker_name, each) for broker_name, each in page.items],
+            next_page_token=page.next_page_token,
+            completeness=completeness_of(page.completeness),
+            shards=map(shard_outcome_of, page.outcomes),
+            pending_count=page.pending_count,
+        )
+
+
+class WaitingCalls:
+    """Takes the serialized requests that end waits, and those that wait for a reply.
+
+    Args:
+        endings: passes verdicts and recalls to the shards.
+        requests: sends requests and waits for replies.
+    """
+
+    def __init__(self, endings: Endings[StoredMessage, AppendResult], requests: Requests) -> None:
+        self._endings = endings
+        self._requests = requests
+
+    def handlers(self) -> dict[str, Any]:
+        """The handlers, without serializers: requests and responses stay bytes."""
+        return {
+            "RecallMessage": grpc.unary_unary_rpc_method_handler(AnsweredLater(self.recall_message)),
+            "SendRequest": grpc.unary_unary_rpc_method_handler(AnsweredLater(self._requests.send_request)),
+            "EndTransaction": grpc.unary_unary_rpc_method_handler(AnsweredLater(self.end_transaction)),
+        }
+
+    def recall_message(self, request: bytes, caller: Answerable) -> None:
+        """RecallMessage. The caller is answered later, or at once when the request is refused."""
+
+        def recalled(outcome: Recalled | StoreError) -> None:
+            if isinstance(outcome, StoreError):
+                caller.fail(to_status(outcome))
+                return
+            response = pb.RecallMessageResponse(offset_msg_id=outcome.offset_msg_id, unique_key=outcome.unique_key)
+            caller.answer(response.SerializeToString())
+
+        try:
+            parsed = _parse(pb.RecallMessageRequest, request)
+            seconds = remaining_seconds(caller, QUERY_SECONDS)
+            self._endings.recall(parsed.topic, parsed.recall_handle, seconds, recalled)
+        except StoreError as error:
+            recalled(error)
+
+    def end_transaction(self, request: bytes, caller: Answerable) -> None:
+        """EndTransaction, likewise."""
+
+        def ended(outcome: AppendResult | StoreError) -> None:
+            if isinstance(outcome, StoreError):
+                caller.fail(to_status(outcome))
+                return
+            response = pb.EndTransactionResponse()
+            if outcome.offset_msg_id:
+                response.result.CopyFrom(outcome)
+            caller.answer(response.SerializeToString())
+
+        try:
+            parsed = _parse(pb.EndTransactionRequest, request)
+            resolution = RESOLUTIONS.get(parsed.resolution)
+            if resolution is None:
+                raise InvalidArgumentError("resolution is missing: commit or roll back.", field="resolution")
+            seconds = remaining_seconds(caller, QUERY_SECONDS)
+            self._endings.end_transaction(
+                parsed.topic,
+                parsed.transaction_id,
+                resolution,
+                seconds,
+                ended,
+                is_from_check=parsed.is_from_check,
+            )
+        except StoreError as error:
+            ended(error)
+
+
+def _transaction(broker_name: str, each: PendingTransaction) -> pb.PendingTransaction:
+    return pb.PendingTransaction(
+        broker_name=broker_name,
+        topic=each.topic,
+        unique_key=each.unique_key,
+        transaction_id=each.transaction_id,
+        producer_group=each.producer_group,
+        offset_msg_id=each.offset_msg_id,
+        born_time=timestamp_of(each.born_millis),
+        check_count=each.check_count,
+        next_check_time=timestamp_of(each.next_check_millis),
+    )
+
+
+def _scheduled(broker_name: str, each: ScheduledMessage) -> pb.ScheduledMessage:
+    return pb.ScheduledMessage(
+        broker_name=broker_name,
+        topic=each.topic,
+        unique_key=each.unique_key,
+        offset_msg_id=each.offset_msg_id,
+        delivery_time=timestamp_of(each.due_millis),
+        delay_level=each.delay_level,
+        recall_handle=each.recall_handle,
+    )
+
+
+def _parse(message: Any, request: bytes) -> Any:
+    try:
+        return message.FromString(request)
+    except DecodeError as error:
+        raise InvalidArgumentError(f"the request cannot be read: {error}", field="request") from error

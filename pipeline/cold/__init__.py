@@ -1,0 +1,1 @@
+"""The job that ships sealed log files to the cold tier."""

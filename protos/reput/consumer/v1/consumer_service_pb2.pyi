@@ -1,0 +1,529 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from reput.message.v1 import message_pb2 as _message_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PullStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PULL_STATUS_UNSPECIFIED: _ClassVar[PullStatus]
+    PULL_STATUS_FOUND: _ClassVar[PullStatus]
+    PULL_STATUS_NO_NEW_MSG: _ClassVar[PullStatus]
+    PULL_STATUS_NO_MATCHED_MSG: _ClassVar[PullStatus]
+    PULL_STATUS_OFFSET_ILLEGAL: _ClassVar[PullStatus]
+
+class TrackState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRACK_STATE_UNSPECIFIED: _ClassVar[TrackState]
+    TRACK_STATE_CONSUMED: _ClassVar[TrackState]
+    TRACK_STATE_NOT_CONSUMED: _ClassVar[TrackState]
+    TRACK_STATE_IN_FLIGHT: _ClassVar[TrackState]
+    TRACK_STATE_RETRYING: _ClassVar[TrackState]
+    TRACK_STATE_DEAD_LETTER: _ClassVar[TrackState]
+    TRACK_STATE_FILTERED_OUT: _ClassVar[TrackState]
+    TRACK_STATE_SKIPPED: _ClassVar[TrackState]
+    TRACK_STATE_UNKNOWN: _ClassVar[TrackState]
+PULL_STATUS_UNSPECIFIED: PullStatus
+PULL_STATUS_FOUND: PullStatus
+PULL_STATUS_NO_NEW_MSG: PullStatus
+PULL_STATUS_NO_MATCHED_MSG: PullStatus
+PULL_STATUS_OFFSET_ILLEGAL: PullStatus
+TRACK_STATE_UNSPECIFIED: TrackState
+TRACK_STATE_CONSUMED: TrackState
+TRACK_STATE_NOT_CONSUMED: TrackState
+TRACK_STATE_IN_FLIGHT: TrackState
+TRACK_STATE_RETRYING: TrackState
+TRACK_STATE_DEAD_LETTER: TrackState
+TRACK_STATE_FILTERED_OUT: TrackState
+TRACK_STATE_SKIPPED: TrackState
+TRACK_STATE_UNKNOWN: TrackState
+
+class Filter(_message.Message):
+    __slots__ = ("tags", "sql")
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    SQL_FIELD_NUMBER: _ClassVar[int]
+    tags: str
+    sql: str
+    def __init__(self, tags: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
+
+class PopMessagesRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_DURATION_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_PER_MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    queue_id: int
+    max_messages: int
+    invisible_duration: _duration_pb2.Duration
+    client_id: str
+    attempt_id: str
+    filter: Filter
+    max_per_message_group: int
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("message", "receipt_handle", "delivery_attempt", "invisible_until")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    message: _message_pb2.StoredMessage
+    receipt_handle: str
+    delivery_attempt: int
+    invisible_until: _timestamp_pb2.Timestamp
+    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., receipt_handle: _Optional[str] = ..., delivery_attempt: _Optional[int] = ..., invisible_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class PopMessagesResponse(_message.Message):
+    __slots__ = ("deliveries",)
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    deliveries: _containers.RepeatedCompositeFieldContainer[Delivery]
+    def __init__(self, deliveries: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ...) -> None: ...
+
+class AckMessagesRequest(_message.Message):
+    __slots__ = ("consumer_group", "receipt_handles")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLES_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    receipt_handles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, consumer_group: _Optional[str] = ..., receipt_handles: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AckMessagesResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OUTCOME_UNSPECIFIED: _ClassVar[AckMessagesResponse.Outcome]
+        OUTCOME_OK: _ClassVar[AckMessagesResponse.Outcome]
+        OUTCOME_TOO_LATE: _ClassVar[AckMessagesResponse.Outcome]
+        OUTCOME_INVALID: _ClassVar[AckMessagesResponse.Outcome]
+    OUTCOME_UNSPECIFIED: AckMessagesResponse.Outcome
+    OUTCOME_OK: AckMessagesResponse.Outcome
+    OUTCOME_TOO_LATE: AckMessagesResponse.Outcome
+    OUTCOME_INVALID: AckMessagesResponse.Outcome
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedScalarFieldContainer[AckMessagesResponse.Outcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[AckMessagesResponse.Outcome, str]]] = ...) -> None: ...
+
+class ChangeInvisibleDurationRequest(_message.Message):
+    __slots__ = ("consumer_group", "receipt_handle", "invisible_duration", "give_back")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    INVISIBLE_DURATION_FIELD_NUMBER: _ClassVar[int]
+    GIVE_BACK_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    receipt_handle: str
+    invisible_duration: _duration_pb2.Duration
+    give_back: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., receipt_handle: _Optional[str] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., give_back: _Optional[bool] = ...) -> None: ...
+
+class ChangeInvisibleDurationResponse(_message.Message):
+    __slots__ = ("receipt_handle",)
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    receipt_handle: str
+    def __init__(self, receipt_handle: _Optional[str] = ...) -> None: ...
+
+class ForwardToDeadLetterTopicRequest(_message.Message):
+    __slots__ = ("consumer_group", "receipt_handle")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    receipt_handle: str
+    def __init__(self, consumer_group: _Optional[str] = ..., receipt_handle: _Optional[str] = ...) -> None: ...
+
+class ForwardToDeadLetterTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PullMessagesRequest(_message.Message):
+    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    queue_offset: int
+    max_messages: int
+    max_bytes: int
+    filter: Filter
+    consumer_group: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., consumer_group: _Optional[str] = ...) -> None: ...
+
+class PullMessagesResponse(_message.Message):
+    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    status: PullStatus
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ...) -> None: ...
+
+class SendBackMessagesRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    queue_id: int
+    queue_offsets: _containers.RepeatedScalarFieldContainer[int]
+    delay_level: int
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., delay_level: _Optional[int] = ...) -> None: ...
+
+class SendBackMessagesResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        OUTCOME_UNSPECIFIED: _ClassVar[SendBackMessagesResponse.Outcome]
+        OUTCOME_OK: _ClassVar[SendBackMessagesResponse.Outcome]
+        OUTCOME_DEAD_LETTER: _ClassVar[SendBackMessagesResponse.Outcome]
+        OUTCOME_REMOVED: _ClassVar[SendBackMessagesResponse.Outcome]
+    OUTCOME_UNSPECIFIED: SendBackMessagesResponse.Outcome
+    OUTCOME_OK: SendBackMessagesResponse.Outcome
+    OUTCOME_DEAD_LETTER: SendBackMessagesResponse.Outcome
+    OUTCOME_REMOVED: SendBackMessagesResponse.Outcome
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedScalarFieldContainer[SendBackMessagesResponse.Outcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[SendBackMessagesResponse.Outcome, str]]] = ...) -> None: ...
+
+class LockQueuesRequest(_message.Message):
+    __slots__ = ("consumer_group", "client_id", "queues", "unlock", "renew")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    UNLOCK_FIELD_NUMBER: _ClassVar[int]
+    RENEW_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    client_id: str
+    queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
+    unlock: bool
+    renew: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., unlock: _Optional[bool] = ..., renew: _Optional[bool] = ...) -> None: ...
+
+class TopicQueue(_message.Message):
+    __slots__ = ("topic", "queue_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
+
+class LockQueuesResponse(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ...) -> None: ...
+
+class QueueOffset(_message.Message):
+    __slots__ = ("topic", "queue_id", "queue_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    queue_offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ...) -> None: ...
+
+class CommitOffsetsRequest(_message.Message):
+    __slots__ = ("consumer_group", "offsets")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
+    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
+
+class CommitOffsetsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetOffsetsRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class GetOffsetsResponse(_message.Message):
+    __slots__ = ("offsets",)
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
+    def __init__(self, offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
+
+class ResetOffsetsRequest(_message.Message):
+    __slots__ = ("consumer_group", "topic", "earliest", "latest", "time", "queue_offset", "queue_id", "dry_run")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    earliest: bool
+    latest: bool
+    time: _timestamp_pb2.Timestamp
+    queue_offset: int
+    queue_id: int
+    dry_run: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue_offset: _Optional[int] = ..., queue_id: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class ResetOffsetsResponse(_message.Message):
+    __slots__ = ("resets",)
+    class Reset(_message.Message):
+        __slots__ = ("queue_id", "before", "after")
+        QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+        BEFORE_FIELD_NUMBER: _ClassVar[int]
+        AFTER_FIELD_NUMBER: _ClassVar[int]
+        queue_id: int
+        before: int
+        after: int
+        def __init__(self, queue_id: _Optional[int] = ..., before: _Optional[int] = ..., after: _Optional[int] = ...) -> None: ...
+    RESETS_FIELD_NUMBER: _ClassVar[int]
+    resets: _containers.RepeatedCompositeFieldContainer[ResetOffsetsResponse.Reset]
+    def __init__(self, resets: _Optional[_Iterable[_Union[ResetOffsetsResponse.Reset, _Mapping]]] = ...) -> None: ...
+
+class Client(_message.Message):
+    __slots__ = ("client_id", "consumer_group", "subscriptions", "language", "address", "version", "kind")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    LANGUAGE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    consumer_group: str
+    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
+    language: str
+    address: str
+    version: str
+    kind: str
+    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., language: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class Subscription(_message.Message):
+    __slots__ = ("topic", "filter")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: Filter
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ...) -> None: ...
+
+class KeepClientsRequest(_message.Message):
+    __slots__ = ("clients", "delivered_receipt_handles")
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_RECEIPT_HANDLES_FIELD_NUMBER: _ClassVar[int]
+    clients: _containers.RepeatedCompositeFieldContainer[Client]
+    delivered_receipt_handles: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., delivered_receipt_handles: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KeepClientsResponse(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupSettings]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupSettings, _Mapping]]] = ...) -> None: ...
+
+class EndClientRequest(_message.Message):
+    __slots__ = ("client_id", "consumer_group")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    consumer_group: str
+    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ...) -> None: ...
+
+class EndClientResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchArrivalsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchArrivalsResponse(_message.Message):
+    __slots__ = ("topics", "group_topics", "all")
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    group_topics: _containers.RepeatedCompositeFieldContainer[GroupTopic]
+    all: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ...) -> None: ...
+
+class GroupTopic(_message.Message):
+    __slots__ = ("consumer_group", "topic")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    topic: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
+
+class GroupSettings(_message.Message):
+    __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_enabled", "broadcast")
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
+    DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CONSUME_ENABLED_FIELD_NUMBER: _ClassVar[int]
+    BROADCAST_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    ordered: bool
+    delivery_attempts_max: int
+    consume_enabled: bool
+    broadcast: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedCompositeFieldContainer[GroupSettings]
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupSettings, _Mapping]]] = ...) -> None: ...
+
+class GetGroupRequest(_message.Message):
+    __slots__ = ("consumer_group",)
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
+
+class GroupQueue(_message.Message):
+    __slots__ = ("topic", "queue_id", "consumer_offset", "next_offset", "min_offset", "max_offset", "in_flight_count", "waiting_count", "oldest_store_time", "removed_count")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_STORE_TIME_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    in_flight_count: int
+    waiting_count: int
+    oldest_store_time: _timestamp_pb2.Timestamp
+    removed_count: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., consumer_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., waiting_count: _Optional[int] = ..., oldest_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., removed_count: _Optional[int] = ...) -> None: ...
+
+class GetGroupResponse(_message.Message):
+    __slots__ = ("settings", "clients", "queues", "problems")
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
+    settings: GroupSettings
+    clients: _containers.RepeatedCompositeFieldContainer[Client]
+    queues: _containers.RepeatedCompositeFieldContainer[GroupQueue]
+    problems: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UpdateGroupRequest(_message.Message):
+    __slots__ = ("settings",)
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    settings: GroupSettings
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ...) -> None: ...
+
+class UpdateGroupResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("consumer_group",)
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    consumer_group: str
+    def __init__(self, consumer_group: _Optional[str] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class TrackMessageRequest(_message.Message):
+    __slots__ = ("message",)
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    message: _message_pb2.StoredMessage
+    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ...) -> None: ...
+
+class TrackMessageResponse(_message.Message):
+    __slots__ = ("tracks",)
+    class Track(_message.Message):
+        __slots__ = ("consumer_group", "state", "delivery_attempts", "visible_time", "copy_offset_msg_id", "is_online", "client_id", "reason")
+        CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+        STATE_FIELD_NUMBER: _ClassVar[int]
+        DELIVERY_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+        VISIBLE_TIME_FIELD_NUMBER: _ClassVar[int]
+        COPY_OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
+        IS_ONLINE_FIELD_NUMBER: _ClassVar[int]
+        CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+        REASON_FIELD_NUMBER: _ClassVar[int]
+        consumer_group: str
+        state: TrackState
+        delivery_attempts: int
+        visible_time: _timestamp_pb2.Timestamp
+        copy_offset_msg_id: str
+        is_online: bool
+        client_id: str
+        reason: str
+        def __init__(self, consumer_group: _Optional[str] = ..., state: _Optional[_Union[TrackState, str]] = ..., delivery_attempts: _Optional[int] = ..., visible_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., copy_offset_msg_id: _Optional[str] = ..., is_online: _Optional[bool] = ..., client_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+    TRACKS_FIELD_NUMBER: _ClassVar[int]
+    tracks: _containers.RepeatedCompositeFieldContainer[TrackMessageResponse.Track]
+    def __init__(self, tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ...) -> None: ...
+
+class GetStatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatusResponse(_message.Message):
+    __slots__ = ("next_offset", "log_end_offset", "catching_up", "state", "last_error", "failure_count", "group_count", "in_flight_count", "client_count")
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_COUNT_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    next_offset: int
+    log_end_offset: int
+    catching_up: bool
+    state: str
+    last_error: str
+    failure_count: int
+    group_count: int
+    in_flight_count: int
+    client_count: int
+    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., state: _Optional[str] = ..., last_error: _Optional[str] = ..., failure_count: _Optional[int] = ..., group_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., client_count: _Optional[int] = ...) -> None: ...

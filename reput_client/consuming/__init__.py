@@ -1,0 +1,1 @@
+"""Consuming: messages pushed to a group, or pulled queue by queue."""

@@ -1,0 +1,183 @@
+"""`Consumer`: gets messages of a group, for any number of threads."""
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+
+from reput_client.calls import ADDRESS_DEFAULT
+from reput_client.consuming.at_exit import close_at_exit
+from reput_client.consuming.core import ConsumerCore, new_client_id
+from reput_client.consuming.delivery import Delivery
+from reput_client.consuming.received_message import ReceivedMessage
+from reput_client.consuming.settings import CONCURRENCY_DEFAULT, ConsumerSettings
+from reput_client.consuming.subscription import Subscriptions
+from reput_client.consuming.threads import ThreadTransport
+from reput_client.errors import ReputClientError
+from reput_client.security import ClientSecurity
+
+# Time for consumers that are not closed when the interpreter exits.
+EXIT_SECONDS_MAX = 5.0
+
+
+class Consumer:
+    """Gets the messages of a group. All consumers of a group share its messages; each message is for one of them.
+
+        with Consumer("127.0.0.1:8081", "billing", {"Orders": "*"}) as consumer:
+            for delivery in consumer:
+                print(delivery.message.body)
+                delivery.ack()
+
+    Or with a handler, called in threads: returning acknowledges, raising makes the message come again:
+
+            consumer.run(handle, concurrency=20)
+
+    It begins with the first `take`, iteration or `run`, and goes on while gateways come and go, until it is closed.
+    In a FIFO group, one message of each message group is handled at a time, in order.
+
+    Args:
+        target: a gateway, `HOST:PORT`; those that it names are called, too.
+        consumer_group: the group; made when it is new.
+        subscriptions: topics, each with the tags that are wanted (`a || b`, `*`) or an `Sql` filter. The same for all consumers
+            of a group.
+        settings: limits and times.
+        security: TLS and credentials.
+
+    Raises:
+        OSError, ValueError, TypeError: an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        target: str = ADDRESS_DEFAULT,
+        consumer_group: str = "",
+        subscriptions: Subscriptions | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._is_closed = True  # for __del__, should the next lines fail
+        if not consumer_group:
+            raise ValueError("consumer_group is empty: name the group")
+        self.target = target
+        self.settings = settings or ConsumerSettings()
+        self.client_id = new_client_id()
+        self._transport = ThreadTransport(self.client_id, security)
+        self._core = ConsumerCore(
+            self._transport, target, consumer_group, subscriptions or {}, self.settings, self.client_id
+        )
+        self._transport.check(target)
+        self._changed = self._transport.changed
+        self._workers: set[threading.Thread] = set()
+        self._is_closed = False
+        close_at_exit(self, lambda consumer: consumer.close(EXIT_SECONDS_MAX))
+
+    def take(self, timeout_seconds: float | None = None) -> Delivery[Future[None]] | None:
+        """The next message; None when the time is over or the consumer is closed.
+
+        Raises:
+            ReputClientError: the gateway does not let this consumer consume; it is closed then.
+        """
+        self._core.start()
+        ends_at = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
+        with self._changed:
+            while True:
+                held = self._core.take()
+                if held is not None:
+                    return Delivery(self._core, held)
+                now = time.monotonic()
+                if self._core.is_closing or now >= ends_at:
+                    return None
+                until = min(ends_at, self._core.next_time() or float("inf"))
+                self._changed.wait(None if until == float("inf") else max(0.0, until - now))
+
+    def __iter__(self) -> Iterator[Delivery[Future[None]]]:
+        """Message after message, until the consumer is closed; errors as `take`."""
+        while (delivery := self.take()) is not None:
+            yield delivery
+
+    def run(self, handler: Callable[[ReceivedMessage], object], concurrency: int = CONCURRENCY_DEFAULT) -> None:
+        """Give each message to a handler, in threads; returns when the consumer is closed.
+
+        Args:
+            handler: its return acknowledges the message. An Exception that it raises makes the message come again after the
+                back-off of its group, and is logged.
+            concurrency: handlers at once.
+
+        Raises:
+            ReputClientError: as `take`.
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency is {concurrency}: 1 or more is possible")
+        self._core.start()
+        workers = [
+            threading.Thread(target=self._work, args=(handler,), name=f"reput-consumer-{number}", daemon=True)
+            for number in range(concurrency)
+        ]
+        with self._changed:
+            self._workers.update(workers)
+        for worker in workers:
+            worker.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._core.is_closed or self._workers.isdisjoint(workers))
+            if self._core.failure is not None:
+                raise self._core.failure
+
+    def close(self, timeout_seconds: float | None = None) -> None:
+        """End: poll no more, wait for handlers and for what was said of their messages, tell the gateway.
+
+        What was received and not handled comes again, to another consumer. A handler may call it: then `run` ends, and the
+        consumer is to be closed afterwards.
+
+        Args:
+            timeout_seconds: for the handlers; by default `close_seconds_max`.
+        """
+        self._core.begin_close()
+        if threading.current_thread() in self._workers:
+            return
+        self._is_closed = True
+        seconds = self.settings.close_seconds_max if timeout_seconds is None else timeout_seconds
+        with self._changed:
+            if self._core.is_closed:
+                return
+            self._changed.wait_for(lambda: not self._workers and self._core.is_quiet, seconds)
+            call_seconds = self.settings.request_seconds_max
+            self._core.terminate(call_seconds)
+            self._changed.wait_for(lambda: self._core.is_terminated, call_seconds)
+            self._changed.notify_all()
+        self._transport.close()
+
+    def _work(self, handler: Callable[[ReceivedMessage], object]) -> None:
+        try:
+            for delivery in self:
+                try:
+                    handler(delivery.message)
+                except Exception as error:
+                    delivery.handler_failed(error)
+                else:
+                    delivery.ack()
+        except ReputClientError:
+            pass  # `run` raises it
+        finally:
+            with self._changed:
+                self._workers.discard(threading.current_thread())
+                self._changed.notify_all()
+
+    def __enter__(self) -> "Consumer":
+        return self
+
+    def __exit__(
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._is_closed:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        self._core.begin_close()
+
+    def __repr__(self) -> str:
+        return f"Consumer({self.target!r})"

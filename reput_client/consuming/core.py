@@ -1,0 +1,302 @@
+"""What a consumer does, whatever moves its bytes: `Consumer` and `AsyncConsumer` put it on threads and on an event loop."""
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from reput_client.consuming.agreed import Agreed, agreed_of
+from reput_client.consuming.cache import Cache, Held
+from reput_client.consuming.link import Link
+from reput_client.consuming.polling import Poller
+from reput_client.consuming.refusals import error_of
+from reput_client.consuming.settings import ConsumerSettings
+from reput_client.consuming.settling import Ending, Order, Settler
+from reput_client.consuming.subscription import Member, Subscriptions, checked, endpoints_of, target_of
+from reput_client.consuming.transport import Transport
+from reput_client.errors import ConsumerClosedError, ReputClientError, is_worth_retrying
+
+
+def new_client_id() -> str:
+    """The identity of a new client, in the form of RocketMQ's."""
+    return f"{socket.gethostname()[:64]}@{os.getpid()}@{uuid.uuid4().hex[:12]}"
+
+
+class ConsumerCore:
+    """One consumer. Methods that say so are called with the transport's lock held.
+
+    Args:
+        transport: makes the calls.
+        target: the gateway.
+        consumer_group: the group.
+        subscriptions: what is wanted, by topic.
+        settings: limits and times.
+        client_id: its identity.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        target: str,
+        consumer_group: str,
+        subscriptions: Subscriptions,
+        settings: ConsumerSettings,
+        client_id: str,
+    ) -> None:
+        self.transport = transport
+        self.settings = settings
+        self.client_id = client_id
+        self._target = target
+        self._endpoints = endpoints_of(target)
+        self._subscriptions = checked(subscriptions)
+        kind = v2.PUSH_CONSUMER if settings.invisible_seconds is None else v2.SIMPLE_CONSUMER
+        self._member = Member(client_id, consumer_group, self._subscriptions, kind)
+        self.agreed = Agreed()
+        self.cache = Cache(settings.cache_count_max, settings.cache_bytes_max, settings.batch_count_max)
+        self._settler = Settler(
+            transport, consumer_group, settings.request_seconds_max, settings.retry, self._order_settled
+        )
+        self._links: dict[str, Link] = {}
+        self._pollers: dict[tuple[str, str], Poller] = {}
+        self._stopped_pollers: list[Poller] = []
+        self._is_agreed = False
+        self.failure: ReputClientError | None = None
+        self.is_started = False
+        self.is_closing = False
+        self.is_closed = False
+
+    # -- beginning
+
+    def start(self) -> None:
+        """Begin to consume, once."""
+        with self.transport.lock:
+            if self.is_closing:
+                raise self.failure or ConsumerClosedError("the consumer is closed: make another one")
+            if not self.is_started:
+                self.is_started = True
+                self._link(self._target)
+
+    def _link(self, target: str) -> None:
+        if target not in self._links:
+            link = Link(self.transport, target, self._member, self.settings, self._settings_came, self.failed)
+            self._links[target] = link
+            link.open()
+
+    def _settings_came(self, settings: v2.Settings) -> None:
+        agreed = agreed_of(settings, self.settings.backoff_seconds)
+        if not self.cache.count:
+            self.cache.fifo = agreed.fifo
+        self.agreed = agreed
+        if not self._is_agreed:
+            self._is_agreed = True
+            for topic in self._subscriptions:
+                self._ask_assignment(topic, is_first=True)
+
+    def _ask_assignment(self, topic: str, *, is_first: bool) -> None:
+        if self.is_closing:
+            return
+        request = v2.QueryAssignmentRequest(
+            topic=v2.Resource(name=topic),
+            group=v2.Resource(name=self._member.consumer_group),
+            endpoints=self._endpoints,
+        )
+
+        def done(answer: Any) -> None:
+            with self.transport.lock:
+                error = answer if isinstance(answer, ReputClientError) else error_of(answer.status)
+                if error is None:
+                    self._assigned(topic, answer.assignments)
+                elif is_first and not is_worth_retrying(error):
+                    self.failed(error)
+                self.transport.later(self.settings.assignment_seconds, lambda: again(is_first and error is not None))
+
+        def again(is_first: bool) -> None:
+            with self.transport.lock:
+                self._ask_assignment(topic, is_first=is_first)
+
+        self.transport.call(self._target, "QueryAssignment", request, self.settings.request_seconds_max, done)
+
+    def _assigned(self, topic: str, assignments: Sequence[v2.Assignment]) -> None:
+        if self.is_closing:
+            return
+        # A server looks at the shard only, so one poller serves all queues of it, also those of a FIFO group.
+        targets = {
+            each.message_queue.broker.name: self._target_of(each.message_queue.broker.endpoints) for each in assignments
+        }
+        for (polled, broker_name), poller in list(self._pollers.items()):
+            if polled == topic and targets.get(broker_name) != poller.target:
+                del self._pollers[polled, broker_name]
+                self._stop(poller)
+        for broker_name, target in targets.items():
+            if (topic, broker_name) not in self._pollers:
+                self._link(target)
+                self._pollers[topic, broker_name] = Poller(
+                    self,
+                    self.transport,
+                    self.settings,
+                    self._member.consumer_group,
+                    topic,
+                    self._subscriptions[topic],
+                    broker_name,
+                    target,
+                )
+        self._poll_all()
+
+    def _target_of(self, endpoints: v2.Endpoints) -> str:
+        return self._target if endpoints == self._endpoints or not endpoints.addresses else target_of(endpoints)
+
+    # -- what pollers say (the lock is held)
+
+    @property
+    def poller_count(self) -> int:
+        """How many pollers share the cache."""
+        return len(self._pollers)
+
+    def received(self, messages: Sequence[Held]) -> None:
+        """Messages have come, in order."""
+        self.cache.put(messages)
+        if self.is_closing:
+            self._give_back()
+        self.transport.wake()
+
+    def failed(self, error: ReputClientError) -> None:
+        """An error that does not pass: the consumer ends with it."""
+        if not self.is_closing:
+            self.failure = error
+            self._begin_close()
+
+    def poll_ended(self) -> None:
+        """A poll is not under way any more."""
+        self._stopped_pollers = [poller for poller in self._stopped_pollers if poller.is_polling]
+        if self.is_closing:
+            self.transport.wake()
+
+    def _poll_all(self) -> None:
+        for poller in self._pollers.values():
+            poller.poll()
+
+    def _stop(self, poller: Poller) -> None:
+        poller.stop()
+        if poller.is_polling:
+            self._stopped_pollers.append(poller)
+
+    # -- what consumers of messages do
+
+    def take(self) -> Held | None:
+        """The next message; None when there is none now. The lock is held.
+
+        Raises:
+            ReputClientError: the consumer has failed.
+        """
+        if self.is_closing:
+            if self.failure is not None:
+                raise self.failure
+            return None
+        before = self.cache.count
+        held = self.cache.take(self.transport.now())
+        if self.cache.count < before:
+            self._poll_all()  # messages whose time was over have left room
+        return held
+
+    def next_time(self) -> float | None:
+        """When a message may come without a `wake`; None: never. The lock is held."""
+        return self.cache.next_time()
+
+    def ack(self, held: Held) -> Any:
+        """Say that a message is consumed; the future of that."""
+        return self._settle(held, lambda: Order(held, Ending.ACK))
+
+    def dead(self, held: Held) -> Any:
+        """Move a message to the dead letters of its group; the future of that."""
+        return self._settle(held, lambda: Order(held, Ending.DEAD, max_attempts=self.agreed.delivery_attempts_max))
+
+    def nack(self, held: Held, seconds: float | None) -> Any:
+        """Say that a message is not consumed; the future of that.
+
+        It comes again after `seconds`, or the group's pause. In a FIFO group it waits here, and its message group with it,
+        until it has had all its attempts and becomes a dead letter.
+        """
+        with self.transport.lock:
+            pause = self.agreed.pause_seconds(held.attempt) if seconds is None else max(0.0, seconds)
+            if not self.cache.fifo:
+                return self._settle(held, lambda: Order(held, Ending.AGAIN, seconds=pause))
+            if held.attempt >= self.agreed.delivery_attempts_max:
+                return self.dead(held)
+            if held.outcome is not None:
+                return held.outcome
+            if self.is_closing:
+                return self._settle(held, lambda: Order(held, Ending.AGAIN, seconds=pause))
+            held.outcome = self.transport.future()
+            held.outcome.set_result(None)
+            self.cache.retry(held, self.transport.now() + pause)
+            self.transport.wake()
+            return held.outcome
+
+    def _settle(self, held: Held, order: Callable[[], Order]) -> Any:
+        with self.transport.lock:
+            if held.outcome is None:
+                held.outcome = self.transport.future()
+                if self.is_closed:
+                    held.outcome.set_exception(ConsumerClosedError("the consumer is closed: the message comes again"))
+                else:
+                    self._settler.add(order())
+            return held.outcome
+
+    def _order_settled(self, order: Order, error: ReputClientError | None) -> None:
+        held = order.held
+        if not held.is_gone:
+            self.cache.settle(held, is_consumed=error is None and order.ending is not Ending.AGAIN)
+        if held.outcome is not None and not held.outcome.done():
+            if error is None:
+                held.outcome.set_result(None)
+            else:
+                held.outcome.set_exception(error)
+        self.transport.wake()
+        self._poll_all()
+
+    # -- ending
+
+    def begin_close(self) -> None:
+        """Poll no more, hand out nothing more. What was taken can still be settled."""
+        with self.transport.lock:
+            self._begin_close()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way any more, in either direction. The lock is held."""
+        return not self._stopped_pollers and not self._settler.count
+
+    def terminate(self, seconds: float) -> None:
+        """Tell the gateways that the client has ended; `is_terminated` says when they know."""
+        with self.transport.lock:
+            self._settler.is_over = True
+            self.is_closed = True
+            for link in self._links.values():
+                link.close(seconds, self._ended)
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether all gateways know that the client has ended, or could not be told. The lock is held."""
+        return all(link.is_ended for link in self._links.values())
+
+    def _ended(self) -> None:
+        with self.transport.lock:
+            self.transport.wake()
+
+    def _begin_close(self) -> None:
+        if self.is_closing:
+            return
+        self.is_closing = True
+        for poller in self._pollers.values():
+            self._stop(poller)
+        self._pollers.clear()
+        self._give_back()
+        self.transport.wake()
+
+    def _give_back(self) -> None:
+        """What no handler has seen comes again at once: what is renewed, when the gateway knows that the client has ended."""
+        for held in self.cache.drain():
+            if self.settings.invisible_seconds is not None and held.ends_at > self.transport.now():
+                self._settler.add(Order(held, Ending.AGAIN))

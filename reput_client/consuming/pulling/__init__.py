@@ -1,0 +1,1 @@
+"""Pulling: queues read by position, shared among the members of a group."""

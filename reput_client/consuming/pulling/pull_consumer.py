@@ -1,0 +1,331 @@
+"""`PullConsumer`: reads queues by position; the members of a group share the queues."""
+
+import logging
+import threading
+import time
+import warnings
+from collections.abc import Collection, Iterable
+from datetime import datetime
+from types import TracebackType
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from reput_client.calls import ADDRESS_DEFAULT
+from reput_client.channel import open_channel
+from reput_client.consuming.at_exit import close_at_exit
+from reput_client.consuming.core import new_client_id
+from reput_client.consuming.pulling.allocation import MessageQueue, Queues, strategy_of
+from reput_client.consuming.pulling.fetching import Fetcher
+from reput_client.consuming.pulling.held_queues import HeldQueues
+from reput_client.consuming.pulling.membership import Membership, Share, StartFrom
+from reput_client.consuming.pulling.queue_locks import LOCK_SECONDS, RENEW_SECONDS, QueueLocks
+from reput_client.consuming.pulling.send_backs import sent_back
+from reput_client.consuming.settings import PullConsumerSettings
+from reput_client.consuming.subscription import Member, Subscriptions, checked
+from reput_client.consuming.threads import ThreadTransport
+from reput_client.errors import ConsumerClosedError, ReputClientError
+from reput_client.querying.message import Message
+from reput_client.querying.pulled import SendBackOutcome
+from reput_client.querying.query_client import QueryClient
+from reput_client.security import ClientSecurity
+
+_log = logging.getLogger("reput_client")
+
+
+class PullConsumer:
+    """Reads the queues of topics, each from a position that the gateway keeps for the group.
+
+        with PullConsumer("127.0.0.1:8081", "analytics", {"Orders": "*"}) as consumer:
+            while True:
+                for message in consumer.poll():
+                    print(message.queue_id, message.queue_offset, message.body)
+
+    The queues are shared among the members of the group, again at each join and leave. What a poll has given counts as
+    processed when `poll` or `commit` is called the next time, and at `close`; positions of what is processed are committed
+    every `commit_seconds`. A member that dies leaves its queues to the others after 2 minutes; they read what it had not
+    committed again. Messages that were sent back come in the topic `%RETRY%<group>`.
+
+    An ordered consumer polls only queues that it has locked. No other member polls or commits such a queue before what was
+    polled of it is processed. When a lock is lost, nothing further of its queue is polled or committed.
+
+    One thread polls; the other methods are for any thread.
+
+    Args:
+        target: the gateway, `HOST:PORT`.
+        consumer_group: the group; made when it is new.
+        subscriptions: topics, each with the tags that are wanted (`a || b`, `*`) or an `Sql` filter.
+        start: where the group begins in a queue that it has no position in: FIRST, LAST, or the first message stored at or
+            after a time.
+        allocation: how queues are shared, RocketMQ's AVG, AVG_BY_CIRCLE, MACHINE_ROOM or CONSISTENT_HASH; the same for all
+            members.
+        ordered: queues are locked; the same for all members.
+        machine_rooms: with MACHINE_ROOM: the rooms whose shards, named `ROOM@NAME`, are read.
+        settings: limits and times.
+        security: TLS and credentials.
+
+    Raises:
+        OSError, ValueError, TypeError: an argument cannot be used.
+    """
+
+    def __init__(
+        self,
+        target: str = ADDRESS_DEFAULT,
+        consumer_group: str = "",
+        subscriptions: Subscriptions | None = None,
+        *,
+        start: StartFrom | datetime = StartFrom.FIRST,
+        allocation: str = "AVG",
+        ordered: bool = False,
+        machine_rooms: Collection[str] = (),
+        settings: PullConsumerSettings | None = None,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._is_closed = True  # for __del__, should the next lines fail
+        if not consumer_group:
+            raise ValueError("consumer_group is empty: name the group")
+        if isinstance(start, datetime) and start.tzinfo is None:
+            raise ValueError(f"start is {start!r} without a time zone: give one, for example datetime.now(UTC)")
+        self.target = target
+        self.settings = settings or PullConsumerSettings()
+        self.client_id = new_client_id()
+        self._member = Member(self.client_id, consumer_group, checked(subscriptions or {}), v2.PULL_CONSUMER)
+        self._share = Share(self.client_id, strategy_of(allocation, machine_rooms))
+        channel = open_channel(target, security)
+        self._channel = channel
+        self._transport = ThreadTransport(self.client_id, security)
+        self._changed = self._transport.changed
+        self._client = QueryClient(target, channel=channel, timeout_seconds=self.settings.request_seconds_max)
+        self._membership = Membership(self._transport, self._client, target, self._member, self.settings)
+        self._fetcher = Fetcher(channel, self._changed, self._member, self.settings, self._membership.note)
+        self._is_ordered = ordered
+        self._held = HeldQueues(
+            self._changed,
+            self._client,
+            consumer_group,
+            self._membership,
+            self._fetcher,
+            QueueLocks(self._client, self._member) if ordered else None,
+            start,
+            self.settings,
+        )
+        self._queues = self._held.by_name
+        self._known: Queues = ()
+        self._awaits_retries = False  # messages were sent back, and no queue of the retry topic is known
+        self._turn = 0
+        self._keeper = threading.Thread(target=self._keep, name="reput-pull-keeper", daemon=True)
+        self._is_closed = False
+        close_at_exit(self, lambda consumer: consumer._close(is_processed=False))
+
+    # -- reading
+
+    def poll(self, max_messages: int = 500, timeout_seconds: float = 5.0) -> list[Message]:
+        """The next messages of any queues, in the order of each queue; what the poll before gave counts as processed.
+
+        Args:
+            max_messages: at most so many.
+            timeout_seconds: how long to wait for the first one.
+
+        Returns:
+            The messages; none when the time is over.
+
+        Raises:
+            ConsumerClosedError: closed.
+            ReputClientError: the gateway does not let this consumer consume.
+        """
+        self._start()
+        ends_at = time.monotonic() + timeout_seconds
+        with self._changed:
+            for each in self._queues.values():
+                each.finish()
+            while True:
+                self._raise_if_over()
+                messages = self._take(max_messages)
+                now = time.monotonic()
+                if messages or now >= ends_at:
+                    return messages
+                wakes = [each.suspended_until for each in self._queues.values() if each.suspended_until > now]
+                self._changed.wait(min(ends_at, *wakes) - now if wakes else ends_at - now)
+
+    def commit(self) -> None:
+        """What was polled is processed: keep the positions. They are in the log when this returns.
+
+        Raises:
+            ReputClientError: they could not be kept; they are tried again with the next ones.
+        """
+        with self._changed:
+            for each in self._queues.values():
+                each.finish()
+        self._held.commit()
+
+    def send_back(self, messages: Iterable[Message], delay_level: int = 0) -> list[SendBackOutcome]:
+        """Messages that were polled and could not be processed come again later, in the topic `%RETRY%<group>`, to any member.
+
+        They still count as processed where they were polled. Their property RETRY_TOPIC names the topic that they were sent to.
+
+        Args:
+            messages: of any queues.
+            delay_level: RocketMQ's, 1 (1 s) to 18 (2 h); 0: 3 (10 s), and one more for each attempt before; negative: they
+                become dead letters, as they do after the attempts of the group.
+
+        Returns:
+            What became of each, in order. This is in the log.
+
+        Raises:
+            ReputClientError: some may not be sent back; the call may be repeated, and sends each back once.
+        """
+        given = list(messages)
+        with self._changed:
+            went_back = any(each.done_offset < (each.committed_offset or 0) for each in self._queues.values())
+        if went_back:
+            self._held.commit()  # else the shard would take them for messages that were sent back before
+        group = self._member.consumer_group
+        outcomes = sent_back(given, lambda queue, offsets: self._client.send_back(group, queue, offsets, delay_level))
+        with self._changed:
+            self._awaits_retries = not self._knows_retries
+        return outcomes
+
+    def suspend(self, queue: MessageQueue, seconds: float = 1.0) -> None:
+        """What was polled of a queue and is not processed is polled again after a time, before what follows it.
+
+        RocketMQ's way to try again in an ordered group; `send_back` with level -1 gives a message up. KeyError when this member
+        does not have the queue.
+        """
+        with self._changed:
+            self._queues[queue].suspend(time.monotonic() + seconds)
+            self._changed.notify_all()
+
+    @property
+    def assignment(self) -> Queues:
+        """The queues that this member has now, sorted."""
+        with self._changed:
+            return sorted(self._queues)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The position of the next message that a poll gives of a queue; KeyError when this member does not have it."""
+        with self._changed:
+            return self._queues[queue].position
+
+    def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Go on at another position of a queue; KeyError when this member does not have it."""
+        with self._changed:
+            self._queues[queue].seek(queue_offset)
+            self._changed.notify_all()
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Poll nothing of queues, until `resume` or until another member has had them."""
+        self._set_paused(queues, is_paused=True)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Poll queues again."""
+        self._set_paused(queues, is_paused=False)
+
+    # -- beginning and ending
+
+    def close(self) -> None:
+        """What was polled is processed: commit the positions, and leave the group."""
+        self._close(is_processed=True)
+
+    def _close(self, *, is_processed: bool) -> None:
+        if self._is_closed:
+            return
+        with self._changed:
+            self._is_closed = self._fetcher.is_closed = True
+            queues = list(self._queues.values())
+            for each in queues:
+                if is_processed:
+                    each.finish()
+                each.cancel()
+            self._changed.notify_all()
+        if self._keeper.ident is not None:
+            self._keeper.join()
+            try:
+                if self.settings.commit_seconds:
+                    self._held.commit()
+            except ReputClientError as error:
+                _log.warning("the last positions could not be committed, what follows them comes again: %s", error)
+            self._held.unlock(list(self._queues))
+            self._membership.end()
+        self._transport.close()
+        self._channel.close()
+
+    def _start(self) -> None:
+        with self._changed:
+            if self._keeper.ident is None and not self._is_closed:
+                self._membership.begin()
+                self._keeper.start()
+
+    def _raise_if_over(self) -> None:
+        if self._membership.failure is not None:
+            raise self._membership.failure
+        if self._is_closed:
+            raise ConsumerClosedError("the consumer is closed: make another one")
+
+    def _take(self, max_messages: int) -> list[Message]:
+        now = time.monotonic()
+        queues = [each for each in self._queues.values() if each.may_give(now)]
+        self._turn += 1
+        messages: list[Message] = []
+        for number in range(len(queues)):
+            messages += queues[(self._turn + number) % len(queues)].take(max_messages - len(messages))
+            if len(messages) >= max_messages:
+                break
+        if messages:
+            self._changed.notify_all()  # there is room for more
+        return messages
+
+    def _set_paused(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
+        with self._changed:
+            for queue in queues:
+                if queue in self._queues:
+                    self._queues[queue].is_paused = is_paused
+                    if is_paused:
+                        self._queues[queue].cancel()
+            self._changed.notify_all()
+
+    @property
+    def _knows_retries(self) -> bool:
+        return any(queue.topic == self._membership.retry_topic for queue in self._known)
+
+    # -- the keeper's thread: shares and commits
+
+    def _keep(self) -> None:
+        routes_at = commit_at = 0.0
+        while True:
+            try:
+                self._held.renew()
+                now = time.monotonic()
+                if now >= routes_at or not self._known or self._awaits_retries:
+                    self._known = self._membership.queues()
+                    routes_at = now + self.settings.rebalance_seconds
+                    is_over = self._knows_retries or self._membership.are_retries_denied
+                    self._awaits_retries = self._awaits_retries and not is_over
+                self._held.rebalance(self._share.look(self._membership.members(), self._known))
+                if self.settings.commit_seconds and now >= commit_at:
+                    commit_at = now + self.settings.commit_seconds
+                    self._held.commit()
+            except ReputClientError as error:
+                self._membership.note(error)
+            seconds = self.settings.members_seconds
+            if self.settings.commit_seconds:
+                seconds = min(seconds, self.settings.commit_seconds)
+            if self._is_ordered:
+                seconds = min(seconds, (LOCK_SECONDS - RENEW_SECONDS) / 2)
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed, seconds)
+                if self._is_closed:
+                    return
+
+    def __enter__(self) -> "PullConsumer":
+        return self
+
+    def __exit__(
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # What an exception interrupted is not processed.
+        self._close(is_processed=error is None)
+
+    def __del__(self) -> None:
+        if not self._is_closed:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return f"PullConsumer({self.target!r})"

@@ -1,0 +1,126 @@
+"""What consumers may be told, with limits that hold whatever they are told."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reput_client.retry import RetryPolicy
+
+# RocketMQ's pullThresholdForQueue, pullThresholdSizeForQueue (MiB) and consumeConcurrentlyMaxSpan.
+CACHE_COUNT_MAX = 1_000
+CACHE_BYTES_MAX = 100 << 20
+CACHE_SPAN_MAX = 2_000
+# Handlers at once: RocketMQ's consumeThreadMin.
+CONCURRENCY_DEFAULT = 20
+# What one ReceiveMessage gives.
+BATCH_COUNT_MAX = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """How a consumer polls, holds and gives up.
+
+    Attributes:
+        cache_count_max: messages received and not settled, those that handlers hold included. No poll can exceed it.
+        cache_bytes_max: their bodies. No poll begins while they have more, so an answer of each poll under way (4 MiB) can come
+            on top.
+        batch_count_max: messages of a poll, at most 32.
+        invisible_seconds: for how long a message is hidden from the rest of the group, 10 s to 12 h; afterwards it comes again.
+            None: as long as this consumer lives and has not settled it, for 3 h at most.
+        backoff_seconds: pauses before a failed message comes again, by delivery attempt; None: those of the group.
+        request_seconds_max: of a call other than a poll.
+        heartbeat_seconds: between two signs of life. The messages of a client that gave none for 30 s come again.
+        assignment_seconds: how often shards and queues are asked for.
+        settings_seconds: how often the settings are sent again.
+        retry: pauses between attempts. Only the pauses count: polls are tried until the consumer is closed, acknowledgements
+            until the message's time is over.
+        close_seconds_max: how long `close` waits for handlers and acknowledgements.
+    """
+
+    cache_count_max: int = CACHE_COUNT_MAX
+    cache_bytes_max: int = CACHE_BYTES_MAX
+    batch_count_max: int = BATCH_COUNT_MAX
+    invisible_seconds: float | None = None
+    backoff_seconds: Sequence[float] | None = None
+    request_seconds_max: float = 5.0
+    heartbeat_seconds: float = 10.0
+    assignment_seconds: float = 5.0
+    settings_seconds: float = 300.0
+    retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(pause_seconds_first=0.1, pause_seconds_max=5.0))
+    close_seconds_max: float = 30.0
+
+    def __post_init__(self) -> None:
+        check(
+            self,
+            ("cache_count_max", 1, 1 << 20),
+            ("cache_bytes_max", 1, 1 << 40),
+            ("batch_count_max", 1, BATCH_COUNT_MAX),
+            ("request_seconds_max", 0.1, 3600),
+            ("heartbeat_seconds", 0.1, 25),
+            ("assignment_seconds", 0.1, 3600),
+            ("settings_seconds", 1, 3600),
+            ("close_seconds_max", 0, float("inf")),
+        )
+        if self.invisible_seconds is not None and not 10 <= self.invisible_seconds <= 12 * 3600:
+            raise ValueError(f"invisible_seconds is {self.invisible_seconds}: None, or 10 to 43,200 is possible")
+        if self.backoff_seconds is not None and (not self.backoff_seconds or min(self.backoff_seconds) < 0):
+            raise ValueError("backoff_seconds is empty or has a negative pause: give pauses, or None")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullConsumerSettings:
+    """How a pull consumer fetches and commits.
+
+    Attributes:
+        cache_count_max, cache_bytes_max, cache_span_max: of each queue: messages fetched and not polled, their bodies, and the
+            distance between the first and the last of them in the queue. No batch is fetched that could exceed the first two.
+        batch_count_max: messages of a fetched batch, at most 1,024.
+        batch_bytes_max: bodies of a fetched batch, at most 4 MiB.
+        wait_seconds: how long one call waits for messages, at most 60 s.
+        commit_seconds: how often positions are committed; 0: only by `commit`.
+        members_seconds: how often the members of the group are asked for.
+        rebalance_seconds: how often the queues of the topics are asked for.
+        heartbeat_seconds: between two signs of life.
+        request_seconds_max: of a call other than a fetch.
+        settings_seconds: how often the settings are sent again.
+        retry: pauses between attempts; fetches are tried until the consumer is closed.
+    """
+
+    cache_count_max: int = CACHE_COUNT_MAX
+    cache_bytes_max: int = CACHE_BYTES_MAX
+    cache_span_max: int = CACHE_SPAN_MAX
+    batch_count_max: int = 256
+    batch_bytes_max: int = 1 << 20
+    wait_seconds: float = 20.0
+    commit_seconds: float = 5.0
+    members_seconds: float = 2.0
+    rebalance_seconds: float = 20.0
+    heartbeat_seconds: float = 10.0
+    request_seconds_max: float = 10.0
+    settings_seconds: float = 300.0
+    retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(pause_seconds_first=0.1, pause_seconds_max=5.0))
+
+    def __post_init__(self) -> None:
+        check(
+            self,
+            ("cache_count_max", 1, 1 << 20),
+            ("cache_bytes_max", 1, 1 << 40),
+            ("cache_span_max", 1, 1 << 40),
+            ("batch_count_max", 1, 1024),
+            ("batch_bytes_max", 1, 4 << 20),
+            ("wait_seconds", 0.1, 60),
+            ("commit_seconds", 0, 3600),
+            ("members_seconds", 0.1, 3600),
+            ("rebalance_seconds", 0.1, 3600),
+            ("heartbeat_seconds", 0.1, 60),
+            ("request_seconds_max", 0.1, 3600),
+            ("settings_seconds", 1, 3600),
+        )
+
+
+def check(settings: Any, *limits: tuple[str, float, float]) -> None:
+    """Raise a ValueError for a field that is outside its least and greatest value."""
+    for name, minimum, maximum in limits:
+        value = getattr(settings, name)
+        if not minimum <= value <= maximum:
+            raise ValueError(f"{name} is {value}: {minimum} to {maximum} is possible")

@@ -1,0 +1,437 @@
+"""Consumer groups, pulls and tracks: what a gateway answers, and the calls; `QueryClient` has each as a method."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from google.protobuf.duration_pb2 import Duration
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput_client.encoding import to_timestamp
+from reput_client.querying.answers import ShardOutcome, shards_of
+from reput_client.querying.message import Message, message_of
+from reput_client.querying.question import Question
+from reput_client.querying.tracks import MessageTracks, tracks_of
+
+
+class PullStatus(Enum):
+    """What a pull has found."""
+
+    FOUND = pb.PULL_STATUS_FOUND
+    NO_NEW_MSG = pb.PULL_STATUS_NO_NEW_MSG  # the position is the queue's end
+    NO_MATCHED_MSG = pb.PULL_STATUS_NO_MATCHED_MSG  # the filter took none
+    OFFSET_ILLEGAL = pb.PULL_STATUS_OFFSET_ILLEGAL  # the position is outside the queue; `next_offset` is inside
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """The settings of a consumer group.
+
+    Attributes:
+        consumer_group: its name.
+        ordered: messages of one message group are delivered one after the other.
+        delivery_attempts_max: deliveries before a message becomes a dead letter, the first included.
+        consume_disabled: the group gets nothing.
+        broadcast: each member consumes every message, and keeps its positions itself.
+    """
+
+    consumer_group: str
+    ordered: bool
+    delivery_attempts_max: int
+    consume_disabled: bool
+    broadcast: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroups:
+    """All groups by name, and how the shards took part."""
+
+    groups: tuple[ConsumerGroup, ...]
+    shards: tuple[ShardOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A consumer that lives; `subscriptions` are topics and filters, as text."""
+
+    client_id: str
+    language: str
+    version: str
+    address: str
+    subscriptions: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQueue:
+    """A queue as a consumer group has it.
+
+    Attributes:
+        topic, broker_name, queue_id: the queue; retry topics too.
+        consumer_offset: everything before it is consumed.
+        min_offset, max_offset: the queue's range.
+        lag_count: messages that are not consumed.
+        lag_age: age of the oldest of them; None when there is none.
+        in_flight_count: messages with clients.
+        removed_count: messages that retention removed before the group got them.
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    consumer_offset: int
+    min_offset: int
+    max_offset: int
+    lag_count: int
+    lag_age: timedelta | None
+    in_flight_count: int
+    removed_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupDetails:
+    """A consumer group with its members, queues, retries and dead letters, what is wrong, and how the shards took part."""
+
+    settings: ConsumerGroup
+    members: tuple[GroupMember, ...]
+    queues: tuple[GroupQueue, ...]
+    retry_count: int
+    dead_letter_count: int
+    problems: tuple[str, ...]
+    shards: tuple[ShardOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePosition:
+    """Where a group is in a queue; the shard's name may be empty when there is only one."""
+
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    broker_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReset:
+    """A queue whose position was moved, or would be; `before` is None when the group had none."""
+
+    broker_name: str
+    queue_id: int
+    before: int | None
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResentDeadLetter:
+    """A dead letter, where it goes (empty: it does not say, and was not sent), and the id of the new message."""
+
+    offset_msg_id: str
+    topic: str
+    new_offset_msg_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResentDeadLetters:
+    """What was sent, or would be; ask again with the token until it is empty."""
+
+    resent: tuple[ResentDeadLetter, ...]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class PulledMessages:
+    """A batch of a queue, where to go on, and the queue's range."""
+
+    messages: tuple[Message, ...]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    status: PullStatus
+
+
+def consumer_groups(topic: str = "") -> Question[ConsumerGroups]:
+    """The consumer groups of all shards by name; with a topic, those with a position in it."""
+    return Question(
+        "ListConsumerGroups",
+        pb.ListConsumerGroupsRequest(topic=topic),
+        lambda answer: ConsumerGroups(tuple(map(_settings_of, answer.groups)), shards_of(answer.outcomes)),
+    )
+
+
+def consumer_group(name: str) -> Question[ConsumerGroupDetails]:
+    """A consumer group with its members and lag.
+
+    Raises:
+        NotFoundError: there is no such group.
+    """
+    return Question("GetConsumerGroup", pb.GetConsumerGroupRequest(consumer_group=name), _details_of)
+
+
+def update_consumer_group(
+    name: str,
+    *,
+    ordered: bool | None = None,
+    delivery_attempts_max: int | None = None,
+    consume_disabled: bool | None = None,
+    broadcast: bool | None = None,
+) -> Question[ConsumerGroup]:
+    """Set settings of a group in every shard; makes the group if it is absent. None: as before."""
+    request = pb.UpdateConsumerGroupRequest(
+        consumer_group=name,
+        ordered=ordered,
+        delivery_attempts_max=delivery_attempts_max,
+        consume_disabled=consume_disabled,
+        broadcast=broadcast,
+    )
+    return Question("UpdateConsumerGroup", request, lambda answer: _settings_of(answer.settings))
+
+
+def delete_consumer_group(name: str) -> Question[None]:
+    """Forget a group with its positions, in every shard; without effect when there is none."""
+    return Question("DeleteConsumerGroup", pb.DeleteConsumerGroupRequest(consumer_group=name), lambda _: None)
+
+
+def offsets(consumer_group: str, topic: str = "") -> Question[tuple[QueuePosition, ...]]:
+    """The positions of a group, in one topic or all.
+
+    Raises:
+        NotFoundError: there is no such group.
+    """
+    return Question(
+        "GetOffsets",
+        pb.GetOffsetsRequest(consumer_group=consumer_group, topic=topic),
+        lambda answer: tuple(
+            QueuePosition(each.topic, each.queue_id, each.consumer_offset, each.broker_name)
+            for each in answer.positions
+        ),
+    )
+
+
+def commit_offsets(consumer_group: str, positions: Iterable[QueuePosition]) -> Question[None]:
+    """Set positions of a group, at most 1,024; makes the group if it is absent. They are in the log when this returns."""
+    request = pb.CommitOffsetsRequest(
+        consumer_group=consumer_group,
+        positions=[
+            pb.QueuePosition(
+                topic=each.topic,
+                queue_id=each.queue_id,
+                broker_name=each.broker_name,
+                consumer_offset=each.consumer_offset,
+            )
+            for each in positions
+        ],
+    )
+    return Question("CommitOffsets", request, lambda _: None)
+
+
+def reset_offsets(
+    consumer_group: str,
+    topic: str,
+    *,
+    earliest: bool = False,
+    latest: bool = False,
+    time: datetime | None = None,
+    queue_offset: int | None = None,
+    queue_id: int | None = None,
+    broker_name: str = "",
+    dry_run: bool = False,
+) -> Question[tuple[QueueReset, ...]]:
+    """Move a group to other positions of a topic; what it has in flight there is forgotten.
+
+    Args:
+        consumer_group: the group.
+        topic: the topic.
+        earliest, latest, time, queue_offset: where, exactly one of them; a time needs a time zone.
+        queue_id: the only queue; None: all.
+        broker_name: the only shard; empty: all.
+        dry_run: only say what would be done.
+    """
+    given = [earliest, latest, time is not None, queue_offset is not None]
+    if sum(given) != 1:
+        raise ValueError("give exactly one of earliest, latest, time and queue_offset")
+    request = pb.ResetOffsetsRequest(
+        consumer_group=consumer_group, topic=topic, queue_id=queue_id, broker_name=broker_name, dry_run=dry_run
+    )
+    if time is not None:
+        request.time.CopyFrom(to_timestamp(time))
+    elif queue_offset is not None:
+        request.queue_offset = queue_offset
+    elif earliest:
+        request.earliest = True
+    else:
+        request.latest = True
+    return Question(
+        "ResetOffsets",
+        request,
+        lambda answer: tuple(
+            QueueReset(each.broker_name, each.queue_id, each.before if each.HasField("before") else None, each.after)
+            for each in answer.resets
+        ),
+    )
+
+
+def track(offset_msg_id: str = "", *, topic: str = "", unique_key: str = "") -> Question[MessageTracks]:
+    """What has become of a message for each consumer group.
+
+    Args:
+        offset_msg_id: its offsetMsgId; a copy in a retry or dead-letter topic is followed to its origin.
+        topic, unique_key: instead of the id; the oldest message of the topic with that key.
+
+    Raises:
+        NotFoundError: there is no such message.
+    """
+    request = pb.TrackMessageRequest(offset_msg_id=offset_msg_id, topic=topic, unique_key=unique_key)
+    return Question("TrackMessage", request, tracks_of)
+
+
+def resend_dead_letters(
+    consumer_group: str,
+    *,
+    tags: str = "",
+    sql: str = "",
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    max_messages: int = 0,
+    dry_run: bool = False,
+    page_token: str = "",
+) -> Question[ResentDeadLetters]:
+    """Send dead letters of a group to their own topics again, each as a new message; one page.
+
+    A call that broke may have sent some: it is not repeated.
+
+    Args:
+        consumer_group: the group.
+        tags, sql: which of them, at most one of both.
+        begin, end: stored at or after, and at or before, with a time zone.
+        max_messages: at most so many; 0: 64; at most 1,024.
+        dry_run: only say what would be done.
+        page_token: where the answer before ended.
+    """
+    request = pb.ResendDeadLettersRequest(
+        consumer_group=consumer_group,
+        filter=filter_of(tags, sql),
+        max_messages=max_messages,
+        dry_run=dry_run,
+        page_token=page_token,
+    )
+    if begin is not None:
+        request.begin_time.CopyFrom(to_timestamp(begin))
+    if end is not None:
+        request.end_time.CopyFrom(to_timestamp(end))
+    return Question(
+        "ResendDeadLetters",
+        request,
+        lambda answer: ResentDeadLetters(
+            tuple(ResentDeadLetter(each.offset_msg_id, each.topic, each.new_offset_msg_id) for each in answer.resent),
+            answer.next_page_token,
+        ),
+        is_repeatable=False,
+    )
+
+
+def pull(
+    topic: str,
+    queue_id: int,
+    queue_offset: int = 0,
+    *,
+    broker_name: str = "",
+    max_messages: int = 0,
+    max_bytes: int = 0,
+    wait_seconds: float = 0.0,
+    tags: str = "",
+    sql: str = "",
+    consumer_group: str = "",
+) -> Question[PulledMessages]:
+    """The batches of a queue from a position on; the stream ends at the queue's end, or when nothing came for a while.
+
+    It is not asked for again when it breaks: go on at the last batch's `next_offset`.
+
+    Args:
+        topic: the topic.
+        queue_id: its queue.
+        queue_offset: the first position.
+        broker_name: the shard; may be empty when there is only one.
+        max_messages: of a batch, at most 1,024; 0: 32.
+        max_bytes: of a batch's bodies, at most 4 MiB; 0: 262,144.
+        wait_seconds: the stream ends when no message came for so long, at most 60.
+        tags, sql: which messages, at most one of both.
+        consumer_group: who reads; may be empty.
+    """
+    request = pb.PullMessagesRequest(
+        topic=topic,
+        queue_id=queue_id,
+        broker_name=broker_name,
+        queue_offset=queue_offset,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        filter=filter_of(tags, sql),
+        consumer_group=consumer_group,
+    )
+    if wait_seconds:
+        millis = round(wait_seconds * 1000)
+        request.wait.CopyFrom(Duration(seconds=millis // 1000, nanos=millis % 1000 * 1_000_000))
+    return Question("PullMessages", request, _pulled_of)
+
+
+def filter_of(tags: str, sql: str) -> pb.MessageFilter:
+    """The filter of a request; ValueError when both are given."""
+    if tags and sql:
+        raise ValueError("give tags or sql, not both")
+    return pb.MessageFilter(sql=sql) if sql else pb.MessageFilter(tags=tags) if tags else pb.MessageFilter()
+
+
+def _settings_of(settings: pb.ConsumerGroupSettings) -> ConsumerGroup:
+    return ConsumerGroup(
+        settings.consumer_group,
+        settings.ordered,
+        settings.delivery_attempts_max,
+        settings.consume_disabled,
+        settings.broadcast,
+    )
+
+
+def _details_of(answer: pb.GetConsumerGroupResponse) -> ConsumerGroupDetails:
+    return ConsumerGroupDetails(
+        _settings_of(answer.settings),
+        tuple(
+            GroupMember(
+                each.client_id,
+                each.language,
+                each.version,
+                each.address,
+                tuple((one.topic, one.filter.sql or one.filter.tags or "*") for one in each.subscriptions),
+            )
+            for each in answer.members
+        ),
+        tuple(map(_queue_of, answer.queues)),
+        answer.retry_count,
+        answer.dead_letter_count,
+        tuple(answer.problems),
+        shards_of(answer.outcomes),
+    )
+
+
+def _queue_of(queue: pb.ConsumerGroupQueue) -> GroupQueue:
+    age = queue.lag_age
+    return GroupQueue(
+        queue.topic,
+        queue.broker_name,
+        queue.queue_id,
+        queue.consumer_offset,
+        queue.min_offset,
+        queue.max_offset,
+        queue.lag_count,
+        timedelta(seconds=age.seconds, microseconds=age.nanos // 1000) if queue.HasField("lag_age") else None,
+        queue.in_flight_count,
+        queue.removed_count,
+    )
+
+
+def _pulled_of(answer: pb.PullMessagesResponse) -> PulledMessages:
+    return PulledMessages(
+        tuple(map(message_of, answer.messages)),
+        answer.next_offset,
+        answer.min_offset,
+        answer.max_offset,
+        PullStatus(answer.status),
+    )

@@ -1,0 +1,35 @@
+"""Runs the schedule service: `python -m schedule_svc`."""
+
+import services.light_imports  # noqa: F401  # first of all
+
+# isort: split
+
+from reput.schedule.v1 import schedule_service_pb2_grpc as pb_grpc
+from schedule_svc.follower import SchedulePart
+from schedule_svc.servicer import ScheduleServicer
+from schedule_svc.settings import ScheduleSettings
+from schedule_svc.state_topic import FOLLOWER
+from schedule_svc.transactions.kind import LastingTransactions
+from services.calling.commitlog import CommitLogClient
+from services.calling.consumequeue import ConsumeQueueClient
+from services.following.follower_progress import FollowerProgress
+from services.following.follower_service import follow
+from services.serving.server import ServiceServer, main
+from services.settings.service_settings import Origins
+
+
+def serve(server: ServiceServer, settings: ScheduleSettings, origins: Origins) -> None:
+    """Puts the service onto a server."""
+    commitlog = CommitLogClient(settings.commitlog_target, tls=server.tls)
+    consumequeue = ConsumeQueueClient(settings.consumequeue_target, tls=server.tls)
+    progress = FollowerProgress()
+    lasting = LastingTransactions()
+    servicer = ScheduleServicer(progress, lasting.gateways, server.stopping.is_set)
+    server.add("reput.schedule.v1.ScheduleService", pb_grpc.add_ScheduleServiceServicer_to_server, servicer)
+    part = SchedulePart(settings, servicer, progress, commitlog, consumequeue, lasting)
+    server.on_stop(consumequeue.close)  # after the follower has stopped
+    follow(FOLLOWER, server, settings, commitlog, progress, part, servicer, follows_role=True)
+
+
+if __name__ == "__main__":
+    main(FOLLOWER, ScheduleSettings, serve)

@@ -1,0 +1,220 @@
+"""BrokerFiles: RocketMQ's files of what waits, kept so that a real broker can take over.
+
+    delayOffset.json    the position of each delay level; and for the consumer service those of transactions
+    timerlog/           a unit for each timer that waits, then one that says how far the timer topic is read
+    timercheck          the slot that a broker reads first
+
+They are written while something changes, every 5 s, and at a clean stop. They never say more than the log: what is under way
+when they are made is in the log before they are written. A broker that comes after a kill delivers again what was delivered
+since. Many timers are written less often. `timerlog/` is written before `timercheck`: it has only what waits, so with an older
+page a broker looks for units in slots that have none. The position in the page is that of the first timer that waits.
+
+A life that finds what a broker has done since writes the full state before it delivers anything, and then replaces the files.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import structlog
+
+from schedule_svc.handover.broker_marks import CALL_SECONDS, DELAY_OFFSETS, TIMER_CHECK
+from schedule_svc.handover.timer_units import encode_last_unit, encode_units, first_slot
+from schedule_svc.levels.delay_levels import DelayLevels
+from schedule_svc.life import KindWithoutState, Life
+from schedule_svc.state.schedule_state import Passed
+from schedule_svc.timers.entries import Entries
+from schedule_svc.timers.timer_record import TIMER_QUEUE
+from schedule_svc.timers.timers import Timers
+from schedule_svc.transactions.kind import TransactionsKind
+from services.calling.commitlog import CommitLogClient
+from services.following.state_topic.state_writer import wait_for
+from store.errors import ServiceUnavailableError, StoreError
+from store.format.delay_offset_file import TransactionOffsets, encode_delay_offsets
+from store.format.timer_files import (
+    TimerCheckpoint,
+    decode_timer_checkpoint,
+    encode_timer_checkpoint,
+    is_own_timer_checkpoint,
+)
+from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC
+
+WRITE_MILLIS = 5_000
+# How often it looks whether all timers are known.
+KNOWN_MILLIS = 200
+# A million timers, 52 MB of units, are written every 50 s.
+PAUSE_MILLIS_A_THOUSAND_TIMERS = 50
+PAGE_COUNT = 65_536
+# The units of all timers are on the disk by then.
+TIMER_LOG_SECONDS = 120.0
+# The last unit says where a broker goes on in the timer topic; its master is not before that.
+NO_MASTER = (1 << 63) - 1
+
+_log = structlog.get_logger("reput.schedule")
+
+
+class BrokerFiles(KindWithoutState):
+    """A Kind (`life.py`) that delivers nothing; see the top of this file.
+
+    Args:
+        life: what the kinds share.
+        levels: of delay.
+        timers: of their own time.
+        transactions: half messages.
+        commitlog: writes the files.
+        is_taken_over: a broker was here since the files were written.
+    """
+
+    name = "broker-files"
+    topics: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        life: Life,
+        levels: DelayLevels,
+        timers: Timers,
+        transactions: TransactionsKind,
+        commitlog: CommitLogClient,
+        *,
+        is_taken_over: bool,
+    ) -> None:
+        self._life = life
+        self._levels = levels
+        self._transactions = transactions
+        self._kinds = (levels, timers, transactions)
+        self._book = timers.book
+        self._commitlog = commitlog
+        self._is_taken_over = is_taken_over
+        self._written_levels: tuple[Mapping[int, int], TransactionOffsets] | None = None
+        self._seen_timers: tuple[int, int] | None = None
+        self._written_timers: tuple[int, int] | None = None
+        self._first_offset = 0
+        self._pause_until_millis = 0
+
+    def begin(self) -> None:
+        """See Kind: have what a broker did in the log, before its files are replaced."""
+        if self._is_taken_over:
+            wait_for(self._life.write_full(self._kinds))
+            _log.info("broker_files.taken_over")
+
+    def work(self) -> int:
+        """See Kind: write what has changed."""
+        self._write_levels()
+        if not self._book.is_known:  # no timer was delivered yet
+            return self._life.clock.millis() + KNOWN_MILLIS
+        self._write_timers(is_last=False)
+        return self._life.clock.millis() + WRITE_MILLIS
+
+    def stop(self, *, is_clean: bool) -> None:
+        """See Kind: nothing is under way any more."""
+        if not is_clean:
+            return
+        try:
+            self._write_levels()
+            if self._book.is_known:
+                self._write_timers(is_last=True)
+        except StoreError as error:
+            _log.warning("broker_files.failed", error=error.message, reason=error.reason(), **error.metadata)
+
+    def _write_levels(self) -> None:
+        with self._life.lock:
+            levels = {
+                position.level: position.next_offset for piece in self._levels.pieces() for position in piece.levels
+            }
+            under_way = self._life.newest_write()
+        transactions = self._transaction_offsets()
+        if self._written_levels == (levels, transactions):
+            return
+        wait_for(under_way)
+        previous = self._commitlog.read_config_file(DELAY_OFFSETS, timeout_seconds=CALL_SECONDS)
+        if previous or levels or transactions != TransactionOffsets():
+            content = encode_delay_offsets(levels, transactions, previous, time_millis=self._life.clock.millis())
+            self._commitlog.write_config_file(DELAY_OFFSETS, content, timeout_seconds=CALL_SECONDS)
+        self._written_levels = (levels, transactions)
+
+    def _transaction_offsets(self) -> TransactionOffsets:
+        """Positions that are in the queues: a broker that finds its position removed asks for all verdicts again."""
+        half_offset, op_offset = self._transactions.positions()
+        reader = self._life.reader
+        return TransactionOffsets(
+            max(half_offset, reader.range(HALF_TOPIC, 0).min_offset),
+            max(op_offset, reader.range(OP_HALF_TOPIC, 0).min_offset),
+        )
+
+    def _write_timers(self, *, is_last: bool) -> None:
+        index, life = self._book.index, self._life
+        seen = (index.next_queue_offset, self._book.pending_count())
+        if self._written_timers == seen or (self._seen_timers == seen and not is_last):
+            return
+        before = self._commitlog.read_config_file(TIMER_CHECK, timeout_seconds=CALL_SECONDS)
+        if not before and not seen[0]:
+            return
+        now_millis = life.clock.millis()
+        pause_millis = seen[1] * PAUSE_MILLIS_A_THOUSAND_TIMERS // 1000
+        if self._seen_timers is None and before and is_own_timer_checkpoint(before):
+            self._pause_until_millis = now_millis + pause_millis  # until then those of the life before will do
+        with life.lock:
+            slot = first_slot(self._oldest_due_millis(), now_millis)
+            under_way = life.newest_write()
+        wait_for(under_way)
+        counter = decode_timer_checkpoint(before).counter if before else 0
+        if now_millis >= self._pause_until_millis or is_last:
+            if not before or not is_own_timer_checkpoint(before):
+                # A crash may leave no timerlog: then a broker is to read the whole timer topic.
+                counter += 1
+                self._write_page(TimerCheckpoint(slot, 0, 0, NO_MASTER, 0, now_millis, counter))
+            last_unit = self._last_unit(seen[0], slot)
+            self._first_offset = seen[0]
+            parts = itertools.chain(self._units(seen[0], slot, now_millis), last_unit)
+            self._commitlog.write_timer_log(parts, timeout_seconds=TIMER_LOG_SECONDS)
+            self._written_timers = seen
+            self._pause_until_millis = now_millis + pause_millis
+        self._seen_timers = seen
+        self._write_page(TimerCheckpoint(slot, 0, self._first_offset, NO_MASTER, 0, now_millis, counter + 1))
+
+    def _write_page(self, page: TimerCheckpoint) -> None:
+        self._commitlog.write_config_file(TIMER_CHECK, encode_timer_checkpoint(page), timeout_seconds=CALL_SECONDS)
+
+    def _oldest_due_millis(self) -> int | None:
+        in_hand = self._book.in_hand.dues_millis.tolist()
+        first = self._book.index.first_due_millis()
+        return min([*in_hand, *([] if first is None else [first])], default=None)
+
+    def _units(self, end: int, slot: int, now_millis: int) -> Iterator[bytes]:
+        """The units of timers that wait before a position; notes the first of them.
+
+        What is taken out of the index meanwhile is in hand then, or under way.
+        """
+        for timers in itertools.chain(self._pages(), self._in_hand()):
+            known = timers.pick(timers.queue_offsets < end)  # a broker reads the others in the topic
+            if len(known):
+                self._first_offset = min(self._first_offset, int(known.queue_offsets.min()))
+                yield encode_units(known, slot, now_millis)
+
+    def _pages(self) -> Iterator[Entries]:
+        place = Passed()
+        while len(page := self._book.index.page(place, PAGE_COUNT)):
+            place = Passed(int(page.dues_millis[-1]), int(page.queue_offsets[-1]) + 1)
+            yield self._without_done(page)
+
+    def _in_hand(self) -> Iterator[Entries]:
+        with self._life.lock:
+            in_hand = self._book.in_hand
+            under_way = self._life.newest_write()
+        wait_for(under_way)
+        yield self._without_done(in_hand)
+
+    def _without_done(self, timers: Entries) -> Entries:
+        with self._life.lock:
+            return timers.pick(
+                np.array([offset not in self._book.done for offset in timers.queue_offsets.tolist()], dtype=np.bool_)
+            )
+
+    def _last_unit(self, end: int, slot: int) -> Sequence[bytes]:
+        """The unit that says how far the timer topic is read; none when retention removed all of it."""
+        run = self._life.reader.units(TIMER_TOPIC, TIMER_QUEUE, max(end - 1, 0), 1)
+        if not end or run.queue_offset >= end:
+            return ()
+        if not run.units:
+            raise ServiceUnavailableError(f"topic {TIMER_TOPIC} has no unit at {end - 1}: its queue is being built")
+        return (encode_last_unit(run.units[0].commit_log_offset, run.units[0].record_size_bytes, slot),)

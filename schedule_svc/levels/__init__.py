@@ -1,0 +1,1 @@
+"""Messages that wait by a delay level."""

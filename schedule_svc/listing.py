@@ -1,0 +1,161 @@
+"""Listing: the messages that wait for a time, the next one that is due first, page by page.
+
+A page token says for each source, the timers and each delay level, where the next page goes on. What is delivered between two
+pages is missing in the second; nothing is twice.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from reput.message.v1.message_pb2 import StoredMessage
+from schedule_svc.batch_reading import BatchReader
+from schedule_svc.levels.delay_levels import DelayLevels
+from schedule_svc.life import Life
+from schedule_svc.state.schedule_state import Passed
+from schedule_svc.timers.timer_book import TimerBook
+from schedule_svc.timers.timer_record import facts_of
+from services.reading.queue_reader import checked
+from store.errors import InvalidPageTokenError, StoreError
+from store.format.properties import REAL_TOPIC
+from store.format.queue_unit import QueueUnit
+from store.format.topic import RETRY_PREFIX, SCHEDULE_TOPIC
+
+# Messages that one call looks at when it is asked for a topic.
+LOOKED_COUNT_MAX = 10_000
+
+
+class ScheduledOne(NamedTuple):
+    """A message that waits. `level`: 0 for a timer."""
+
+    due_millis: int
+    level: int
+    queue_offset: int
+    message: StoredMessage
+
+    def recall_millis(self) -> int:
+        """The time that its recall handle has, as on its receipt; 0 when it cannot be recalled."""
+        facts = facts_of(self.message) if not self.level and self.message.unique_key else None
+        is_retry = self.message.properties.get(REAL_TOPIC, "").startswith(RETRY_PREFIX)
+        return facts.slot_millis + 1 if facts is not None and not is_retry else 0
+
+
+@dataclass(slots=True)
+class Places:
+    """Where a page begins: a place in the order of the timers, and a position in each level."""
+
+    timers: Passed = field(default_factory=Passed)
+    levels: dict[int, int] = field(default_factory=dict)
+
+    def token(self) -> str:
+        """As a page token."""
+        text = json.dumps([list(self.timers), sorted(self.levels.items())], separators=(",", ":"))
+        return base64.urlsafe_b64encode(text.encode()).decode()
+
+    @classmethod
+    def of(cls, token: str) -> "Places":
+        """From a page token; InvalidPageTokenError when it is none."""
+        if not token:
+            return cls()
+        try:
+            timers, levels = json.loads(base64.urlsafe_b64decode(token.encode()))
+            due_millis, queue_offset = map(_whole, timers)
+            return cls(Passed(due_millis, queue_offset), {_whole(level): _whole(offset) for level, offset in levels})
+        except (ValueError, TypeError, binascii.Error, RecursionError) as error:
+            raise InvalidPageTokenError("the page token is none of this list: leave it out to begin anew") from error
+
+
+class Listing:
+    """See the top of this file.
+
+    Args:
+        life: what the kinds share.
+        levels: the delay levels.
+        book: what is known of the timers.
+        batches: reads messages.
+    """
+
+    def __init__(self, life: Life, levels: DelayLevels, book: TimerBook, batches: BatchReader) -> None:
+        self._life = life
+        self._levels = levels
+        self._book = book
+        self._batches = batches
+
+    def page(self, topic: str, count: int, token: str) -> tuple[Sequence[ScheduledOne], str]:
+        """A page, and the token of the next one; empty at the end.
+
+        Args:
+            topic: only messages to it; empty: all.
+            count: of messages, at most.
+            token: from the page before; empty: the first page.
+
+        Raises:
+            InvalidPageTokenError: the token is none.
+            StoreError: a message cannot be read now.
+        """
+        places = Places.of(token)
+        found: list[ScheduledOne] = []
+        looked_count = 0
+        while len(found) < count and looked_count < LOOKED_COUNT_MAX:
+            step = sorted(self._next(places, count), key=lambda one: one[:3])[:count]
+            if not step:
+                return found, ""
+            for one in step:
+                if one.level:
+                    places.levels[one.level] = one.queue_offset + 1
+                else:
+                    places.timers = Passed(one.due_millis, one.queue_offset + 1)
+                if not topic or one.message.properties.get(REAL_TOPIC) == topic:
+                    found.append(one)
+                if len(found) == count:
+                    break
+            looked_count += len(step)
+        return found, places.token()
+
+    def _next(self, places: Places, count: int) -> list[ScheduledOne]:
+        """The first messages of each source, at most so many of each."""
+        found = self._next_timers(places, count)
+        for queue_id, end in sorted(self._life.reader.recent.ends(SCHEDULE_TOPIC).items()):
+            level = queue_id + 1
+            begin = max(places.levels.get(level, 0), self._levels.next_offset(level))
+            if begin < end:
+                found += self._next_of_level(level, begin, count)
+        return found
+
+    def _next_timers(self, places: Places, count: int) -> list[ScheduledOne]:
+        found: list[ScheduledOne] = []
+        begin = places.timers
+        while not found:
+            entries = self._book.index.page(begin, count)
+            if not len(entries):
+                break
+            begin = Passed(int(entries.dues_millis[-1]), int(entries.queue_offsets[-1]) + 1)
+            with self._life.lock:
+                waits = [
+                    at for at, offset in enumerate(entries.queue_offsets.tolist()) if offset not in self._book.done
+                ]
+            units = [QueueUnit(int(entries.commit_log_offsets[at]), int(entries.sizes_bytes[at]), 0) for at in waits]
+            for at, outcome in zip(waits, self._batches.read_headers(units) if units else (), strict=True):
+                if not isinstance(outcome, StoreError):
+                    due_millis, offset = int(entries.dues_millis[at]), int(entries.queue_offsets[at])
+                    found.append(ScheduledOne(due_millis, 0, offset, outcome))
+        return found
+
+    def _next_of_level(self, level: int, begin: int, count: int) -> list[ScheduledOne]:
+        run = self._life.reader.units(SCHEDULE_TOPIC, level - 1, begin, count)
+        found: list[ScheduledOne] = []
+        for place, outcome in enumerate(self._batches.read_headers(run.units) if run.units else ()):
+            message = checked(outcome, SCHEDULE_TOPIC, level - 1, run.queue_offset + place)
+            if not isinstance(message, StoreError):
+                due_millis = self._levels.due_of(message)
+                found.append(ScheduledOne(due_millis, level, run.queue_offset + place, message))
+        return found
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 62:
+        raise ValueError("it is no position")
+    return value

@@ -1,0 +1,1 @@
+"""What is done of the messages that wait, as records of the log."""

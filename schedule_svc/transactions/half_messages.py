@@ -1,0 +1,253 @@
+"""The records of transactions: half messages, what becomes of them, and op records; pure.
+
+    half message    RMQ_SYS_TRANS_HALF_TOPIC, queue 0: the message with REAL_TOPIC and REAL_QID (`parseHalfMessageInner`)
+    committed       its own topic and queue, sys_flag 8, the offset of the half message as prepared_transaction_offset; with
+                    all properties of the half message, as the real 5.3.3 stores it (`EndTransactionProcessor`)
+    renewed         the half message again, with TRANSACTION_CHECK_TIMES (`renewHalfMessageInner`)
+    given up        the half message in TRANS_CHECK_MAX_TIME_TOPIC, queue 0 (`DefaultTransactionalMessageCheckListener`)
+    op record       RMQ_SYS_TRANS_OP_HALF_TOPIC, queue 0, tag "d", body "QUEUE_OFFSET,QUEUE_OFFSET,": these half messages are
+                    ended (`TransactionalMessageServiceImpl.getOpMessage`)
+
+Each is written with the op record of its half message in one request (ADR 0057).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.message.v1.message_pb2 import StoredMessage
+from schedule_svc.due_record import CLOSED_TOPICS, STATE_PREFIX, SYS_FLAG_BITS
+from services.convert import timestamp_to_millis
+from services.following.moved_record import copy_of, shorten
+from store.errors import InvalidMessageError
+from store.format.properties import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    CRC32,
+    KEYS,
+    MOVED_FROM,
+    PRODUCER_GROUP,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    SHARDING_KEY,
+    TAGS,
+    TRAN_MSG,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+    TRANSACTION_ID,
+    UNIQ_KEY,
+    WAIT,
+)
+from store.format.request_mark import REQUEST_MARK
+from store.format.sys_flag import TRANSACTION_MASK, TransactionType
+from store.format.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, validate_topic
+from store.format.waiting_handles import TRANSACTION, WaitingHandle, encode_handle
+
+# RocketMQ's REMOVE_TAG.
+ENDED_TAG = "d"
+# RocketMQ's transactionOpMsgMaxSize.
+OP_BODY_BYTES_MAX = 4_096
+# Left out of a record that has no room for the request mark; nothing depends on them.
+_DISPENSABLE = (WAIT, "TRACE_ON", "MSG_REGION", "CLUSTER", TRANSACTION_ID)
+# Without these a half message, or the message itself, could not be found or would be another one.
+_KEPT = (
+    TAGS, KEYS, UNIQ_KEY, SHARDING_KEY, REAL_TOPIC, REAL_QUEUE_ID, TRAN_MSG, PRODUCER_GROUP, TRANSACTION_CHECK_TIMES,
+    CHECK_IMMUNITY_TIME_IN_SECONDS, MOVED_FROM,
+)  # fmt: skip
+# What only the store needs.
+_HIDDEN = (
+    REAL_TOPIC,
+    REAL_QUEUE_ID,
+    TRANSACTION_CHECK_TIMES,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    MOVED_FROM,
+    CRC32,
+    REQUEST_MARK,
+)
+_QUEUE_ID_MAX = 65_535
+# A producer may ask for 18 digits of seconds; times stay below 64 bits.
+_IMMUNITY_SECONDS_MAX = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """What counts of a half message.
+
+    Attributes:
+        topic: of the message.
+        unique_key: of the message; may be empty.
+        made_millis: when it was made, but not after it was stored (ms since 1970).
+        store_millis: when this record was stored (ms since 1970).
+        check_count: how often producers were asked.
+        own_immunity: its own immunity time as the producer spelled it; empty: none.
+    """
+
+    topic: str
+    unique_key: str
+    made_millis: int
+    store_millis: int
+    check_count: int
+    own_immunity: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRules:
+    """When producers are asked.
+
+    Attributes:
+        timeout_millis: RocketMQ's transactionTimeOut: for so long no producer is asked.
+        interval_millis: RocketMQ's transactionCheckInterval: between two checks.
+        count_max: RocketMQ's transactionCheckMax.
+    """
+
+    timeout_millis: int = 6_000
+    interval_millis: int = 30_000
+    count_max: int = 15
+
+    def next_check_millis(self, half: HalfMessage) -> int:
+        """When producers are to be asked next (ms since 1970); after the last check: when it is given up."""
+        immune_until = half.made_millis + self._immunity_millis(half)
+        return max(immune_until, half.store_millis + self.interval_millis) if half.check_count else immune_until
+
+    def is_too_late(self, half: HalfMessage, now_millis: int) -> bool:
+        """Whether a verdict that answers no check comes after the immunity time that the message sets itself.
+
+        Source: `EndTransactionProcessor.rejectCommitOrRollback` and `TransactionalMessageUtil.getImmunityTime`.
+        """
+        if not half.own_immunity:
+            return False
+        immunity = max(_seconds(half.own_immunity, 0) * 1_000, self.timeout_millis)
+        return now_millis - half.made_millis > immunity
+
+    def _immunity_millis(self, half: HalfMessage) -> int:
+        """Source: `TransactionalMessageServiceImpl.getImmunityTime`; unlike in a verdict it may be less than the timeout."""
+        seconds = _seconds(half.own_immunity, -1)
+        if seconds == -1:
+            return self.timeout_millis
+        return max(-_IMMUNITY_SECONDS_MAX, min(seconds, _IMMUNITY_SECONDS_MAX)) * 1_000
+
+
+def _seconds(text: str, default: int) -> int:
+    """A whole number as Java's Long.parseLong reads it; `default` when it is none."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isdecimal() or len(digits) > 18:
+        return default
+    return int(text)
+
+
+def half_of(record: StoredMessage) -> HalfMessage | None:
+    """The half message in a record of the half topic; None when it does not say where its message belongs."""
+    properties = record.properties
+    topic = properties.get(REAL_TOPIC, "")
+    if record.topic != HALF_TOPIC or not _is_open(topic) or real_queue_id(properties) is None:
+        return None
+    stored = timestamp_to_millis(record.store_time, "store_time")
+    made = timestamp_to_millis(record.born_time, "born_time") if record.HasField("born_time") else stored
+    return HalfMessage(
+        topic,
+        properties.get(UNIQ_KEY, ""),
+        # A producer whose clock is ahead: RocketMQ asks it at once.
+        min(made, stored),
+        stored,
+        max(_seconds(properties.get(TRANSACTION_CHECK_TIMES, "0"), 0), 0),
+        properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS, ""),
+    )
+
+
+def _is_open(topic: str) -> bool:
+    """Whether a message can be committed to a topic: in some it would count as something else."""
+    try:
+        validate_topic(topic)
+    except InvalidMessageError:
+        return False
+    return topic not in CLOSED_TOPICS and not topic.startswith(STATE_PREFIX)
+
+
+def real_queue_id(properties: Mapping[str, str]) -> int | None:
+    """The queue of the message; None when there is no such number."""
+    text = properties.get(REAL_QUEUE_ID, "")
+    return int(text) if text.isdecimal() and len(text) < 6 and int(text) <= _QUEUE_ID_MAX else None
+
+
+def key_hash(topic: str, unique_key: str) -> int:
+    """63 bits that a topic and a unique key have in common with few others."""
+    digest = blake2b(f"{topic}\0{unique_key}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+def committed(record: StoredMessage) -> InternalRecord:
+    """The message of a half message, for its topic."""
+    queue_id = real_queue_id(record.properties)
+    assert queue_id is not None
+    copy = _copy(record, record.properties[REAL_TOPIC], queue_id)
+    copy.sys_flag = copy.sys_flag & ~TRANSACTION_MASK | TransactionType.COMMIT
+    copy.prepared_transaction_offset = record.commit_log_offset
+    del copy.properties[MOVED_FROM]  # that offset names the source
+    shorten(copy, (REAL_TOPIC, REAL_QUEUE_ID, *_DISPENSABLE), _KEPT)
+    return copy
+
+
+def renewed(record: StoredMessage, check_count: int) -> InternalRecord:
+    """The half message again, after so many checks.
+
+    RocketMQ loses `flag` and `reconsume_times` here; we keep them.
+    """
+    copy = _copy(record, HALF_TOPIC)
+    if check_count:
+        copy.properties[TRANSACTION_CHECK_TIMES] = str(check_count)
+    shorten(copy, (MOVED_FROM, *_DISPENSABLE), _KEPT)
+    return copy
+
+
+def given_up(record: StoredMessage) -> InternalRecord:
+    """The half message as operators find it when no producer gave a verdict."""
+    copy = _copy(record, CHECK_MAX_TIME_TOPIC)
+    shorten(copy, _DISPENSABLE, _KEPT)
+    return copy
+
+
+def _copy(record: StoredMessage, topic: str, queue_id: int = 0) -> InternalRecord:
+    copy = copy_of(record, topic, queue_id)
+    copy.sys_flag &= SYS_FLAG_BITS
+    return copy
+
+
+def for_check(record: StoredMessage) -> StoredMessage:
+    """The message of a half message as its consumers would get it, for a producer that is asked."""
+    message = StoredMessage()
+    message.CopyFrom(record)
+    message.topic = record.properties[REAL_TOPIC]
+    message.queue_id = real_queue_id(record.properties) or 0
+    message.queue_offset = 0
+    for name in _HIDDEN:
+        message.properties.pop(name, None)
+    return message
+
+
+def op_records(queue_offsets: Sequence[int]) -> list[InternalRecord]:
+    """The op records that end these half messages: one for each 4,096 bytes, as RocketMQ's."""
+    records: list[InternalRecord] = []
+    parts: list[bytes] = []
+    for queue_offset in queue_offsets:
+        if sum(map(len, parts)) >= OP_BODY_BYTES_MAX:
+            records.append(_op_record(b"".join(parts)))
+            parts.clear()
+        parts.append(b"%d," % queue_offset)
+    return [*records, _op_record(b"".join(parts))] if parts else records
+
+
+def ended_by(record: StoredMessage) -> list[int]:
+    """The queue offsets of half messages that an op record ends."""
+    if record.tags != ENDED_TAG:
+        return []
+    parts = record.body.split(b",")
+    return [int(part) for part in parts if part.isdigit() and len(part) < 19]
+
+
+def _op_record(body: bytes) -> InternalRecord:
+    return InternalRecord(topic=OP_HALF_TOPIC, body=body, properties={WAIT: "true", TAGS: ENDED_TAG})
+
+
+def transaction_id_of(half: HalfMessage, broker_name: str, commit_log_offset: int) -> str:
+    """What names the transaction of a half message at an offset of the log (bytes)."""
+    return encode_handle(TRANSACTION, WaitingHandle(half.topic, broker_name, commit_log_offset, half.unique_key))

@@ -1,0 +1,108 @@
+"""BatchWriter: one thread that appends to the log what callers submit, as one request for all that came meanwhile.
+
+An append that fails may have been carried out all the same. Then only the log knows, and the writer is broken from then on:
+everything submitted fails, and its owner starts a new life, which reads the log.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, Protocol, TypeVar
+
+from store.errors import ServiceUnavailableError, StoreError
+
+
+class Submission(Protocol):
+    """What one caller wants written.
+
+    Attributes:
+        done: its outcome.
+    """
+
+    done: "Future[Any]"
+
+
+Item = TypeVar("Item", bound=Submission)
+
+
+class BatchWriter(ABC, Generic[Item]):
+    """See the top of this file; thread-safe.
+
+    A subclass sets its own attributes before it calls `__init__`: writing begins there.
+
+    Args:
+        thread_name: of the thread.
+        what: for errors: what could not be written.
+        on_broken: called once, by the writer's thread, when it broke.
+
+    Attributes:
+        error: why it is broken; None while it works.
+    """
+
+    def __init__(self, thread_name: str, what: str, on_broken: Callable[[StoreError], None]) -> None:
+        self.error: StoreError | None = None
+        self._what = what
+        self._on_broken = on_broken
+        self._submitted: deque[Item] = deque()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is submitted, and end."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    @abstractmethod
+    def _take(self, submitted: "deque[Item]") -> list[Item]:
+        """Take from the front what one request writes; there is something."""
+
+    @abstractmethod
+    def _write(self, taken: Sequence[Item]) -> None:
+        """Append it, and set the outcomes; an error breaks the writer."""
+
+    @abstractmethod
+    def _broken(self, error: StoreError | None) -> ServiceUnavailableError:
+        """What callers are told when nothing is written any more; None: it is closed."""
+
+    def _accepted(self, item: Item) -> None:
+        """An item was put behind the others; called under the lock."""
+
+    def _put(self, item: Item) -> None:
+        with self._changed:
+            if self.error is not None or self._is_closed:
+                item.done.set_exception(self._broken(self.error))
+            else:
+                self._submitted.append(item)
+                self._accepted(item)
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._submitted or self._is_closed)
+                if not self._submitted:
+                    return
+                taken = self._take(self._submitted)
+            try:
+                self._write(taken)
+            except StoreError as error:
+                self._break(error, taken)
+                return
+            except Exception as error:
+                self._break(ServiceUnavailableError(f"{self._what} could not be written: {error!r}"), taken)
+                raise
+
+    def _break(self, error: StoreError, taken: Sequence[Item]) -> None:
+        with self._changed:
+            self.error = error
+            failed = [item for item in (*taken, *self._submitted) if not item.done.done()]
+            self._submitted.clear()
+        self._on_broken(error)
+        for item in failed:
+            item.done.set_exception(self._broken(error))

@@ -1,0 +1,1 @@
+"""What delivery reads: units of queues, records of the log, and arrivals of new ones."""

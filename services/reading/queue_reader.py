@@ -1,0 +1,206 @@
+"""QueueReader: units of queues and records of the log, for delivery."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from reput.message.v1.message_pb2 import StoredMessage
+from services.calling.commitlog import CommitLogClient
+from services.calling.consumequeue import ConsumeQueueClient
+from services.reading.recent_units import RecentUnits
+from services.serving.server_options import RECEIVE_BYTES_MAX
+from store.errors import (
+    OffsetOutOfRangeError,
+    QueueNotFoundError,
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    StoreCorruptedError,
+    StoreError,
+    TopicNotFoundError,
+    UnsupportedStoreError,
+)
+from store.format.queue_unit import QueueUnit
+
+# Bodies of one answer: a message of the largest size (4 MiB), or as many smaller ones.
+ANSWER_BODY_BYTES_MAX = 4 << 20
+# How old the known range of a queue may be.
+RANGE_SECONDS = 5.0
+CALL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """First position of a queue, and the position of its next message."""
+
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRun:
+    """Consecutive units of a queue, from `queue_offset` on."""
+
+    queue_offset: int
+    units: Sequence[QueueUnit]
+
+
+Outcome = StoredMessage | StoreError
+
+
+def is_removed(outcome: Outcome) -> bool:
+    """Whether retention removed the record."""
+    return isinstance(outcome, RecordNotFoundError | OffsetOutOfRangeError)
+
+
+def checked(outcome: Outcome, topic: str, queue_id: int, queue_offset: int) -> Outcome:
+    """The outcome, or an error when the record is not the one of that position of the queue."""
+    if isinstance(outcome, StoreError) or (outcome.topic, outcome.queue_id, outcome.queue_offset) == (
+        topic,
+        queue_id,
+        queue_offset,
+    ):
+        return outcome
+    return StoreCorruptedError(
+        f"position {queue_offset} of queue {queue_id} of topic {topic} leads to a record of position "
+        f"{outcome.queue_offset} of queue {outcome.queue_id} of topic {outcome.topic}: nothing is delivered from there",
+        file=f"consumequeue/{topic}/{queue_id}",
+        offset=outcome.commit_log_offset,
+    )
+
+
+class Reader(Protocol):
+    """What delivery reads."""
+
+    recent: RecentUnits
+
+    def range(self, topic: str, queue_id: int) -> QueueRange:
+        """The range of a queue; empty for an unknown queue."""
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitRun:
+        """At most `count` units from a position on, or from the queue's first position if that lies behind it.
+
+        None from the queue's end on, as `recent` knows it.
+        """
+
+    def records(self, units: Sequence[QueueUnit], body_bytes_max: int) -> Sequence[Outcome]:
+        """The records of units; the bodies behind `body_bytes_max` are left out (`body_omitted`)."""
+
+    def whole(self, header: StoredMessage) -> Outcome:
+        """A record by a call of its own, given without its body; UnsupportedStoreError when it can never be appended again."""
+
+    def offset_at(self, topic: str, queue_id: int, time_millis: int) -> int:
+        """Position of a queue's first message that was stored at or after a time (ms since 1970)."""
+
+
+def read_message(reader: Reader, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+    """The whole message at a position that had one; None when retention removed it.
+
+    Raises:
+        StoreError: it cannot be read now.
+    """
+    run = reader.units(topic, queue_id, queue_offset, 1)
+    if run.queue_offset > queue_offset:
+        return None
+    if not run.units:
+        raise ServiceUnavailableError(f"queue {queue_id} of topic {topic} is being built: try again")
+    (outcome,) = reader.records(run.units, ANSWER_BODY_BYTES_MAX)
+    outcome = checked(outcome, topic, queue_id, queue_offset)
+    if isinstance(outcome, StoreError):
+        if is_removed(outcome):
+            return None
+        raise outcome
+    if outcome.body_omitted:
+        raise too_large(outcome)
+    return outcome
+
+
+def too_large(message: StoredMessage) -> StoreError:
+    """The error for a message that no answer can hold."""
+    return UnsupportedStoreError(
+        f"the message at {message.commit_log_offset} of the log (topic {message.topic}) is larger than an answer of "
+        f"{ANSWER_BODY_BYTES_MAX} bytes: it cannot be delivered; move the group past it",
+    )
+
+
+class QueueReader:
+    """A Reader over the commitlog and consumequeue services; thread-safe.
+
+    Args:
+        recent: units of the newest records.
+        consumequeue: the client for older ones.
+        commitlog: the client for records.
+        clock: seconds, rising.
+    """
+
+    def __init__(
+        self,
+        recent: RecentUnits,
+        consumequeue: ConsumeQueueClient,
+        commitlog: CommitLogClient,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.recent = recent
+        self._consumequeue = consumequeue
+        self._commitlog = commitlog
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._first_offsets: dict[tuple[str, int], tuple[float, int]] = {}  # known at, min offset
+
+    def range(self, topic: str, queue_id: int) -> QueueRange:
+        """See Reader."""
+        key = (topic, queue_id)
+        known = self._first_offsets.get(key)
+        if known is None or self._clock() - known[0] > RANGE_SECONDS:
+            self._ask(topic, queue_id, 0, 1)
+            known = self._first_offsets.get(key)
+        return QueueRange(known[1] if known is not None else 0, self.recent.end(topic, queue_id))
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitRun:
+        """See Reader."""
+        recent = self.recent.units(topic, queue_id, queue_offset, count)
+        end = self.recent.end(topic, queue_id)
+        if recent is not None or queue_offset >= end:
+            return UnitRun(queue_offset, recent or ())
+        # The queues may be ahead of what this service has seen of the log: no position gets beyond the end that it knows.
+        count = min(count, end - queue_offset)
+        units = self._ask(topic, queue_id, queue_offset, count)
+        first_offset = self._first_offsets.get((topic, queue_id), (0.0, 0))[1]
+        if not units and queue_offset < first_offset:
+            queue_offset = first_offset
+            units = (
+                self._ask(topic, queue_id, queue_offset, min(count, end - first_offset)) if first_offset < end else ()
+            )
+        return UnitRun(queue_offset, units)
+
+    def records(self, units: Sequence[QueueUnit], body_bytes_max: int = ANSWER_BODY_BYTES_MAX) -> Sequence[Outcome]:
+        """See Reader."""
+        offsets = [unit.commit_log_offset for unit in units]
+        return self._commitlog.get_many(offsets, body_bytes_max=body_bytes_max, timeout_seconds=CALL_SECONDS)
+
+    def whole(self, header: StoredMessage) -> Outcome:
+        """See Reader."""
+        if header.store_size_bytes > RECEIVE_BYTES_MAX:  # of a store from elsewhere
+            return UnsupportedStoreError(
+                f"the message at {header.commit_log_offset} of the log takes {header.store_size_bytes} bytes: a request to "
+                f"append it again has {RECEIVE_BYTES_MAX} at most"
+            )
+        try:
+            return self._commitlog.get(header.commit_log_offset, timeout_seconds=CALL_SECONDS)
+        except StoreError as error:
+            return error
+
+    def offset_at(self, topic: str, queue_id: int, time_millis: int) -> int:
+        """See Reader."""
+        answer = self._consumequeue.search_offset(topic, queue_id, time_millis, timeout_seconds=CALL_SECONDS)
+        return answer.queue_offset
+
+    def _ask(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Sequence[QueueUnit]:
+        try:
+            answer = self._consumequeue.get_units(topic, queue_id, queue_offset, count, timeout_seconds=CALL_SECONDS)
+        except (TopicNotFoundError, QueueNotFoundError):
+            return ()  # its first messages are not built yet
+        with self._lock:
+            self._first_offsets[topic, queue_id] = (self._clock(), answer.min_offset)
+        return [QueueUnit(unit.commit_log_offset, unit.record_size_bytes, unit.tags_code) for unit in answer.units]

@@ -1,0 +1,153 @@
+"""RecentUnits: the queue units of the newest records, as they came over Reput, and the ends of all queues.
+
+A consumer that keeps up reads from here and asks no other service. Older units come from the consumequeue service.
+"""
+
+import bisect
+import itertools
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from store.derive.queue_units import NO_UNIT_BIT
+from store.format.queue_unit import QueueUnit
+
+if TYPE_CHECKING:
+    from store.derive.dispatch_columns import DispatchColumns, Int32s, Int64s
+
+# Units kept, of all queues together: 20 bytes each, in columns.
+UNIT_COUNT_MAX = 262_144
+# Batches kept: at a low rate each has one unit, and costs some 500 bytes.
+RUN_COUNT_MAX = 16_384
+
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Units of one queue at consecutive positions."""
+
+    key: QueueKey
+    first: int
+    commit_log_offsets: "Int64s"
+    sizes_bytes: "Int32s"
+    tags_codes: "Int64s"
+
+    def __len__(self) -> int:
+        return len(self.commit_log_offsets)
+
+
+class RecentUnits:
+    """See the top of this file; thread-safe.
+
+    Args:
+        unit_count_max: units kept.
+    """
+
+    def __init__(self, unit_count_max: int = UNIT_COUNT_MAX) -> None:
+        self._unit_count_max = unit_count_max
+        self._lock = threading.Lock()
+        self._runs: deque[_Run] = deque()  # oldest first
+        self._runs_by_queue: dict[QueueKey, list[_Run]] = {}  # by position
+        self._unit_count = 0
+        self._ends: dict[str, dict[int, int]] = {}
+
+    def set_ends(self, ends: Iterable[tuple[str, int, int]]) -> None:
+        """Note topic, queue and end of queues."""
+        with self._lock:
+            for topic, queue_id, end in ends:
+                self._see_end(topic, queue_id, end)
+
+    def ends(self, topic: str) -> Mapping[int, int]:
+        """The ends of a topic's queues that have messages, by queue; empty for an unknown topic."""
+        with self._lock:
+            return dict(self._ends.get(topic, ()))
+
+    def end(self, topic: str, queue_id: int) -> int:
+        """Position of a queue's next message; 0 for a queue without messages.
+
+        A batch is seen as a whole: who sees a record of it also sees those before it, of other queues too.
+        """
+        with self._lock:
+            return self._ends.get(topic, {}).get(queue_id, 0)
+
+    def topics(self) -> Sequence[str]:
+        """The topics that have messages."""
+        with self._lock:
+            return sorted(self._ends)
+
+    def add(self, columns: "DispatchColumns") -> Sequence[str]:
+        """Add a batch of the tail; returns the topics with new units."""
+        import numpy as np  # with the first record: it takes memory
+
+        has_unit = np.flatnonzero((columns.sys_flags & NO_UNIT_BIT) == 0)
+        if not len(has_unit):
+            return ()
+        keys = columns.topic_numbers[has_unit].astype(np.int64) << 32 | columns.queue_ids[has_unit]
+        order = has_unit[np.argsort(keys, kind="stable")]
+        sorted_keys = np.sort(keys, kind="stable")
+        offsets = columns.queue_offsets[order]
+        breaks = (sorted_keys[1:] != sorted_keys[:-1]) | (offsets[1:] != offsets[:-1] + 1)
+        begins = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(order)]
+        topics: set[str] = set()
+        with self._lock:
+            for begin, end in itertools.pairwise(begins):
+                at = order[begin:end]
+                topic = columns.topics[int(columns.topic_numbers[at[0]])]
+                key = (topic, int(columns.queue_ids[at[0]]))
+                topics.add(topic)
+                self._add(
+                    _Run(
+                        key,
+                        int(offsets[begin]),
+                        columns.commit_log_offsets[at],
+                        columns.record_sizes_bytes[at],
+                        columns.tags_codes[at],
+                    )
+                )
+        return sorted(topics)
+
+    def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Sequence[QueueUnit] | None:
+        """At most `count` units from a position on; None when the first of them is not here."""
+        found: list[QueueUnit] = []
+        with self._lock:
+            runs = self._runs_by_queue.get((topic, queue_id), [])
+            place = max(0, bisect.bisect_right(runs, queue_offset, key=_first) - 1)
+            while place < len(runs) and len(found) < count:
+                run = runs[place]
+                at = queue_offset + len(found) - run.first
+                if not 0 <= at < len(run):
+                    break
+                stop = min(len(run), at + count - len(found))
+                found += map(
+                    QueueUnit,
+                    run.commit_log_offsets[at:stop].tolist(),
+                    run.sizes_bytes[at:stop].tolist(),
+                    run.tags_codes[at:stop].tolist(),
+                )
+                place += 1
+        return found or None
+
+    def _add(self, run: _Run) -> None:
+        topic, queue_id = run.key
+        self._see_end(topic, queue_id, run.first + len(run))
+        self._runs.append(run)
+        self._runs_by_queue.setdefault(run.key, []).append(run)
+        self._unit_count += len(run)
+        while len(self._runs) > 1 and (self._unit_count > self._unit_count_max or len(self._runs) > RUN_COUNT_MAX):
+            oldest = self._runs.popleft()
+            self._unit_count -= len(oldest)
+            of_queue = self._runs_by_queue[oldest.key]
+            del of_queue[0]
+            if not of_queue:
+                del self._runs_by_queue[oldest.key]
+
+    def _see_end(self, topic: str, queue_id: int, end: int) -> None:
+        ends = self._ends.setdefault(topic, {})
+        ends[queue_id] = max(ends.get(queue_id, 0), end)
+
+
+def _first(run: _Run) -> int:
+    return run.first

@@ -1,0 +1,55 @@
+"""The texts that name a message which waits: RocketMQ's recall handle, and the id of a transaction.
+
+    recall handle    base64url of `v1 TOPIC BROKER_NAME DELIVERY_MILLIS UNIQUE_KEY`
+    transaction id   base64url of `t1 TOPIC BROKER_NAME COMMIT_LOG_OFFSET UNIQUE_KEY`, of the half message that was sent
+
+The first is that of RocketMQ 5.3.3 (`RecallMessageHandle.HandleV1`), so handles of either are good at both. Ids of transactions
+are opaque to clients, and RocketMQ's proxy forgets them when it stops; ours says which shard has the half message.
+"""
+
+import base64
+import binascii
+from typing import NamedTuple
+
+from store.errors import InvalidArgumentError
+
+RECALL, TRANSACTION = "v1", "t1"
+# A topic, a broker name and a unique key of 255 bytes each, a number, and the separators.
+HANDLE_LENGTH_MAX = 2_048
+
+
+class WaitingHandle(NamedTuple):
+    """A message that waits. `number`: when it is due (ms since 1970), or the offset of the half message (bytes)."""
+
+    topic: str
+    broker_name: str
+    number: int
+    unique_key: str
+
+
+def encode_handle(kind: str, handle: WaitingHandle) -> str:
+    """The text of a handle; `kind` is RECALL or TRANSACTION."""
+    text = f"{kind} {handle.topic} {handle.broker_name} {handle.number} {handle.unique_key}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def decode_handle(kind: str, text: str, field: str) -> WaitingHandle:
+    """The handle that a text of a client spells.
+
+    Raises:
+        InvalidArgumentError: it is none of this kind; `field` names the argument.
+    """
+    try:
+        if len(text) > HANDLE_LENGTH_MAX:
+            raise ValueError("it is too long")
+        version, topic, broker_name, number, *unique_key = (
+            base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
+        )
+        # A unique key that a client chose may hold spaces.
+        if version != kind or not number.isdecimal() or len(number) > 18 or not unique_key:
+            raise ValueError("it has other parts")
+        return WaitingHandle(topic, broker_name, int(number), " ".join(unique_key))
+    except (ValueError, binascii.Error) as error:
+        raise InvalidArgumentError(
+            f"{field} {text[:64]!r} is none: {error}; use that of the receipt", field=field
+        ) from error

@@ -1,0 +1,25 @@
+"""`reput serve` refuses flags of a mirror that cannot work, before it makes anything."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("flags", "why"),
+    [
+        (("--mirror", "broker:10912"), "rocketmq://HOST:HA_PORT"),
+        (("--mirror", "rocketmq://broker"), "HOST:PORT"),
+        (("--mirror", "rocketmq://broker:10912", "--mirror-broker", "broker"), "HOST:PORT"),
+    ],
+)
+def test_a_mirror_that_names_no_broker_is_a_usage_error(
+    tmp_path: pathlib.Path, flags: tuple[str, ...], why: str
+) -> None:
+    store = tmp_path / "store"
+    command = [sys.executable, "-m", "cli.main", "serve", "--store", str(store), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, store.exists()) == (2, False)
+    assert why in done.stderr

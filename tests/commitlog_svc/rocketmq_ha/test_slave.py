@@ -1,0 +1,189 @@
+"""HaSlave against a master that does what RocketMQ's does, and what no healthy one does."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.rocketmq_ha.slave import HaSlave
+from services.calling.backoff import Backoff
+from store.errors import StoreReadOnlyError
+from tests.commitlog_svc.rocketmq_ha.scripted_master import ScriptedMaster
+from tests.commitlog_svc.support import append, new_message, open_log
+from tests.support.waiting import wait_until
+
+FILE_BYTES = 16384
+
+
+@pytest.fixture(scope="module")
+def log_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A log of several files."""
+    root = tmp_path_factory.mktemp("source")
+    with open_log(root) as log:
+        for number in range(60):
+            append(log, *(new_message(b"%d" % number * 300, topic) for topic in ("orders", "other")))
+        data = log.read_bytes(0, log.status.end_offset)
+    assert len(data) > 4 * FILE_BYTES
+    return data
+
+
+@contextmanager
+def mirrored(root: Path, master: ScriptedMaster, **options: Any) -> Iterator[tuple[CommitLog, HaSlave]]:
+    """A log that mirrors the master."""
+    with open_log(root, mirror=f"rocketmq://{master.address}", **options) as log:
+        slave = HaSlave(
+            log,
+            master.address,
+            nothing_seconds=0.04,
+            silence_seconds=0.5,
+            backoff=Backoff(first_seconds=0.01, max_seconds=0.05),
+        )
+        slave.start()
+        try:
+            yield log, slave
+        finally:
+            slave.close()
+
+
+def wait_for_end(log: CommitLog, end_offset: int) -> None:
+    wait_until(lambda: log.status.flushed_offset == end_offset, lambda: log.status.flushed_offset, 10)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 7, 1000, 32768])
+def test_an_empty_log_gets_the_masters_whole_log_byte_by_byte(
+    tmp_path: Path, log_bytes: bytes, batch_bytes: int
+) -> None:
+    with ScriptedMaster(log_bytes if batch_bytes > 1 else log_bytes[: FILE_BYTES + 900], FILE_BYTES) as master:
+        master.batch_bytes = batch_bytes
+        with mirrored(tmp_path, master) as (log, slave):
+            end = whole_end(log_bytes, len(master.log))
+            wait_for_end(log, end)
+            wait_until(lambda: master.reports and master.reports[-1] == end, lambda: master.reports[-3:])
+            wait_until(lambda: slave.state.is_at_end)
+            assert log.read_bytes(0, end) == log_bytes[:end]
+            assert [config.topic for config in log.topics.all()] == ["orders", "other"]
+            with pytest.raises(StoreReadOnlyError, match=f"mirrors rocketmq://{master.address}"):
+                append(log, new_message(b"no", "orders"))
+
+
+def whole_end(log_bytes: bytes, limit: int) -> int:
+    """The end of the last whole record before a limit, by the sizes of the records."""
+    at = 0
+    while at < limit:
+        size = int.from_bytes(log_bytes[at : at + 4], "big")
+        if at + size > limit:
+            break
+        at += size
+    return at
+
+
+def test_a_restart_of_the_master_inside_a_record_costs_nothing(tmp_path: Path, log_bytes: bytes) -> None:
+    with ScriptedMaster(log_bytes, FILE_BYTES) as master:
+        master.close_after_bytes = {2: FILE_BYTES + 2000}  # the first two are probes, for the last file and for byte 1
+        with mirrored(tmp_path, master) as (log, _):
+            wait_for_end(log, len(log_bytes))
+            assert log.read_bytes(0, len(log_bytes)) == log_bytes
+    assert master.requests[:3] == [0, 1, 1]
+    assert FILE_BYTES < master.requests[3] < FILE_BYTES + 2000  # the last whole record again
+
+
+def test_a_restart_of_the_mirror_goes_on_where_it_was(tmp_path: Path, log_bytes: bytes) -> None:
+    half = whole_end(log_bytes, len(log_bytes) // 2)
+    with ScriptedMaster(log_bytes[: half + 50], FILE_BYTES) as master:
+        with mirrored(tmp_path, master) as (log, _):
+            wait_for_end(log, half)
+        master.log = log_bytes
+        begun = len(master.requests)
+        with mirrored(tmp_path, master) as (log, _):
+            wait_for_end(log, len(log_bytes))
+            assert log.read_bytes(0, len(log_bytes)) == log_bytes
+        assert 0 < half - master.requests[begun] < 1000  # its last record again
+
+
+@pytest.mark.parametrize("removed_count", [1, 2, 3])
+def test_a_master_that_removed_files_is_mirrored_from_its_first_one(
+    tmp_path: Path, log_bytes: bytes, removed_count: int
+) -> None:
+    with ScriptedMaster(log_bytes, FILE_BYTES) as master:
+        master.first_offset = removed_count * FILE_BYTES
+        with mirrored(tmp_path, master) as (log, _):
+            wait_for_end(log, len(log_bytes))
+            assert log.status.first_offset == master.first_offset
+            data = log.read_bytes(master.first_offset, len(log_bytes))
+            assert data.rstrip(b"\0") == log_bytes[master.first_offset :].rstrip(b"\0")
+
+
+def shorter(master: ScriptedMaster, log_bytes: bytes) -> str:
+    master.log = log_bytes[: whole_end(log_bytes, len(log_bytes) - 2000)]
+    return "ends before"
+
+
+def other(master: ScriptedMaster, log_bytes: bytes) -> str:
+    master.log = log_bytes[:-1] + b"?" + log_bytes[:500]
+    return "other bytes"
+
+
+def without_old_files(master: ScriptedMaster, log_bytes: bytes) -> str:
+    master.log = log_bytes + bytes(3 * FILE_BYTES)
+    master.first_offset = len(log_bytes) // FILE_BYTES * FILE_BYTES + FILE_BYTES
+    return "has removed its log files"
+
+
+def jumping(master: ScriptedMaster, log_bytes: bytes) -> str:
+    master.skip_bytes = 8
+    return "it was asked for"
+
+
+def garbled(master: ScriptedMaster, log_bytes: bytes) -> str:
+    master.log = log_bytes + bytes(3) + b"\x70" + log_bytes[4:400]
+    return "not whole, good records"
+
+
+@pytest.mark.parametrize("spoil", [shorter, other, without_old_files, jumping, garbled])
+def test_a_master_with_another_log_stops_the_mirror_and_changes_nothing(
+    tmp_path: Path, log_bytes: bytes, spoil: Callable[[ScriptedMaster, bytes], str]
+) -> None:
+    with ScriptedMaster(log_bytes, FILE_BYTES) as master:
+        with mirrored(tmp_path, master) as (log, _):
+            wait_for_end(log, len(log_bytes))
+        problem = spoil(master, log_bytes)
+        with mirrored(tmp_path, master) as (log, slave):
+            wait_until(lambda: slave.state.state == "stopped", lambda: slave.state)
+            assert problem in slave.state.problem
+            assert log.status.end_offset == len(log_bytes)
+            assert log.read_bytes(0, 1 << 20) == log_bytes + bytes(-len(log_bytes) % FILE_BYTES)
+            assert not slave.state.is_at_end
+
+
+def test_reports_name_only_what_is_on_the_disk(tmp_path: Path, log_bytes: bytes) -> None:
+    with (
+        ScriptedMaster(log_bytes, FILE_BYTES) as master,
+        mirrored(tmp_path, master, flush_interval_millis=60_000) as (log, _),
+    ):
+        wait_until(lambda: log.status.end_offset == len(log_bytes))
+        assert max(master.requests + master.reports) == 1
+        log.flushes.wait_flushed(len(log_bytes))
+        wait_until(lambda: master.reports and master.reports[-1] == len(log_bytes))
+
+
+def test_a_master_that_says_nothing_is_left_and_asked_again(tmp_path: Path, log_bytes: bytes) -> None:
+    with ScriptedMaster(log_bytes, FILE_BYTES) as master, mirrored(tmp_path, master) as (log, slave):
+        wait_for_end(log, len(log_bytes))
+        begun = len(master.requests)
+        master.is_silent = True
+        wait_until(lambda: "nothing was heard" in slave.state.problem, lambda: slave.state)
+        assert slave.state.state == "connecting"
+        master.is_silent = False
+        wait_until(lambda: slave.state.state == "copying", lambda: slave.state)
+        assert len(master.requests) > begun
+
+
+def test_an_empty_master_is_followed_from_its_first_message_on(tmp_path: Path, log_bytes: bytes) -> None:
+    with ScriptedMaster(b"", FILE_BYTES) as master, mirrored(tmp_path, master) as (log, slave):
+        wait_until(lambda: slave.state.state == "copying" and slave.state.is_at_end, lambda: slave.state)
+        master.log = log_bytes
+        wait_for_end(log, len(log_bytes))
+        assert log.read_bytes(0, len(log_bytes)) == log_bytes

@@ -1,0 +1,170 @@
+"""What became of a message, and dead letters that are sent again, in a real browser over services on the broker's store."""
+
+import json
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from google.protobuf import descriptor_pb2
+
+from reput.message.v1 import message_pb2
+from store.format.consumer_files import decode_offsets
+from tests.support.fixture_stores import unpack_store
+from tests.support.stack import Stack, running_stack
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.browser
+
+DEAD_LETTERS = "/groups/b_cg/dead-letters"
+
+
+@pytest.fixture(scope="module")
+def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """Services of its own: dead letters that are sent again would be found by other tests."""
+    root = unpack_store("broker", tmp_path_factory.mktemp("delivery") / "store")
+    offsets = (root / "config" / "consumerOffset.json").read_bytes()
+    with running_stack(root) as running:
+        running.wait_until_built()
+        running.broker_offsets = offsets
+        yield running
+
+
+def url(stack: Stack, path: str) -> str:
+    return f"http://{stack.addresses['console']}{path}"
+
+
+def answer_of(stack: Stack, path: str) -> dict:
+    request = urllib.request.Request(url(stack, path), headers={"Accept": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
+def message_at(stack: Stack, queue_id: int, offset: int) -> dict:
+    found = answer_of(stack, f"/?mode=offset&topic=b_log&queue={queue_id}&offset={offset}")["answer"]["messages"]
+    return found[0]
+
+
+def test_the_timeline_says_what_the_brokers_consumer_offsets_say(own_stack, open_page, screenshots) -> None:
+    """The store's config/consumerOffset.json was written by RocketMQ 5.3.3."""
+    consumed = decode_offsets(own_stack.broker_offsets)["b_cg", "b_log"]
+    assert len(consumed) == 4
+    page = open_page()
+    for queue_id, offset in consumed.items():
+        message = message_at(own_stack, queue_id, offset - 1)
+
+        page.goto(url(own_stack, f"/messages/{message['offsetMsgId']}"))
+
+        assert page.locator(".event.now .group-state:has-text('b_cg') .state").inner_text() == "Consumed"
+    page.screenshot(path=screenshots / "timeline.png", full_page=True)
+
+
+def test_dead_letters_are_checked_confirmed_and_sent_again(own_stack, open_page, screenshots) -> None:
+    page = open_page()
+    page.goto(url(own_stack, DEAD_LETTERS))
+    count = page.locator(".messages tbody tr").count()
+    assert count > 0
+    page.click(".resend button")
+    assert f"{count} dead letters would be stored in their topics again" in page.locator("#check").inner_text()
+    page.screenshot(path=screenshots / "dead-letters-check.png", full_page=True)
+    page.click("#check button.primary")  # without the tick the browser keeps the form
+    assert page.locator("#check").count() == 1
+
+    page.check("input[name=confirmed]")
+    page.click("#check button.primary")
+    page.wait_for_selector(f"main:has-text('{count} dead letters were sent again.')")
+    page.screenshot(path=screenshots / "dead-letters-sent.png", full_page=True)
+    href = page.locator("tbody td a.mono").first.get_attribute("href")
+
+    wait_until(lambda: "message" in answer_of(own_stack, href), "the new message is stored")
+    new = answer_of(own_stack, href)["message"]
+    assert new["topic"] == "b_log"
+
+
+def test_the_check_alone_sends_nothing(own_stack, open_page) -> None:
+    def ends() -> list[str]:
+        return [queue["maxOffset"] for queue in answer_of(own_stack, "/topics/b_log")["queues"]]
+
+    before = ends()
+    page = open_page()
+    page.goto(url(own_stack, f"{DEAD_LETTERS}?check=1"))
+    page.reload()
+
+    assert ends() == before
+
+
+def test_an_uploaded_descriptor_set_shows_a_body_by_its_fields(own_stack, open_page, tmp_path) -> None:
+    files, waiting = {}, [message_pb2.DESCRIPTOR]
+    while waiting:
+        file = waiting.pop()
+        files[file.name] = file
+        waiting += [each for each in file.dependencies if each.name not in files]
+    made = descriptor_pb2.FileDescriptorSet()
+    for file in files.values():
+        file.CopyToProto(made.file.add())
+    path = tmp_path / "contract.binpb"
+    path.write_bytes(made.SerializeToString())
+    page = open_page()
+    page.goto(url(own_stack, f"/messages/{message_at(own_stack, 0, 3)['offsetMsgId']}?view=schema"))
+
+    page.set_input_files("[data-upload] input[type=file]", str(path))
+    page.click("[data-upload] button")
+    page.wait_for_url("**schema=*")
+
+    assert page.locator("select[name=type] option").count() > 3
+    page.locator("select[name=type]").select_option("reput.message.v1.NewMessage")
+    page.click(".schema button:has-text('Show')")
+    assert page.input_value("select[name=type]") == "reput.message.v1.NewMessage"
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/groups", "/store", "/replicas", "/waiting", "/reports", "/nope"])
+@pytest.mark.parametrize("size", ["light", "phone"])
+def test_the_search_box_is_on_every_page_and_the_slash_goes_to_it(own_stack, open_page, path: str, size: str) -> None:
+    page = open_page(size)
+    page.goto(url(own_stack, path))
+    page.locator("h1").first.click()
+    page.keyboard.press("/")
+
+    assert page.evaluate("document.activeElement.name") == "q"
+    page.keyboard.type("bk3_3")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/?q=bk3_3")
+
+
+def test_the_search_box_is_on_the_page_of_a_message_too(own_stack, open_page) -> None:
+    page = open_page()
+    page.goto(url(own_stack, f"/messages/{message_at(own_stack, 0, 3)['offsetMsgId']}"))
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "q"
+
+
+def test_a_part_that_never_comes_ends_with_a_word(own_stack, open_page) -> None:
+    page = open_page()
+    skeleton = '<div data-load="/never" data-load-failed="no answer"><span class="skeleton"></span></div>'
+
+    def with_a_place(route) -> None:
+        answer = route.fetch()
+        html = answer.text().replace("</main>", f"{skeleton}</main>")
+        route.fulfill(response=answer, body=html)
+
+    page.route("**/topics", with_a_place)
+    page.route("**/never", lambda route: route.abort())
+    page.goto(url(own_stack, "/topics"))
+
+    page.wait_for_selector("[data-load='/never']:has-text('no answer')")
+    assert page.locator("[data-load='/never'] .skeleton").count() == 0
+
+
+def test_on_a_phone_the_modes_are_one_strip(own_stack, open_page) -> None:
+    page = open_page("phone")
+    page.goto(url(own_stack, "/"))
+    tops = {round(box["y"]) for box in (link.bounding_box() for link in page.locator("nav.tabs a").all())}
+    assert len(tops) == 1
+
+
+def test_on_a_phone_the_open_mode_and_page_are_in_sight(own_stack, open_page) -> None:
+    page = open_page("phone")
+    for path in ("/?mode=search", "/reports"):
+        page.goto(url(own_stack, path))
+        for link in page.locator("nav a[aria-current]").all():
+            box = link.bounding_box()
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= 390

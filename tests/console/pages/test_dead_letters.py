@@ -1,0 +1,77 @@
+"""The page of dead letters without a service that sends them: what it shows, and what it refuses."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.ports.delivery import GroupSettings
+from tests.console.asking import Browser, Tags, console_over
+from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.test_servicer import ProtoShard
+
+PATH = "/groups/b_cg/dead-letters"
+
+
+def test_the_page_shows_every_dead_letter_of_the_group_and_no_other(browser: Browser, records) -> None:
+    wanted = {record.queue_offset for record in records if record.topic == "%DLQ%b_cg"}
+    answer = browser.get_json(PATH).json["answer"]
+
+    assert {int(each.get("queueOffset", 0)) for each in answer["messages"]} == wanted
+    assert {each["topic"] for each in answer["messages"]} == {"%DLQ%b_cg"}
+
+
+def test_a_group_without_dead_letters_says_so_and_has_no_form(browser: Browser) -> None:
+    page = browser.get("/groups/g/dead-letters").text
+
+    assert "The group has no dead letter." in page
+    assert 'name="check"' not in page
+
+
+def test_nothing_is_sent_without_the_confirmation(browser: Browser) -> None:
+    answer = browser.post(PATH, b"tag=a", accept="application/json")
+
+    assert answer.status == 400
+    assert "Confirm that the dead letters are to be sent again." in answer.text
+
+
+def test_a_get_sends_nothing_whatever_its_parameters_say(browser: Browser) -> None:
+    assert browser.get(f"{PATH}?confirmed=1").status == 400
+
+
+def test_the_list_of_groups_has_their_lag_members_and_dead_letters(browser: Browser) -> None:
+    page = browser.get("/groups?whole=1")
+    lags = {each["consumerGroup"]: int(each["lagCount"]) for each in browser.get_json("/groups?whole=1").json["lags"]}
+    queues = browser.get_json("/groups/g").json["answer"]["queues"]
+
+    assert lags["g"] == sum(int(queue.get("lagCount", 0)) for queue in queues) > 0
+    assert f"{lags['g']:,}" in Tags(page.text).text
+    assert 'href="/groups/g"' in page.text
+
+
+@pytest.mark.parametrize("letter", ["g", "主", "&"])
+def test_a_list_of_many_groups_with_long_names_is_small_and_counts_the_others(records, fan_out, letter: str) -> None:
+    names = [f"{letter * 80}{number:03d}" for number in range(300)]
+
+    class ManyGroups(ProtoShard):
+        def shard(self, broker_name="broker-a"):
+            groups = MemoryGroups()
+            groups.groups = {name: GroupSettings(name) for name in names}
+            return replace(super().shard(broker_name), groups=groups)
+
+    app = console_over([ManyGroups(records[:1])], fan_out)
+    page = Browser(app).get("/groups?whole=1")
+    app.close()
+
+    shown = page.text.count("<tr>") - 1
+    assert len(page.body) < 100 * 1024
+    assert 0 < shown < 300
+    assert f"{300 - shown} more groups" in page.text
+
+
+def test_the_pages_of_a_group_are_linked_and_the_open_one_is_marked(browser: Browser) -> None:
+    for path in ("/groups/g", "/groups/g/members", "/groups/g/dead-letters"):
+        tags = Tags(browser.get(path).text).tags
+        marked = [a["href"] for tag, a in tags if tag == "a" and a.get("aria-current") == "page"]
+        assert marked == ["/groups", path]
+        links = {a.get("href") for tag, a in tags if tag == "a"}
+        assert {"/groups/g", "/groups/g/members", "/groups/g/dead-letters"} <= links

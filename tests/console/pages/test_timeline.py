@@ -1,0 +1,107 @@
+"""The timeline of a message: from its birth over its retries to the groups now, each event from a record of the store."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from console.parts.formats import time_text
+from store.format.message_id import encode_offset_msg_id
+from tests.console.asking import Browser, Tags, console_over
+from tests.gateway.test_servicer import ProtoShard
+
+EVENT = re.compile(r'<li class="event[^"]*">(.*?)</li>', re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine may be busy."""
+    monkeypatch.setattr("console.pages.message.RELATED_SECONDS_MAX", 30.0)
+
+
+def path_of(record) -> str:
+    return f"/messages/{encode_offset_msg_id(record.store_host, record.commit_log_offset)}?broker=broker-a"
+
+
+def events_on(page: str) -> list[str]:
+    return [" ".join(Tags(event).text.split()) for event in EVENT.findall(page)]
+
+
+@pytest.fixture
+def made_of(records) -> list:
+    """A message and what the broker made of it, oldest first: a retry, the wait before it, a dead letter."""
+    dead = next(record for record in records if record.topic.startswith("%DLQ%"))
+    origin_id = dead.properties["ORIGIN_MESSAGE_ID"]
+    origin = next(
+        record for record in records if encode_offset_msg_id(record.store_host, record.commit_log_offset) == origin_id
+    )
+    own = [
+        record
+        for record in records
+        if record is origin or (record.properties.get("ORIGIN_MESSAGE_ID") == origin_id and record.unique_key)
+    ]
+    return sorted(own, key=lambda record: record.commit_log_offset)
+
+
+def test_the_timeline_has_each_record_that_the_broker_made_of_the_message_in_order(browser: Browser, made_of) -> None:
+    origin = made_of[0]
+    events = events_on(browser.get(path_of(origin)).text)
+
+    assert events[0].startswith(time_text(origin.born_time_millis))
+    assert "Made by its producer" in events[0]
+    assert "Stored in its topic b_log this page" in events[1]
+    assert "Given up: stored as a dead letter %DLQ%b_cg" in events[-2]
+    assert [event[: len("2026-11-21 10:29:12.000")] for event in events[1:-1]] == [
+        time_text(record.store_time_millis) for record in made_of
+    ]
+    assert events[-1].startswith("Now")
+
+
+def test_json_has_the_same_timeline_as_the_page(browser: Browser, made_of) -> None:
+    page, answer = browser.get(path_of(made_of[0])), browser.get_json(path_of(made_of[0]))
+
+    assert [event["kind"] for event in answer.json["timeline"]][:2] == ["born", "stored"]
+    assert answer.json["timeline"][-1]["kind"] == "dead-letter"
+    assert len(answer.json["timeline"]) == len(events_on(page.text)) - 1
+
+
+def test_the_page_of_a_dead_letter_shows_the_life_of_the_message_it_was_made_of(browser: Browser, made_of) -> None:
+    origin, dead = made_of[0], made_of[-1]
+    kinds = [event["kind"] for event in browser.get_json(path_of(dead)).json["timeline"]]
+
+    assert (kinds[0], kinds[1], kinds[-1]) == ("born", "stored", "dead-letter")
+    events = events_on(browser.get(path_of(dead)).text)
+    assert "this page" in events[-2]
+    assert time_text(origin.store_time_millis) in events[1]
+
+
+def test_now_says_how_the_message_stands_with_each_group(browser: Browser, made_of) -> None:
+    now = events_on(browser.get(path_of(made_of[0])).text)[-1]
+
+    for text in ("g-CONSUMED Consumed", "g-DEAD_LETTER Dead letter", "g-NOT_CONSUMED Not yet delivered"):
+        assert text in now
+    assert f"g-RETRYING Retrying · again at {time_text(1_700_000_000_000)}" in now
+
+
+def test_a_message_that_was_sent_twice_is_stored_once_more(records, fan_out) -> None:
+    first = next(record for record in records if record.unique_key and record.topic == "b_order")
+    again = replace(
+        first,
+        commit_log_offset=first.commit_log_offset + 100_000,
+        queue_offset=first.queue_offset + 7,
+        store_time_millis=first.store_time_millis + 5,
+    )
+    app = console_over([ProtoShard([first, again])], fan_out)
+    kinds = [event["kind"] for event in Browser(app).get_json(path_of(first)).json["timeline"]]
+    app.close()
+
+    assert kinds == ["born", "stored", "again"]
+
+
+def test_groups_that_nobody_knows_are_said_to_be_not_known(records, fan_out) -> None:
+    record = next(record for record in records if record.topic == "b_order")
+    app = console_over([ProtoShard([record])], fan_out)
+    now = events_on(Browser(app).get(path_of(record)).text)[-1]
+    app.close()
+
+    assert "It is not known how it stands with consumer groups." in now

@@ -1,0 +1,198 @@
+"""What happens to messages whose time is over."""
+
+from collections.abc import Callable
+
+import pytest
+
+from consumer_svc.clients import Clients
+from consumer_svc.delivering.expirer import TRIM_COUNT_MIN
+from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.state.group_states import GroupSettings
+from consumer_svc.state.queue_state import QueueRef
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from store.errors import StoreError
+from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog
+
+ASK = PopAsk("g", "t", invisible_millis=10_000)
+
+
+def test_attempts_are_counted_up_to_the_dead_letter(log: MemoryLog, clock: ManualClock, life: LogLife) -> None:
+    log.send("t", b"body")
+    attempts = []
+    while delivered := life.pops.pop(ASK):
+        attempts += [one.attempt for one in delivered]
+        clock.now += 10_000
+        life.expire()
+    assert attempts == [1, 2, 3]
+    (dead,) = log.messages("%DLQ%g")
+    assert (dead.body, dead.reconsume_times) == (b"body", 3)
+    assert [copy.reconsume_times for copy in log.messages("%RETRY%g_t")] == [1, 2]
+
+
+def test_a_message_that_cannot_be_read_holds_none_of_the_others_for_ever(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    sent = [log.send("t", f"m{number}".encode()) for number in range(5)]
+    assert len(life.pops.pop(ASK)) == 5
+    log.unreadable.add(sent[1].commit_log_offset)
+    clock.now += 10_000
+    with pytest.raises(StoreError):
+        life.expire()
+    assert {copy.body for copy in log.messages("%RETRY%g_t")} == {b"m0", b"m2", b"m3", b"m4"}
+    log.unreadable.clear()
+    clock.now += 1_000
+    life.expire()
+    assert len(list(log.messages("%RETRY%g_t"))) == 5
+
+
+def test_a_message_whose_queue_is_being_built_is_not_given_up_as_removed(
+    log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(recent_count_max=1)
+    log.send("t", b"m")
+    assert len(life.pops.pop(ASK)) == 1
+    log.send("u")  # the unit of m is not in memory any more
+    log.is_building = True
+    clock.now += 10_000
+    with pytest.raises(StoreError):
+        life.expire()
+    log.is_building = False
+    clock.now += 1_000
+    life.expire()
+    assert [one.message.body for one in life.pops.pop(ASK)] == [b"m"]
+
+
+def test_a_message_that_retention_removed_is_counted_for_its_group(
+    log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(recent_count_max=1)
+    for number in range(3):
+        log.send("t", f"m{number}".encode())
+    assert len(life.pops.pop(PopAsk("g", "t", message_count_max=1, invisible_millis=10_000))) == 1
+    log.remove("t", 0, 2)
+    clock.now += 10_000
+    life.expire()
+    assert [one.message.body for one in life.pops.pop(ASK)] == [b"m2"]
+    state = life.states.find(QueueRef("g", "t", 0))
+    assert state is not None
+    assert state.removed_count == 2  # m0 in flight, m1 before it was handed out
+
+
+def test_the_heap_does_not_keep_the_ends_of_messages_that_were_acknowledged(log: MemoryLog, life: LogLife) -> None:
+    log.send("t")
+    (one,) = life.pops.pop(ASK)
+    for number in range(TRIM_COUNT_MIN + 10):
+        life.life.expiry.note(1 << 60, QueueRef("g", "t", 0), number, 1)
+    life.expirer.start()
+    try:
+        assert len(life.life.expiry) == 1  # a start takes exactly the leases
+    finally:
+        life.expirer.close()
+    assert life.acks.ack("g", [one.receipt_handle])
+
+
+def test_a_message_is_renewed_while_its_client_lives(
+    log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
+) -> None:
+    clients = Clients(lambda: clock.now / 1000)
+    life = begin(clients=clients)
+    log.send("t")
+    clients.keep(pb.Client(client_id="c", consumer_group="g"))
+    (one,) = life.pops.pop(PopAsk("g", "t", client_id="c"))
+    life.acks.note_delivered([one.receipt_handle])
+    for _ in range(10):
+        clock.now += 60_000
+        clients.keep(pb.Client(client_id="c", consumer_group="g"))
+        life.expire()
+        assert life.pops.pop(ASK) == []
+    clients.end("g", "c")
+    life.groups.end_client("g", "c")
+    life.expire()
+    assert [again.attempt for again in life.pops.pop(ASK)] == [2]
+
+
+def test_a_message_whose_answer_its_living_client_never_got_comes_again_after_its_minute(
+    log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
+) -> None:
+    """It was once renewed for 3 hours: the gateway had died with the answer, and the client went on."""
+    clients = Clients(lambda: clock.now / 1000)
+    life = begin(clients=clients)
+    log.send("t", b"lost")
+    log.send("t", b"got")
+    lost, got = life.pops.pop(PopAsk("g", "t", client_id="c"))
+    assert (lost.message.body, got.message.body) == (b"lost", b"got")
+    life.acks.note_delivered(["", "x.y.z", got.receipt_handle])
+    clock.now += 59_999
+    clients.keep(pb.Client(client_id="c", consumer_group="g"))
+    life.expire()
+    assert life.pops.pop(ASK) == []
+    clock.now += 1
+    life.expire()
+    life.acks.note_delivered([lost.receipt_handle])  # too late, without effect
+    (again,) = life.pops.pop(ASK)
+    assert (again.message.body, again.attempt) == (b"lost", 2)
+
+
+def test_a_delivery_that_its_client_has_stays_renewed_after_a_restart(
+    log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
+) -> None:
+    life = begin()
+    log.send("t", b"lost")
+    log.send("t", b"got")
+    _, got = life.pops.pop(PopAsk("g", "t", client_id="c"))
+    life.acks.note_delivered([got.receipt_handle])
+    for is_full, expected in ((False, [b"lost"]), (True, [])):  # from the change, and from the full state
+        if is_full:
+            life.life.write_full().result(10)
+        life.close()
+        clients = Clients(lambda: clock.now / 1000)
+        life = begin(clients=clients)
+        clock.now += 60_000
+        clients.keep(pb.Client(client_id="c", consumer_group="g"))
+        life.expire()
+        again = life.pops.pop(ASK)
+        assert [one.message.body for one in again] == expected
+        if again:
+            life.acks.ack("g", [one.receipt_handle for one in again])
+
+
+def test_a_client_that_is_silent_loses_its_messages(
+    log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
+) -> None:
+    clients = Clients(lambda: clock.now / 1000)
+    life = begin(clients=clients)
+    clock.now += 60_000  # it is known who lives
+    log.send("t")
+    (one,) = life.pops.pop(PopAsk("g", "t", client_id="gone"))
+    life.acks.note_delivered([one.receipt_handle])
+    clock.now += 60_000
+    life.expire()
+    assert [again.attempt for again in life.pops.pop(ASK)] == [2]
+
+
+def test_dead_letters_can_be_consumed_with_as_many_attempts(log: MemoryLog, clock: ManualClock, life: LogLife) -> None:
+    log.send("t")
+    (one,) = life.pops.pop(ASK)
+    life.acks.give_up("g", one.receipt_handle)
+    for message in log.messages("%DLQ%g"):
+        message.reconsume_times = 17
+    count = 0
+    while life.pops.pop(PopAsk("other", "%DLQ%g", invisible_millis=1_000)):
+        count += 1
+        clock.now += 1_000
+        life.expire()
+    assert count == 3
+    assert len(list(log.messages("%DLQ%other"))) == 1
+
+
+def test_attempts_of_an_ordered_group_count_when_it_is_not_ordered_any_more(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    life.groups.update(GroupSettings("g", ordered=True))
+    log.send("t")
+    for ordered in (True, False):
+        life.groups.update(GroupSettings("g", ordered=ordered))
+        assert len(life.pops.pop(ASK)) == 1
+        clock.now += 10_000
+        life.expire()
+    assert [again.attempt for again in life.pops.pop(ASK)] == [3]

@@ -1,0 +1,126 @@
+"""Pulls and positions: status and next offset as `DefaultMessageStore.getMessage` of RocketMQ 5.3.3 has them."""
+
+import pytest
+
+from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.delivering.pulls import PullAsk, Reset
+from consumer_svc.filters.message_filter import filter_of_tags
+from consumer_svc.state.queue_state import QueueRef
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, TopicNotFoundError
+from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
+
+
+def filled(log: MemoryLog, first: int = 0, count: int = 10) -> None:
+    """Queue 0 of topic t with messages from a position on; queue 1 is not there."""
+    for number in range(first + count):
+        log.send("t", f"m{number}".encode(), tags="a" if number % 2 else "b")
+    if first:
+        log.remove("t", 0, first)
+
+
+# getMessage: min 3, end 10. NO_MESSAGE_IN_QUEUE, OFFSET_TOO_SMALL, OFFSET_OVERFLOW_ONE, OFFSET_OVERFLOW_BADLY, FOUND.
+@pytest.mark.parametrize(
+    ("queue_id", "queue_offset", "status", "next_offset", "count"),
+    [
+        (0, 3, "FOUND", 10, 7),
+        (0, 9, "FOUND", 10, 1),
+        (0, 10, "NO_NEW_MSG", 10, 0),
+        (0, 11, "OFFSET_ILLEGAL", 10, 0),
+        (0, 1 << 60, "OFFSET_ILLEGAL", 10, 0),
+        (0, 2, "OFFSET_ILLEGAL", 3, 0),
+        (0, 0, "OFFSET_ILLEGAL", 3, 0),
+        (0, -1, "OFFSET_ILLEGAL", 3, 0),
+        (1, 0, "NO_NEW_MSG", 0, 0),
+        (1, 5, "OFFSET_ILLEGAL", 0, 0),
+    ],
+)
+def test_status_and_next_offset_are_those_of_rocketmq(
+    log: MemoryLog, life: LogLife, queue_id: int, queue_offset: int, status: str, next_offset: int, count: int
+) -> None:
+    filled(log, first=3, count=7)
+    pulled = life.pulls.pull(PullAsk("t", queue_id, queue_offset))
+    assert (pulled.status, pulled.next_offset, len(pulled.messages)) == (status, next_offset, count)
+
+
+def test_a_topic_without_messages_is_not_found(life: LogLife) -> None:
+    with pytest.raises(TopicNotFoundError):
+        life.pulls.pull(PullAsk("unknown", 0, 0))
+
+
+def test_a_filter_that_takes_none_says_where_to_go_on(log: MemoryLog, life: LogLife) -> None:
+    filled(log)
+    pulled = life.pulls.pull(PullAsk("t", 0, 0, filter=filter_of_tags("c")))
+    assert (pulled.status, pulled.next_offset) == ("NO_MATCHED_MSG", 10)
+    pulled = life.pulls.pull(PullAsk("t", 0, 0, 2, filter=filter_of_tags("a")))
+    assert ([one.body for one in pulled.messages], pulled.next_offset) == ([b"m1", b"m3"], 4)
+
+
+def test_bodies_are_limited_but_one_message_always_comes(log: MemoryLog, life: LogLife) -> None:
+    for number in range(4):
+        log.send("t", bytes([number]) * 1_000)
+    at, counts = 0, []
+    while (pulled := life.pulls.pull(PullAsk("t", 0, at, body_bytes_max=2_500))).messages:
+        counts.append(len(pulled.messages))
+        at = pulled.next_offset
+    assert counts == [2, 2]
+    assert len(life.pulls.pull(PullAsk("t", 0, 0, body_bytes_max=1)).messages) == 1
+
+
+def test_a_queue_that_is_being_built_has_no_new_message_and_skips_none(log: MemoryLog, life: LogLife) -> None:
+    filled(log)
+    assert life.life.reader.recent is log.recent
+    life.life.reader.recent._runs_by_queue.clear()  # nothing is in memory
+    log.is_building = True
+    pulled = life.pulls.pull(PullAsk("t", 0, 4))
+    assert (pulled.status, pulled.next_offset) == ("NO_NEW_MSG", 4)
+
+
+def test_a_record_that_cannot_be_read_ends_the_answer_before_it(log: MemoryLog, life: LogLife) -> None:
+    filled(log)
+    log.unreadable.add(log.queues["t", 0].units[4].commit_log_offset)
+    pulled = life.pulls.pull(PullAsk("t", 0, 0))
+    assert (len(pulled.messages), pulled.next_offset) == (4, 4)
+    with pytest.raises(ServiceUnavailableError):
+        life.pulls.pull(PullAsk("t", 0, 4))
+
+
+def test_a_committed_position_survives_and_is_where_the_group_goes_on(log: MemoryLog, life: LogLife) -> None:
+    filled(log)
+    life.pulls.commit("g", [("t", 0, 6), ("t", 1, 0)])
+    assert life.pulls.offsets("g", "") == [(QueueRef("g", "t", 0), 6), (QueueRef("g", "t", 1), 0)]
+    assert contents(log.state().states) == contents(life.states)
+
+
+def test_the_same_position_again_takes_nothing_from_its_consumers(log: MemoryLog, life: LogLife) -> None:
+    filled(log)
+    delivered = life.pops.pop(PopAsk("g", "t", invisible_millis=10_000))
+    life.acks.ack("g", [one.receipt_handle for one in delivered[1:]])
+    life.pulls.commit("g", [("t", 0, 0)])
+    assert life.pops.pop(PopAsk("g", "t")) == []  # those behind the first are acknowledged, and it is in flight
+
+
+@pytest.mark.parametrize("offset", [("", 0, 0), ("t", -1, 0), ("t", 0, -1), ("t", 65_536, 0), ("t" * 256, 0, 0)])
+def test_positions_that_cannot_be_are_refused_as_a_whole(life: LogLife, offset: tuple[str, int, int]) -> None:
+    with pytest.raises(InvalidArgumentError):
+        life.pulls.commit("g", [("t", 0, 1), offset])
+    with pytest.raises(InvalidArgumentError):
+        life.pulls.commit("g", [])
+    assert life.states.groups == {}
+
+
+def test_a_reset_is_clamped_and_a_dry_run_changes_nothing(log: MemoryLog, life: LogLife) -> None:
+    filled(log, first=3, count=7)
+    life.pulls.commit("g", [("t", 0, 5)])
+    before = contents(life.states)
+    assert life.pulls.reset("g", "t", {0: 0}, dry_run=True) == [Reset(0, 5, 3)]
+    assert contents(life.states) == before
+    assert life.pulls.reset("g", "t", {0: 99}, dry_run=False) == [Reset(0, 5, 10)]
+    assert life.pulls.offsets("g", "t") == [(QueueRef("g", "t", 0), 10)]
+
+
+def test_an_answer_of_a_position_is_given_only_when_it_is_in_the_log(log: MemoryLog, life: LogLife) -> None:
+    filled(log)
+    log.appends_left = 0
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            life.pulls.commit("g", [("t", 0, 6)])

@@ -1,0 +1,127 @@
+"""Lives of the consumer service on a log in memory (`tests/support/memory_log.py`)."""
+
+from typing import Any
+
+from consumer_svc.arrivals import Arrivals
+from consumer_svc.clients import Clients
+from consumer_svc.delivering.acks import Acks
+from consumer_svc.delivering.expirer import Expirer
+from consumer_svc.delivering.groups import Groups
+from consumer_svc.delivering.life import Life, Rules
+from consumer_svc.delivering.pop import Pops
+from consumer_svc.delivering.pulls import Pulls
+from consumer_svc.delivering.receipt_handle import ReceiptHandles
+from consumer_svc.delivering.send_back import SendBacks
+from consumer_svc.delivering.tracks import Tracks
+from consumer_svc.state.group_states import GroupStates
+from consumer_svc.state_topic import STATE_TOPIC, LoadedState, StateWriter, load_state
+from services.reading.queue_reader import QueueReader
+from services.reading.recent_units import RecentUnits
+from tests.support import memory_log
+from tests.support.memory_log import START_MILLIS, ManualClock, Queue, always_newer
+
+__all__ = ["START_MILLIS", "LogLife", "ManualClock", "MemoryLog", "contents"]
+
+SECRET = b"secret of the tests"
+
+
+class MemoryLog(memory_log.MemoryLog):
+    """A log in memory with the state of groups."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, STATE_TOPIC)
+
+    def state(self) -> LoadedState:
+        """The state of the groups as the log has it."""
+        queue = self.queues.get((STATE_TOPIC, 0), Queue())
+        return load_state(
+            queue.first,
+            queue.end,
+            lambda offset, count: queue.units[offset - queue.first : offset - queue.first + count],
+            lambda units: [self.records[unit.commit_log_offset].body for unit in units],
+        )
+
+
+class LogLife:
+    """A life of the service on a MemoryLog, without its expirer's thread: `expire` ends what is due.
+
+    Args:
+        log: the log.
+        attempts_max: of groups without a setting.
+        begins_at_end: where new groups begin.
+        recent_count_max: units kept in memory.
+        clients: the consumers that live.
+    """
+
+    def __init__(
+        self,
+        log: MemoryLog,
+        *,
+        attempts_max: int = 3,
+        begins_at_end: bool = False,
+        recent_count_max: int = 262_144,
+        clients: Clients | None = None,
+    ) -> None:
+        epoch = log.state().epoch + 1
+        self.log = log
+        self.writer = StateWriter(lambda records, flush: log.append(epoch, records, flush), epoch)
+        self.writer.submit(()).result(10)
+        self.loaded = log.state()
+        self.writer.changes_behind_full = self.loaded.change_count
+        recent = log.recent = RecentUnits(recent_count_max)
+        recent.set_ends((topic, queue_id, queue.end) for (topic, queue_id), queue in log.queues.items())
+        client: Any = log
+        reader = QueueReader(recent, client, client, clock=always_newer())
+        self.arrivals = Arrivals()
+        self.life = Life(
+            self.loaded.states,
+            self.writer,
+            reader,
+            ReceiptHandles("broker-a", SECRET),
+            clients or Clients(lambda: log.clock.now / 1000 + 1e6),
+            self.arrivals,
+            Rules(attempts_max, begins_at_end),
+            log.clock,
+        )
+        self.pops, self.acks, self.pulls = Pops(self.life), Acks(self.life), Pulls(self.life)
+        self.send_backs = SendBacks(self.life)
+        self.groups, self.tracks, self.expirer = Groups(self.life), Tracks(self.life), Expirer(self.life)
+        self.expirer.note_all()
+
+    @property
+    def states(self) -> GroupStates:
+        """The state in memory."""
+        return self.life.states
+
+    def expire(self) -> int:
+        """End everything that is due; how many leases were looked at."""
+        count = 0
+        while ended := self.expirer.expire_due():
+            count += ended
+        return count
+
+    def close(self) -> None:
+        """Write what is submitted, and end."""
+        self.writer.close()
+
+
+def contents(states: GroupStates) -> object:
+    """The state for comparison: without the times of leases, which are also changed in memory only."""
+    return {
+        name: (
+            group.settings,
+            {
+                (ref.topic, ref.queue_id): (
+                    queue.next_offset,
+                    {
+                        at: (lease.delivery_number, lease.uncounted, lease.message_group, lease.is_delivered)
+                        for at, lease in queue.leases.items()
+                    },
+                    dict(queue.waiting),
+                    list(queue.resets),
+                )
+                for ref, queue in group.queues()
+            },
+        )
+        for name, group in states.groups.items()
+    }

@@ -1,0 +1,40 @@
+"""Watchers hear what may have arrived, and a slow one costs a bounded set of names."""
+
+from consumer_svc.arrivals import NAME_COUNT_MAX, Arrivals
+
+
+def test_a_new_watcher_first_hears_that_it_shall_look_at_everything() -> None:
+    watcher = Arrivals().watch()
+    assert watcher.take(0).all
+    assert not watcher.take(0)
+
+
+def test_topics_and_groups_are_kept_until_they_are_taken() -> None:
+    arrivals = Arrivals()
+    watcher, other = arrivals.watch(), arrivals.watch()
+    watcher.take(0)
+    arrivals.note_topics(["a", "b"])
+    arrivals.note_topics(["a"])
+    arrivals.note_group("g", "c")
+    arrived = watcher.take(0)
+    assert (arrived.topics, arrived.group_topics, arrived.all) == ({"a", "b"}, {("g", "c")}, False)
+    assert other.take(0).all
+
+
+def test_a_slow_watcher_hears_that_it_shall_look_at_everything() -> None:
+    arrivals = Arrivals()
+    watcher = arrivals.watch()
+    watcher.take(0)
+    for number in range(3 * NAME_COUNT_MAX):
+        arrivals.note_topics([str(number)])
+        assert len(watcher._arrived.topics) <= NAME_COUNT_MAX
+    assert watcher.take(0).all
+
+
+def test_a_forgotten_watcher_hears_nothing_more() -> None:
+    arrivals = Arrivals()
+    watcher = arrivals.watch()
+    watcher.take(0)
+    arrivals.forget(watcher)
+    arrivals.note_all()
+    assert not watcher.take(0)

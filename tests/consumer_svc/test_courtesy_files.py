@@ -1,0 +1,152 @@
+"""A broker's files are taken over once, and ours say where its consumers go on."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer_svc.courtesy_files import GROUPS, OFFSETS, CourtesyFiles
+from consumer_svc.delivering.picks import PopAsk
+from consumer_svc.state.queue_state import QueueRef
+from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
+from store.errors import ServiceUnavailableError, StoreCorruptedError
+from store.format.config_json import is_own
+from store.format.consumer_files import decode_groups, decode_offsets
+from store.format.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, encode_delay_offsets
+from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
+from tests.consumer_svc.memory_log import START_MILLIS, LogLife, MemoryLog, contents
+
+ASK = PopAsk("b_cg", "b_log", invisible_millis=10_000)
+
+
+@pytest.fixture
+def courtesy(log: MemoryLog) -> CourtesyFiles:
+    """The files in memory."""
+    client: Any = log
+    return CourtesyFiles(
+        client, lambda records: log.append(log.epoch, records, FLUSH_MODE_UNSPECIFIED), "DefaultCluster", "broker-a"
+    )
+
+
+def put_brokers_files(log: MemoryLog, store: Path) -> None:
+    """The log had a broker with a consumer group."""
+    for name in (OFFSETS, GROUPS):
+        log.config[name] = (store / "config" / name).read_bytes()
+
+
+def test_a_broker_s_positions_count(log: MemoryLog, life: LogLife, courtesy: CourtesyFiles, broker_store: Path) -> None:
+    for _ in range(242):
+        log.send("b_log", b"m", 3)
+    put_brokers_files(log, broker_store)
+    courtesy.take_over(life.life, START_MILLIS)
+    assert life.pulls.offsets("b_cg", "b_log") == [
+        (QueueRef("b_cg", "b_log", queue_id), at) for queue_id, at in enumerate((230, 230, 240, 241))
+    ]
+    assert [one.message.queue_offset for one in life.pops.pop(ASK)] == [241]
+    assert life.groups.known("b_cg").settings.delivery_attempts_max == 17
+
+
+def test_what_was_taken_over_is_not_taken_again_after_a_kill(
+    log: MemoryLog, begin: Callable[..., LogLife], courtesy: CourtesyFiles, broker_store: Path
+) -> None:
+    for _ in range(242):
+        log.send("b_log", b"m", 3)
+    put_brokers_files(log, broker_store)
+    life = begin()
+    courtesy.take_over(life.life, START_MILLIS)
+    (one,) = life.pops.pop(ASK)
+    life.acks.ack("b_cg", [one.receipt_handle])
+    after = begin()  # before the files would be written by time
+    courtesy.take_over(after.life, START_MILLIS)
+    assert contents(after.states) == contents(life.states)
+    assert after.pops.pop(ASK) == []
+
+
+def test_files_that_cannot_be_written_begin_no_life(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles, broker_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_brokers_files(log, broker_store)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ServiceUnavailableError("no")
+
+    monkeypatch.setattr(log, "write_config_file", refuse)
+    with pytest.raises(ServiceUnavailableError):
+        courtesy.take_over(life.life, START_MILLIS)
+
+
+def test_damaged_files_begin_no_life_and_change_nothing(log: MemoryLog, life: LogLife, courtesy: CourtesyFiles) -> None:
+    log.config[OFFSETS] = b"{"
+    with pytest.raises(StoreCorruptedError):
+        courtesy.take_over(life.life, START_MILLIS)
+    assert life.states.groups == {}
+    assert log.config == {OFFSETS: b"{"}
+
+
+def test_a_broker_goes_on_at_what_was_in_flight(log: MemoryLog, life: LogLife, courtesy: CourtesyFiles) -> None:
+    for number in range(5):
+        log.send("t", f"m{number}".encode())
+    delivered = life.pops.pop(PopAsk("g", "t", message_count_max=4, invisible_millis=10_000))
+    life.acks.ack("g", [delivered[0].receipt_handle, delivered[2].receipt_handle])
+    courtesy.write(life.life)
+    assert decode_offsets(log.config[OFFSETS]) == {("g", "t"): {0: 3}}  # 1 is in a checkpoint
+    assert decode_groups(log.config[GROUPS])["g"].retry_count_max == 2  # three attempts
+    assert is_own(log.config[OFFSETS])
+    assert json.loads(log.config[OFFSETS])["offsetTable"] == {"t@g": {"0": 3}}
+
+
+def test_files_are_written_again_only_when_something_changed(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("t")
+    life.pulls.commit("g", [("t", 0, 1)])
+    courtesy.write(life.life)
+    before = dict(log.config)
+    courtesy.write(life.life)
+    assert log.config == before
+    life.pulls.commit("g", [("t", 0, 0)])
+    courtesy.write(life.life)
+    assert log.config[OFFSETS] != before[OFFSETS]
+
+
+def half_positions(log: MemoryLog) -> tuple[object, object]:
+    """The positions of a broker's group among the half messages."""
+    offsets = decode_offsets(log.config[OFFSETS])
+    return offsets.get((TRANSACTION_GROUP, HALF_TOPIC)), offsets.get((TRANSACTION_GROUP, OP_HALF_TOPIC))
+
+
+def say(log: MemoryLog, half: int, operation: int) -> None:
+    """The schedule service writes its file."""
+    said = TransactionOffsets(half, operation)
+    log.config["delayOffset.json"] = encode_delay_offsets({}, said, None, time_millis=START_MILLIS)
+
+
+def test_positions_of_transactions_are_those_of_the_schedule_service(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles
+) -> None:
+    log.send("t")
+    life.pops.pop(PopAsk("g", "t", invisible_millis=10_000))
+    courtesy.write(life.life)
+    assert half_positions(log) == (None, None)
+    say(log, 7, 0)
+    courtesy.write(life.life)  # nothing else has changed
+    assert half_positions(log) == ({0: 7}, None)
+    say(log, 9, 4)
+    courtesy.write(life.life)
+    assert half_positions(log) == ({0: 9}, {0: 4})
+
+
+def test_positions_of_transactions_never_go_back(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles, broker_store: Path
+) -> None:
+    for _ in range(242):
+        log.send("b_log", b"m", 3)
+    put_brokers_files(log, broker_store)  # 24 and 1
+    courtesy.take_over(life.life, START_MILLIS)
+    assert half_positions(log) == ({0: 24}, {0: 1})
+    assert not life.states.groups[TRANSACTION_GROUP].topics
+    say(log, 11, 5)  # the schedule service has not read the broker's yet
+    courtesy.write(life.life)
+    assert half_positions(log) == ({0: 24}, {0: 5})

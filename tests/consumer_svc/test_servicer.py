@@ -1,0 +1,71 @@
+"""What the servicer checks itself."""
+
+import time
+from typing import Any
+
+import pytest
+
+from consumer_svc.arrivals import Arrivals
+from consumer_svc.clients import Clients
+from consumer_svc.delivering.delivery import Delivery
+from consumer_svc.queue_locks import QueueLocks
+from consumer_svc.servicer import DELIVERED_COUNT_MAX, ConsumerServicer
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.following.follower_progress import FollowerProgress
+from store.errors import InvalidArgumentError, StoreRecoveringError
+from tests.consumer_svc.memory_log import LogLife, MemoryLog
+
+CONTEXT: Any = None
+
+
+def test_deliveries_that_cannot_be_noted_yet_are_refused_and_the_clients_are_kept() -> None:
+    clients = Clients(time.monotonic)
+    servicer = ConsumerServicer(FollowerProgress(), clients, QueueLocks(time.monotonic), Arrivals(), lambda: False)
+    client = pb.Client(client_id="c", consumer_group="g")
+    with pytest.raises(StoreRecoveringError):
+        servicer.KeepClients(pb.KeepClientsRequest(clients=[client], delivered_receipt_handles=["x.y.z"]), CONTEXT)
+    assert [member.client_id for member in clients.members("g")] == ["c"]
+    with pytest.raises(InvalidArgumentError):
+        servicer.KeepClients(
+            pb.KeepClientsRequest(delivered_receipt_handles=["x.y.z"] * (DELIVERED_COUNT_MAX + 1)), CONTEXT
+        )
+
+
+def test_locks_outlive_a_life_and_a_queue_with_a_position_waits_for_its_holder_after_a_start(
+    log: MemoryLog, life: LogLife
+) -> None:
+    log.send("t")
+    life.pulls.commit("g", [("t", 0, 0)])
+
+    def started() -> ConsumerServicer:
+        servicer = ConsumerServicer(
+            FollowerProgress(), Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+        )
+        servicer.open(Delivery.of(life.life))
+        return servicer
+
+    def locked(servicer: ConsumerServicer, client_id: str, **named: bool) -> list[int]:
+        queues = [pb.TopicQueue(topic="t", queue_id=queue_id) for queue_id in range(2)]
+        request = pb.LockQueuesRequest(consumer_group="g", client_id=client_id, queues=queues, **named)
+        return [each.queue_id for each in servicer.LockQueues(request, CONTEXT).queues]
+
+    servicer = started()
+    assert locked(servicer, "b") == [1]  # nobody has consumed queue 1
+    assert locked(servicer, "a", renew=True) == [0]
+    servicer.shut()
+    with pytest.raises(StoreRecoveringError):
+        locked(servicer, "a")
+    servicer.open(Delivery.of(life.life))
+    assert locked(servicer, "b", renew=True) == [1]
+    assert locked(servicer, "a", unlock=True) == []
+    assert locked(servicer, "b") == [0, 1]
+
+
+def test_a_lock_for_a_name_that_is_no_group_is_refused(life: LogLife) -> None:
+    servicer = ConsumerServicer(
+        FollowerProgress(), Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+    )
+    servicer.open(Delivery.of(life.life))
+    request = pb.LockQueuesRequest(consumer_group="no group", client_id="a", queues=[pb.TopicQueue(topic="t")])
+    with pytest.raises(InvalidArgumentError):
+        servicer.LockQueues(request, CONTEXT)

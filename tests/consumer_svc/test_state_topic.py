@@ -1,0 +1,150 @@
+"""The state is found in the log: over several pages, behind full states that were not finished, and not in damage."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from consumer_svc.state.group_states import GroupSet, GroupSettings
+from consumer_svc.state_topic import STATE_TOPIC, load_state
+from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.consumer.v1.state_pb2 import StateRecord
+from services.following.state_topic import state_loader
+from services.following.state_topic.state_records import CHANGE, FULL_BEGIN
+from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
+from store.format.properties import TAGS
+from store.format.queue_ext import ext_address
+from store.format.queue_unit import QueueUnit
+from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
+
+
+def set_groups(life: LogLife, count: int, prefix: str = "g") -> None:
+    """Make groups, each by a change of its own."""
+    for number in range(count):
+        life.groups.update(GroupSettings(f"{prefix}{number}"))
+
+
+def test_an_empty_topic_is_an_empty_state(log: MemoryLog) -> None:
+    loaded = log.state()
+    assert (loaded.states.groups, loaded.epoch, loaded.first_offset, loaded.change_count) == ({}, 0, -1, 0)
+
+
+@pytest.mark.parametrize("page_count", [1, 2, 3, 7, 1_000])
+def test_the_newest_whole_full_state_is_found_over_pages(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch, page_count: int
+) -> None:
+    monkeypatch.setattr(state_loader, "PAGE_UNIT_COUNT", page_count)
+    set_groups(life, 5, "a")
+    life.life.write_full().result(10)
+    set_groups(life, 5, "b")
+    begin_offset = life.life.write_full().result(10)
+    set_groups(life, 4, "c")
+    loaded = log.state()
+    assert contents(loaded.states) == contents(life.states)
+    assert (loaded.first_offset, loaded.change_count, loaded.epoch) == (begin_offset, 4, 1)
+
+
+def test_only_the_records_from_the_full_state_on_are_read(log: MemoryLog, life: LogLife) -> None:
+    set_groups(life, 50)
+    life.life.write_full().result(10)
+    set_groups(life, 2, "b")
+    queue = log.queues[STATE_TOPIC, 0]
+    read: list[QueueUnit] = []
+
+    def read_bodies(units: Sequence[QueueUnit]) -> list[bytes]:
+        read.extend(units)
+        return [log.records[unit.commit_log_offset].body for unit in units]
+
+    load_state(0, queue.end, lambda at, count: queue.units[at : at + count], read_bodies)
+    assert len(read) == 3 + 2
+
+
+@pytest.mark.parametrize("written_count", [0, 1, 2])
+@pytest.mark.parametrize("writes_failing", [False, True])
+def test_a_full_state_that_was_not_finished_is_passed_over(
+    log: MemoryLog, begin: Callable[..., LogLife], written_count: int, writes_failing: bool
+) -> None:
+    life = begin()
+    set_groups(life, 3, "a")
+    first_full = life.life.write_full().result(10)
+    set_groups(life, 3, "b")
+    log.appends_left, log.writes_failing = written_count, writes_failing
+    with pytest.raises(ServiceUnavailableError):
+        life.life.write_full().result(10)
+    log.appends_left = None
+    after = begin()
+    assert contents(after.states) == contents(life.states)
+    was_finished = written_count == 2 and writes_failing  # only its last answer was lost
+    assert (after.loaded.first_offset == first_full) is not was_finished
+    set_groups(after, 1, "c")
+    assert contents(log.state().states) == contents(after.states)
+
+
+def test_a_damaged_record_is_a_typed_error_with_its_place(log: MemoryLog, life: LogLife) -> None:
+    set_groups(life, 3)
+    unit = log.queues[STATE_TOPIC, 0].units[-1]
+    log.records[unit.commit_log_offset].body = b"\xff\xff\xff"
+    with pytest.raises(StoreCorruptedError) as caught:
+        log.state()
+    assert caught.value.metadata["offset"] == str(unit.commit_log_offset)
+
+
+def test_a_unit_that_is_missing_is_an_error_and_not_a_shorter_state(log: MemoryLog, life: LogLife) -> None:
+    set_groups(life, 3)
+    queue = log.queues[STATE_TOPIC, 0]
+    with pytest.raises(StoreError):
+        load_state(0, queue.end, lambda at, count: queue.units[at : at + count][: max(0, 2 - at)], lambda units: [])
+
+
+def test_a_unit_whose_tags_code_is_not_known_is_an_error_and_not_a_change(log: MemoryLog, life: LogLife) -> None:
+    """An address in consumequeue_ext is left in a unit while the queue is being built again."""
+    set_groups(life, 3)
+    queue = log.queues[STATE_TOPIC, 0]
+    units = [queue.units[0]._replace(tags_code=ext_address(0)), *queue.units[1:]]
+    with pytest.raises(ServiceUnavailableError, match="consumequeue_ext"):
+        load_state(
+            0,
+            queue.end,
+            lambda at, count: units[at : at + count],
+            lambda page: [log.records[unit.commit_log_offset].body for unit in page],
+        )
+
+
+def test_a_later_life_has_a_larger_epoch_and_keeps_the_earlier_one_out(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    first, second = begin(), begin()
+    with pytest.raises(ServiceUnavailableError):
+        first.groups.update(GroupSettings("g"))
+    with pytest.raises(ServiceUnavailableError):
+        first.life.refuse_if_over()
+    second.groups.update(GroupSettings("h"))
+    assert set(log.state().states.groups) == {"h"}
+    assert log.state().epoch == 2
+
+
+def test_changes_of_a_full_state_without_end_at_the_very_begin_are_all_read(log: MemoryLog) -> None:
+    """Retention may have removed everything before a full state whose end was never written."""
+    settings = StateRecord(epoch=1)
+    log.write([InternalRecord(topic=STATE_TOPIC, body=settings.SerializeToString(), properties={TAGS: FULL_BEGIN})])
+    life = LogLife(log)
+    life.groups.update(GroupSettings("g"))
+    life.close()
+    assert set(log.state().states.groups) == {"g"}
+    assert [message.tags for message in log.messages(STATE_TOPIC)] == [FULL_BEGIN, CHANGE, CHANGE]
+
+
+def test_changes_in_one_request_are_read_in_their_order(log: MemoryLog, life: LogLife) -> None:
+    with life.life.lock:
+        futures = [
+            life.life.change([GroupSet(GroupSettings("g", delivery_attempts_max=number))]) for number in range(99)
+        ]
+    futures[-1].result(10)
+    assert all(future.done() for future in futures)
+    assert log.state().states.groups["g"].settings.delivery_attempts_max == 98
+
+
+def test_very_many_changes_are_written_in_requests_that_fit(log: MemoryLog, life: LogLife) -> None:
+    with life.life.lock:
+        life.life.change([GroupSet(GroupSettings(f"{number:0>255}")) for number in range(20_000)]).result(10)
+    assert max(sum(record.ByteSize() for record in request) for request in log.requests) < 4 << 20
+    assert len(log.state().states.groups) == 20_000

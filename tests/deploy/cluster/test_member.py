@@ -1,0 +1,111 @@
+"""A process of a cluster: started again when it ends, stopped when it is to end, and gone with its starter."""
+
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from deploy.cluster.member import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, SETTLED_SECONDS, Member, MemberFailedError
+from tests.support.waiting import wait_until
+
+WAIT_SECONDS_MAX = 30
+SLEEPS = "import signal; print('ready', flush=True); signal.pause()"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def member_of(program: str, tmp_path: pathlib.Path, clock: Clock) -> Member:
+    return Member("one", [sys.executable, "-c", program], os.environ, tmp_path / "logs" / "one.log", clock)
+
+
+def wait_until_ended(member: Member) -> None:
+    wait_until(lambda: not member.is_running())
+
+
+def test_a_process_that_was_killed_is_started_again_after_its_pause(tmp_path: pathlib.Path) -> None:
+    clock = Clock()
+    member = member_of(SLEEPS, tmp_path, clock)
+    member.start()
+    first = member.pid
+    os.kill(first, signal.SIGKILL)
+    wait_until_ended(member)
+
+    member.keep_running()
+    assert not member.is_running()
+    clock.seconds += PAUSE_SECONDS_FIRST
+    member.keep_running()
+
+    assert member.is_running()
+    assert member.pid != first
+    member.ask_to_stop()
+    member.wait_until_stopped(WAIT_SECONDS_MAX)
+    assert not member.is_running()
+
+
+def test_pauses_grow_while_it_ends_at_once_and_begin_anew_when_it_has_run(tmp_path: pathlib.Path) -> None:
+    clock = Clock()
+    member = member_of("import sys; sys.exit(1)", tmp_path, clock)
+    member.start()
+    pauses = []
+    for _ in range(7):
+        wait_until_ended(member)
+        pause = 0.0
+        member.keep_running()
+        while not member.is_running() and pause < 2 * PAUSE_SECONDS_MAX and member._start_at is not None:
+            pause = member._start_at - clock.seconds
+            clock.seconds = member._start_at
+            member.keep_running()
+        pauses.append(round(pause, 3))
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+
+    wait_until_ended(member)
+    clock.seconds += SETTLED_SECONDS
+    member.keep_running()
+    clock.seconds += PAUSE_SECONDS_FIRST
+    before = member.pid
+    member.keep_running()
+    assert member.pid != before
+    wait_until_ended(member)
+
+
+def test_a_process_that_refuses_its_settings_ends_the_cluster_with_its_last_words(tmp_path: pathlib.Path) -> None:
+    member = member_of("print('unknown setting'); raise SystemExit(2)", tmp_path, Clock())
+    member.start()
+    wait_until_ended(member)
+
+    with pytest.raises(MemberFailedError, match="unknown setting") as failed:
+        member.keep_running()
+    assert failed.value.exit_code == 2
+
+
+def test_a_tethered_process_dies_with_a_starter_that_is_killed() -> None:
+    program = (
+        "import subprocess, signal, sys\n"
+        "from deploy.cluster.tether import tethered\n"
+        f"child = subprocess.Popen(tethered([sys.executable, '-c', {SLEEPS!r}]), stdout=subprocess.PIPE, text=True,\n"
+        "                         start_new_session=True)\n"
+        "assert child.stdout.readline() == 'ready\\n'\n"
+        "print(child.pid, flush=True)\n"
+        "signal.pause()\n"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert starter.stdout is not None
+    child = os.pidfd_open(int(starter.stdout.readline()))
+    try:
+        starter.kill()
+        starter.wait(WAIT_SECONDS_MAX)
+        ended, _, _ = select.select([child], [], [], WAIT_SECONDS_MAX)
+        assert ended
+    finally:
+        os.close(child)
+        starter.stdout.close()

@@ -1,0 +1,158 @@
+"""deploy/compose.yaml, run by podman: the image serves on a new volume, and Prometheus finds every page.
+
+Grafana's image cannot be had here: its files are checked against what they name. Where there is no registry, the Prometheus of
+this machine stands in for its image.
+"""
+
+import json
+import re
+import secrets
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.main import version
+from tests.support import containers
+from tests.support.command import run_command
+from tests.support.containers import Container, podman, wait_for
+from tests.support.ports import free_port
+from tests.support.prometheus import PROMETHEUS
+
+yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES = COMPOSE["services"]
+MISSING = containers.missing_programs()
+
+
+def _variables(text: str) -> str:
+    """A text of the file where no variable is set."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
+
+
+def _volumes(service: str) -> list[tuple[str, str, bool]]:
+    """(source, target, whether it is read-only) of each."""
+    found = []
+    for volume in SERVICES[service]["volumes"]:
+        source, target, *mode = _variables(volume).split(":")
+        found.append((source, target, mode == ["ro"]))
+    return found
+
+
+def test_the_file_names_volumes_ports_and_files_that_are_there() -> None:
+    assert SERVICES["reput"]["image"] == f"reput-serve:{version()}"
+    for name, service in SERVICES.items():
+        assert re.search(r":v?\d+\.\d+\.\d+$", service["image"]), name
+        # Without TLS and sign-in, nobody but this machine may call.
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"]), name
+        for source, _, is_read_only in _volumes(name):
+            if source.startswith("."):
+                assert (DEPLOY / source).exists(), source
+                assert is_read_only, source
+            else:
+                assert source in COMPOSE["volumes"], source
+
+
+def test_prometheus_reads_every_page_and_grafana_reads_prometheus() -> None:
+    environment = SERVICES["reput"]["environment"]
+    pages = {
+        name.split("_")[1].lower(): value.rpartition(":")[2]
+        for name, value in environment.items()
+        if name.endswith("_METRICS_ADDRESS")
+    }
+    config = yaml.safe_load((DEPLOY / "compose" / "prometheus.yaml").read_text(encoding="utf-8"))
+    jobs = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
+    assert jobs == {f"reput-{name}": [f"reput:{port}"] for name, port in pages.items()}
+    assert len(pages) == 6
+    (rules,) = config["rule_files"]
+    targets = {target: DEPLOY / source for source, target, _ in _volumes("prometheus") if source.startswith(".")}
+    assert (targets[str(Path(rules).parent)] / Path(rules).name).exists()
+    (source,) = yaml.safe_load((DEPLOY / "compose" / "datasources.yaml").read_text(encoding="utf-8"))["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((DEPLOY / "compose" / "dashboards.yaml").read_text(encoding="utf-8"))["providers"]
+    mounted = {target: DEPLOY / folder for folder, target, _ in _volumes("grafana")}
+    assert list(mounted[provider["options"]["path"]].glob("*.json"))
+    home = Path(SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (mounted[str(home.parent)] / home.name).exists()
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    scratch = tmp_path_factory.mktemp("images")
+    mark = secrets.token_hex(4)
+    made = {name: f"localhost/compose-{name}:test-{mark}" for name in ("reput", "prometheus")}
+    with containers.removed_afterwards(*(("image", name) for name in made.values())):
+        containers.build(SERVICES["reput"]["build"]["target"], made["reput"], scratch)
+        dockerfile = (
+            f"FROM {containers.base_image()}\nCOPY prometheus /bin/prometheus\n"
+            'RUN mkdir /prometheus && chown 65534 /prometheus\nUSER 65534\nENTRYPOINT ["/bin/prometheus"]\n'
+        )
+        (scratch / "Dockerfile").write_text(dockerfile)
+        (scratch / "prometheus").write_bytes(Path(str(PROMETHEUS)).read_bytes())
+        (scratch / "prometheus").chmod(0o755)
+        containers.build_file(scratch, made["prometheus"])
+        yield made
+
+
+@pytest.mark.containers
+@pytest.mark.timeout(1200)
+@pytest.mark.skipif(bool(MISSING) or PROMETHEUS is None, reason=f"not installed: {MISSING} or prometheus")
+def test_the_services_of_the_file_take_messages_and_are_watched(images: dict[str, str]) -> None:
+    mark = f"reput-compose-{secrets.token_hex(4)}"
+    made = [("container", f"{mark}-{name}") for name in ("prometheus", "reput")]
+    made += [("volume", f"{mark}-{name}") for name in COMPOSE["volumes"]]
+    with containers.removed_afterwards(*made, ("network", mark)):
+        podman("network", "create", "--disable-dns", mark)
+        ports: dict[int, int] = {}
+        reput = _start("reput", images["reput"], mark, ports)
+        networks: dict[str, Any] = reput.inspect()["NetworkSettings"]["Networks"]  # type: ignore[index]
+        hosts = [f"--add-host=reput:{networks[mark]['IPAddress']}"]
+        _start("prometheus", images["prometheus"], mark, ports, *hosts)
+
+        here = ("--address", f"127.0.0.1:{ports[8081]}")
+        wait_for(lambda: run_command("status", *here).returncode == 0, reput.logs)
+        # What the health check of the file asks.
+        assert reput.run(*SERVICES["reput"]["healthcheck"]["test"][1:])
+        sent = run_command("send", "-t", "Greetings", "-k", "k", "-b", "hello", *here)
+        assert sent.returncode == 0, sent.stderr
+        wait_for(
+            lambda: "hello" in run_command("queryMsgByKey", "-t", "Greetings", "-k", "k", *here).stdout, reput.logs
+        )
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports[8080]}/", timeout=20) as console:
+            assert console.status == 200
+
+        def up() -> set[str]:
+            try:
+                with urllib.request.urlopen(
+                    f"http://127.0.0.1:{ports[9090]}/api/v1/query?query=up", timeout=20
+                ) as answer:
+                    rows = json.load(answer)["data"]["result"]
+            except OSError:
+                return set()
+            return {row["metric"]["job"] for row in rows if row["value"][1] == "1"}
+
+        components = ("gateway", "commitlog", "consumequeue", "index", "consumer", "schedule")
+        wait_for(lambda: up() == {f"reput-{name}" for name in components}, "every page is read")
+        with urllib.request.urlopen(f"http://127.0.0.1:{ports[9090]}/api/v1/rules", timeout=20) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        assert sum(len(group["rules"]) for group in groups) >= 10
+
+
+def _start(service: str, image: str, mark: str, ports: dict[int, int], *flags: str) -> Container:
+    """What compose would run, on the project's network, on free ports of this machine."""
+    described = SERVICES[service]
+    options = [f"--network={mark}", *flags]
+    options += [f"--env={name}={_variables(value)}" for name, value in described.get("environment", {}).items()]
+    for port in described["ports"]:
+        inner = int(port.rpartition(":")[2])
+        ports[inner] = free_port()
+        options.append(f"--publish=127.0.0.1:{ports[inner]}:{inner}")
+    for source, target, is_read_only in _volumes(service):
+        place = str((DEPLOY / source).resolve()) if source.startswith(".") else f"{mark}-{source}"
+        options.append(f"--volume={place}:{target}{':ro' if is_read_only else ''}")
+    options += [f"--tmpfs={target}" for target in described.get("tmpfs", [])]
+    return Container(f"{mark}-{service}", image, options, *described["command"])

@@ -1,0 +1,127 @@
+"""The verbs about consumer groups, against a real stack: what they print and which code they end with."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.support.stack import Stack, new_message, running_stack
+
+TOPIC = "Verbs"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("verbs") / "store") as running:
+        messages = [
+            new_message(
+                TOPIC, b"body-%d" % number, queue_id=number % 2, unique_key=f"k-{number}", tags="ab"[number % 2]
+            )
+            for number in range(5)
+        ]
+        running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages))
+        running.wait_until_built()
+        yield running
+
+
+def command(stack: Stack, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "cli.main", *arguments, "--address", stack.addresses["gateway"]]
+
+
+def run(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(stack, *arguments), capture_output=True, text=True, timeout=60)
+
+
+def answer(stack: Stack, *arguments: str) -> dict:
+    finished = run(stack, *arguments, "-o", "json")
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
+def test_consume_with_a_group_commits_what_it_printed_and_the_next_run_goes_on_there(stack: Stack) -> None:
+    first = run(stack, "consume", "-t", TOPIC, "-g", "reader", "-m", "2", "-o", "jsonl")
+    second = run(stack, "consume", "-t", TOPIC, "-g", "reader", "--until-end", "-o", "jsonl")
+    third = run(stack, "consume", "-t", TOPIC, "-g", "reader", "--until-end", "-o", "jsonl")
+
+    keys = [[json.loads(line)["unique_key"] for line in each.stdout.splitlines()] for each in (first, second, third)]
+    assert len(keys[0]) == 2
+    assert sorted(keys[0] + keys[1]) == [f"k-{number}" for number in range(5)]
+    assert keys[2] == []
+    assert [each.returncode for each in (first, second, third)] == [0, 0, 1]
+    totals = answer(stack, "lag", "reader")["totals"]
+    assert [total["lag"] for total in totals] == [0]
+
+
+def test_consume_prints_what_arrives_and_ends_with_an_interrupt(stack: Stack) -> None:
+    with subprocess.Popen(
+        command(stack, "consume", "-t", TOPIC, "--from", "latest", "-o", "jsonl"), stdout=subprocess.PIPE, text=True
+    ) as process:
+        timer = threading.Timer(60, process.kill)  # ends a test that would hang
+        timer.start()
+        sending = threading.Event()
+
+        def send() -> None:
+            while not sending.wait(0.2):  # until it follows, which nothing tells
+                stack.gateway.AppendMessages(
+                    pb.AppendMessagesRequest(messages=[new_message(TOPIC, b"late", queue_id=1, tags="late")])
+                )
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        sending.set()
+        sender.join()
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+
+        assert json.loads(line)["body"] == "late"
+        assert process.wait(20) == 0
+        timer.cancel()
+
+
+def test_lag_ends_with_one_when_a_group_is_further_behind_than_allowed(stack: Stack) -> None:
+    assert run(stack, "consume", "-t", TOPIC, "-g", "slow", "-m", "1").returncode == 0
+
+    assert run(stack, "lag", "slow", "--max-lag", "1").returncode == 1
+    assert run(stack, "lag", "slow", "--max-lag", "1000000").returncode == 0
+    assert run(stack, "lag", "no-such").returncode == 1
+
+
+def test_a_dry_run_of_reset_offset_moves_nothing_and_the_run_moves(stack: Stack) -> None:
+    run(stack, "consume", "-t", TOPIC, "-g", "mover", "--until-end")
+    before = answer(stack, "lag", "mover")["totals"][0]["lag"]
+
+    dry = answer(stack, "reset-offset", "-g", "mover", "-t", TOPIC, "--earliest", "--dry-run")["resets"]
+    assert answer(stack, "lag", "mover")["totals"][0]["lag"] == before
+    assert answer(stack, "reset-offset", "-g", "mover", "-t", TOPIC, "--earliest")["resets"] == dry
+    assert answer(stack, "lag", "mover")["totals"][0]["lag"] > before
+
+
+def test_mqadmins_verbs_do_the_same_with_its_flags(stack: Stack) -> None:
+    assert run(stack, "updateSubGroup", "-g", "made", "-s", "false", "-r", "3").returncode == 0
+    made = next(each for each in answer(stack, "groups")["groups"] if each["consumer_group"] == "made")
+    assert (made["consume_disabled"], made["delivery_attempts_max"]) == (True, 4)
+    assert run(stack, "consumerStatus", "-g", "made").returncode == 0
+    assert run(stack, "consumerProgress", "-g", "made").returncode == 0
+    assert run(stack, "deleteSubGroup", "-g", "made").returncode == 0
+    assert run(stack, "consumerStatus", "-g", "made").returncode == 1
+    assert {row["queue_id"] for row in answer(stack, "topicStatus", "-t", TOPIC)["queues"]} >= {0, 1}
+
+
+def test_track_shows_a_line_for_each_group_by_key_and_by_id(stack: Stack) -> None:
+    run(stack, "consume", "-t", TOPIC, "-g", "tracker", "--until-end")
+
+    by_key = answer(stack, "track", "-t", TOPIC, "-i", "k-0")
+    by_id = answer(stack, "track", by_key["message"]["offset_msg_id"])
+
+    states = {row["consumer_group"]: row["state"] for row in by_key["tracks"]}
+    assert states["tracker"] == "CONSUMED"
+    assert by_id == by_key
+    assert run(stack, "track", "-t", TOPIC, "-i", "no-such").returncode == 1
+    assert run(stack, "track").returncode == 2

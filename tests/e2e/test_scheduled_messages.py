@@ -1,0 +1,137 @@
+"""Messages that wait, through real processes: delay levels, times, recall, a kill of the service between."""
+
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+
+from reput.message.v1.message_pb2 import NewMessage, StoredMessage
+from reput.schedule.v1 import schedule_service_pb2 as pb
+from services.calling.commitlog import CommitLogClient
+from services.calling.consumequeue import ConsumeQueueClient
+from services.calling.schedule import ScheduleClient
+from services.convert import millis_to_timestamp, timestamp_to_millis
+from store.errors import ScheduledMessageNotFoundError, StoreError, TopicNotFoundError
+from store.format.waiting_handles import RECALL, decode_handle
+from tests.support.stack import Stack, running_stack
+from tests.support.waiting import wait_until
+
+TOPIC = "orders"
+# The machine of the tests may be busy; the service needs milliseconds.
+SECONDS_MAX = 30.0
+
+
+class Services:
+    """Clients of the services of a stack."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.commitlog = CommitLogClient(stack.addresses["commitlog"])
+        self.consumequeue = ConsumeQueueClient(stack.addresses["consumequeue"])
+        self.schedule = ScheduleClient(stack.addresses["schedule"])
+
+    def delivered(self) -> list[StoredMessage]:
+        """The messages of the topic."""
+        try:
+            units = self.consumequeue.get_units(TOPIC, 0, 0, 1_000).units
+        except TopicNotFoundError:
+            return []
+        outcomes = self.commitlog.get_many([unit.commit_log_offset for unit in units])
+        return [outcome for outcome in outcomes if not isinstance(outcome, StoreError)]
+
+    def bodies(self) -> list[bytes]:
+        """What was delivered, in order."""
+        return [message.body for message in self.delivered()]
+
+    def wait_for(self, count: int) -> None:
+        """Until so many messages are delivered."""
+        wait_until(
+            lambda: len(self.delivered()) >= count, lambda: f"{count} messages, not {self.bodies()}", SECONDS_MAX
+        )
+
+    def close(self) -> None:
+        """Close all."""
+        for client in (self.commitlog, self.consumequeue, self.schedule):
+            client.close()
+
+
+@pytest.mark.timeout(180)
+def test_what_waits_comes_once_at_its_time_also_after_a_kill(tmp_path: pathlib.Path) -> None:
+    store = tmp_path / "store"
+    with running_stack(store) as stack:
+        services = Services(stack)
+        wait_until(lambda: services.schedule.get_status().state == "serving", "the service has its state", SECONDS_MAX)
+        now_millis = time.time_ns() // 1_000_000
+        results = services.commitlog.append(
+            [
+                NewMessage(topic=TOPIC, queue_id=0, body=b"level", unique_key="level", delay_level=1),
+                NewMessage(
+                    topic=TOPIC,
+                    queue_id=0,
+                    body=b"time",
+                    unique_key="time",
+                    delivery_time=millis_to_timestamp(now_millis + 2_500),
+                ),
+                NewMessage(
+                    topic=TOPIC,
+                    queue_id=0,
+                    body=b"recalled",
+                    unique_key="recalled",
+                    delivery_time=millis_to_timestamp(now_millis + 60_000),
+                ),
+                NewMessage(
+                    topic=TOPIC,
+                    queue_id=0,
+                    body=b"killed",
+                    unique_key="killed",
+                    delivery_time=millis_to_timestamp(now_millis + 8_000),
+                ),
+            ]
+        )
+        handle = decode_handle(RECALL, results[2].recall_handle, "recall_handle")
+        request = pb.RecallMessageRequest(
+            topic=handle.topic, unique_key=handle.unique_key, delivery_time=millis_to_timestamp(handle.number)
+        )
+        assert services.schedule.recall(request).offset_msg_id == results[2].offset_msg_id
+        with pytest.raises(ScheduledMessageNotFoundError):
+            services.schedule.recall(request)
+        listed = services.schedule.list_scheduled(pb.ListScheduledMessagesRequest(topic=TOPIC))
+        assert [one.unique_key for one in listed.messages][-1] == "killed"
+        assert listed.messages[-1].recall_handle == results[3].recall_handle
+        services.wait_for(2)
+        assert sorted(services.bodies()) == [b"level", b"time"]
+        for message in services.delivered():
+            due_millis = now_millis + (1_000 if message.body == b"level" else 2_500)
+            assert timestamp_to_millis(message.store_time, "store_time") >= due_millis
+        status = services.schedule.get_status()
+        assert (status.delivered_count, status.recalled_count, status.timer_count) == (2, 1, 1)
+        os.kill(stack.children()["schedule_svc"], signal.SIGKILL)
+        stack.process.wait(SECONDS_MAX)
+        services.close()
+    with running_stack(store) as stack:
+        services = Services(stack)
+        services.wait_for(3)
+        assert sorted(services.bodies()) == [b"killed", b"level", b"time"]
+        (killed,) = [message for message in services.delivered() if message.body == b"killed"]
+        assert timestamp_to_millis(killed.store_time, "store_time") >= now_millis + 8_000
+        assert services.schedule.get_status().timer_count == 0
+        services.close()
+
+
+@pytest.mark.timeout(120)
+def test_a_store_that_is_only_read_shows_what_waits(tmp_path: pathlib.Path) -> None:
+    store = tmp_path / "store"
+    with running_stack(store) as stack:
+        services = Services(stack)
+        services.commitlog.append([NewMessage(topic=TOPIC, body=b"a", unique_key="a", delay_level=18)])
+        services.close()
+    with running_stack(store, "--read-only") as stack:
+        services = Services(stack)
+        wait_until(
+            lambda: len(services.schedule.list_scheduled(pb.ListScheduledMessagesRequest()).messages) == 1,
+            "the message is listed",
+            SECONDS_MAX,
+        )
+        assert services.commitlog.get_status().log_end_offset == services.schedule.get_status().next_offset
+        services.close()

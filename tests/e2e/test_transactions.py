@@ -1,0 +1,270 @@
+"""Transactions over real processes: the services of a shard, of which one is killed while half messages wait."""
+
+import pathlib
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from reput.message.v1.message_pb2 import AppendResult, StoredMessage
+from reput.schedule.v1 import schedule_service_pb2 as pb
+from services.calling.commitlog import CommitLogClient
+from services.calling.consumequeue import ConsumeQueueClient
+from services.calling.schedule import ScheduleClient
+from store.errors import (
+    DeadlineExceededError,
+    QueueNotFoundError,
+    ServiceUnavailableError,
+    StoreError,
+    StoreReadOnlyError,
+    StoreRecoveringError,
+    TopicNotFoundError,
+    TransactionNotFoundError,
+)
+from store.format.properties import PRODUCER_GROUP, TRAN_MSG, TRANSACTION_CHECK_TIMES
+from store.format.topic import CHECK_MAX_TIME_TOPIC
+from tests.support.ports import free_port
+from tests.support.service import Service
+from tests.support.stack import new_message
+from tests.support.waiting import wait_until
+
+NAMES = ("commitlog", "consumequeue", "schedule")
+TOPIC = "Orders"
+COMMIT, ROLLBACK = pb.EndTransactionRequest.RESOLUTION_COMMIT, pb.EndTransactionRequest.RESOLUTION_ROLLBACK
+# A check each second, so that the test is short.
+QUICK = {
+    "REPUT_SCHEDULE_TRANSACTION_TIMEOUT_SECONDS": "0.5",
+    "REPUT_SCHEDULE_TRANSACTION_CHECK_INTERVAL_SECONDS": "1",
+    "REPUT_SCHEDULE_TRANSACTION_CHECK_COUNT_MAX": "2",
+}
+
+
+class Shard:
+    """The services that end transactions, each at an address that it keeps over restarts."""
+
+    def __init__(self, store: pathlib.Path) -> None:
+        self.store = store
+        self.addresses = {name: f"127.0.0.1:{free_port()}" for name in NAMES}
+        self.running: dict[str, Service] = {}
+        self.log = CommitLogClient(self.addresses["commitlog"])
+        self.queues = ConsumeQueueClient(self.addresses["consumequeue"])
+        self.schedule = ScheduleClient(self.addresses["schedule"])
+
+    def start(self, *names: str, **more: str) -> None:
+        for name in names or NAMES:
+            settings = {f"REPUT_{other.upper()}_TARGET": address for other, address in self.addresses.items()}
+            settings |= {f"REPUT_{name.upper()}_ADDRESS": self.addresses[name], **more}
+            self.running[name] = Service(name, self.store, settings)
+
+    def kill(self, name: str) -> None:
+        self.running.pop(name).kill()
+
+    def close(self) -> None:
+        for service in reversed(self.running.values()):
+            service.kill()
+        self.log.close()
+        self.queues.close()
+        self.schedule.close()
+
+    def send(self, count: int, first: int = 0) -> list[AppendResult]:
+        """Half messages, and their receipts."""
+        properties = {TRAN_MSG: "true", PRODUCER_GROUP: "producers"}
+        messages = [new_message(TOPIC, f"m{at}".encode(), queue_id=0) for at in range(first, first + count)]
+        for message in messages:
+            message.properties.update(properties)
+        return [result for message in messages for result in self.log.append([message])]
+
+    def end(self, transaction_id: str, resolution: "pb.EndTransactionRequest.Resolution") -> AppendResult:
+        """A verdict; it is said again while the service begins a life and has not heard it."""
+        request = pb.EndTransactionRequest(transaction_id=transaction_id, resolution=resolution, is_from_check=True)
+        answers: list[pb.EndTransactionResponse] = []
+
+        def is_answered() -> bool:
+            try:
+                answers.append(self.schedule.end_transaction(request))
+            except StoreRecoveringError:
+                return False
+            return True
+
+        wait_until(is_answered, "a verdict is answered", 30)
+        return answers[0].result
+
+    def messages(self, topic: str = TOPIC) -> list[StoredMessage]:
+        """What consumers of queue 0 of a topic see."""
+        past_offset = self.log.get_status().log_end_offset
+        wait_until(lambda: self.queues.get_status().next_offset >= past_offset, "the queues are built", 30)
+        try:
+            units = self.queues.get_units(topic, 0, 0, 1_000).units
+        except (TopicNotFoundError, QueueNotFoundError):
+            return []
+        return [
+            outcome
+            for outcome in self.log.get_many([unit.commit_log_offset for unit in units])
+            if isinstance(outcome, StoredMessage)
+        ]
+
+    def bodies(self, topic: str = TOPIC) -> list[bytes]:
+        return [message.body for message in self.messages(topic)]
+
+    def pending(self) -> list[pb.PendingTransaction]:
+        """The half messages that wait; it is asked again while the service begins a life."""
+        rows: list[pb.PendingTransaction] = []
+
+        def is_listed() -> bool:
+            rows.clear()
+            request = pb.ListPendingTransactionsRequest(page_size=7)
+            try:
+                while True:
+                    page = self.schedule.list_transactions(request)
+                    rows.extend(page.transactions)
+                    request.page_token = page.next_page_token
+                    if not request.page_token:
+                        return True
+            except (StoreRecoveringError, ServiceUnavailableError, DeadlineExceededError):
+                return False
+
+        wait_until(is_listed, "the half messages are listed", 30)
+        return rows
+
+
+@pytest.fixture
+def shard(tmp_path: pathlib.Path) -> Iterator[Shard]:
+    """A shard that is not started."""
+    one = Shard(tmp_path / "store")
+    yield one
+    one.close()
+
+
+class Gateway:
+    """Says that it has a producer of the topic, and hears checks."""
+
+    def __init__(self, shard: Shard, gateway_id: str = "g1") -> None:
+        shard.schedule.keep_producers(pb.KeepProducersRequest(gateway_id=gateway_id, topics=[TOPIC]))
+        self.checks: list[pb.WatchChecksResponse.Check] = []
+        self._stream = shard.schedule.watch_checks(gateway_id)
+        self._thread = threading.Thread(target=self._hear)
+        self._thread.start()
+
+    def _hear(self) -> None:
+        try:
+            for response in self._stream:
+                self.checks += response.checks
+        except StoreError:
+            pass  # cancelled, or the service has gone
+
+    def close(self) -> None:
+        self._stream.cancel()
+        self._thread.join()
+
+
+def test_transactions_end_as_their_producers_say(shard: Shard) -> None:
+    shard.start()
+    receipts = shard.send(4)
+    assert all(receipt.transaction_id for receipt in receipts)
+    assert shard.bodies() == [], "half messages are invisible"
+    result = shard.end(receipts[0].transaction_id, COMMIT)
+    shard.end(receipts[1].transaction_id, ROLLBACK)
+    (message,) = shard.messages()
+    assert (message.body, message.offset_msg_id) == (b"m0", result.offset_msg_id)
+    assert message.prepared_transaction_offset == receipts[0].commit_log_offset
+    for receipt in receipts[:2]:
+        with pytest.raises(TransactionNotFoundError, match="before"):
+            shard.end(receipt.transaction_id, COMMIT)
+    # Not in their order: half messages of one millisecond stand in that of a hash.
+    assert {row.unique_key for row in shard.pending()} == {receipt.unique_key for receipt in receipts[2:]}
+    status = shard.schedule.get_status()
+    assert (status.transaction_count, status.committed_count, status.rolled_back_count) == (2, 1, 1)
+    (waiting,) = (row for row in shard.pending() if row.unique_key == receipts[2].unique_key)
+    shard.end(waiting.transaction_id, COMMIT)
+    assert shard.bodies() == [b"m0", b"m2"]
+
+
+def test_a_producer_is_asked_and_what_nobody_knows_is_given_up(shard: Shard) -> None:
+    shard.start(**QUICK)
+    shard.send(2)
+    gateway = Gateway(shard)
+    try:
+        wait_until(lambda: len(gateway.checks) >= 2, "both are asked for", 30)
+        check = next(check for check in gateway.checks if check.message.body == b"m0")
+        assert (check.message.topic, check.message.queue_id) == (TOPIC, 0)
+        shard.end(check.transaction_id, COMMIT)
+        wait_until(lambda: shard.bodies(CHECK_MAX_TIME_TOPIC) == [b"m1"], "the other is given up", 30)
+        (given_up,) = shard.messages(CHECK_MAX_TIME_TOPIC)
+        assert given_up.properties[TRANSACTION_CHECK_TIMES] == "2"
+        assert sum(check.message.body == b"m1" for check in gateway.checks) == 2
+        assert shard.bodies() == [b"m0"]
+        assert shard.pending() == []
+    finally:
+        gateway.close()
+
+
+def test_verdicts_count_once_while_the_service_is_killed(shard: Shard) -> None:
+    """Producers say verdicts again until they are answered; the service is killed again and again meanwhile."""
+    shard.start()
+    receipts = shard.send(150)
+    resolutions = {receipt.transaction_id: COMMIT if at % 3 else ROLLBACK for at, receipt in enumerate(receipts)}
+    is_over = threading.Event()
+    left = list(resolutions)
+    lock = threading.Lock()
+
+    def produce() -> None:
+        while True:
+            with lock:
+                if not left:
+                    return
+                transaction_id = left.pop()
+            request = pb.EndTransactionRequest(transaction_id=transaction_id, resolution=resolutions[transaction_id])
+            while True:
+                try:
+                    shard.schedule.end_transaction(request, timeout_seconds=10)
+                    break
+                except TransactionNotFoundError:
+                    break  # the answer before was lost
+                except (ServiceUnavailableError, StoreRecoveringError, DeadlineExceededError):
+                    time.sleep(0.02)  # the service is down, and nothing tells when it is back
+
+    threads = [threading.Thread(target=produce) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(4):
+        is_over.wait(0.3)  # in the middle of something
+        shard.kill("schedule")
+        shard.start("schedule")
+    for thread in threads:
+        thread.join(60)
+    expected = sorted(f"m{at}".encode() for at in range(150) if at % 3)
+    assert sorted(shard.bodies()) == expected
+    assert shard.pending() == []
+
+
+def test_the_kill_of_the_log_loses_no_transaction(shard: Shard) -> None:
+    shard.start()
+    receipts = shard.send(3)
+    shard.end(receipts[0].transaction_id, COMMIT)
+    shard.kill("commitlog")
+    shard.start("commitlog")
+
+    def rolls_back() -> bool:
+        try:
+            shard.end(receipts[1].transaction_id, ROLLBACK)
+        except TransactionNotFoundError:
+            return True  # the answer before was lost
+        except (ServiceUnavailableError, DeadlineExceededError):
+            return False
+        return True
+
+    wait_until(rolls_back, "the service has a new life", 60)
+    assert [row.unique_key for row in shard.pending()] == [receipts[2].unique_key]
+    assert shard.bodies() == [b"m0"]
+
+
+def test_a_store_that_is_only_read_shows_what_waits(shard: Shard) -> None:
+    shard.start()
+    receipts = shard.send(2)
+    for name in reversed(NAMES):
+        assert shard.running.pop(name).stop() == 0
+    shard.start(REPUT_READ_ONLY="true")
+    assert {row.unique_key for row in shard.pending()} == {receipt.unique_key for receipt in receipts}
+    with pytest.raises(StoreReadOnlyError):
+        shard.end(receipts[0].transaction_id, COMMIT)

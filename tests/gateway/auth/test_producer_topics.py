@@ -1,0 +1,42 @@
+"""Topics that a client names as a producer on its Telemetry stream: it is asked about their transactions, with the messages."""
+
+import grpc
+import pytest
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.auth.access_file import WatchedFile, parse_clients
+from gateway.auth.audit import Audit
+from gateway.auth.guard import GatewayGuard
+from gateway.auth.sign_in import SignIn
+from tests.gateway.auth.conftest import access_text, shown
+from tests.gateway.delivery.memory_delivery import MemoryDelivering
+from tests.gateway.rocketmq.consumers import serving
+
+CLIENTS = {"writer": {"write": ["shop-*"]}, "reader": {"read": ["*"]}}
+
+
+def test_a_client_is_asked_only_about_topics_that_it_may_write_to(tmp_path):
+    path = tmp_path / "access.toml"
+    path.write_text(access_text(CLIENTS))
+    sign_in = SignIn(WatchedFile("access_file", path, parse_clients, lambda: 0.0), None, asks_certificates=False)
+    lines = []
+    guard = GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append((event, fields)), lambda: 0.0))
+    with serving(MemoryDelivering(), guard=guard) as gateway:
+        for client, topics, allowed in (
+            ("writer", ["shop-orders", "shop-bills"], True),
+            ("writer", ["shop-orders", "bank-transfers"], False),
+            ("reader", ["bank-transfers"], False),
+        ):
+            caller = gateway.consumer(client_id=f"{client}-{allowed}")
+            settings = v2.Settings(client_type=v2.PRODUCER)
+            settings.publishing.topics.extend(v2.Resource(name=topic) for topic in topics)
+            stream = caller.stub.Telemetry(
+                iter([v2.TelemetryCommand(settings=settings)]), metadata=[*caller.metadata, *shown(client)], timeout=20
+            )
+            if allowed:
+                assert next(stream).WhichOneof("command") == "settings"
+                continue
+            with pytest.raises(grpc.RpcError) as refused:
+                list(stream)
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert {fields["topic"] for event, fields in lines if "denied" in event} == {"bank-transfers"}

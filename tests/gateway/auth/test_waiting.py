@@ -1,0 +1,71 @@
+"""What waits, as a caller sees it that may not see all topics; and the audit of what ends a wait."""
+
+import json
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from gateway.auth.access import READ, Access, Role
+from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards
+from gateway.ports.waiting import WaitingQuestion
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from store.errors import PermissionDeniedError
+from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
+from tests.gateway.auth.conftest import OTHER, OWN, SecuredStack
+from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def shards(fan_out):
+    waiting = MemoryScheduling(
+        "broker-a", [half("A", OWN), half("B", OTHER)], [delayed("C", topic=OTHER), delayed("D", topic=OWN)]
+    )
+    return CallerShards(Shards([replace(MemoryShard([]).shard(), waiting=waiting)], fan_out), object())
+
+
+def seen(shards, patterns, topic=""):
+    """Unique keys and counts of both lists, as a reader of these topics gets them."""
+    with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+        (shard,) = shards.now()
+    question = WaitingQuestion(topic)
+    pages = (
+        shard.waiting.transactions(question, Deadline.after(60)),
+        shard.waiting.scheduled(question, Deadline.after(60)),
+    )
+    return [([each.unique_key for each in page.items], page.pending_count) for page in pages]
+
+
+def test_messages_of_topics_that_the_caller_may_not_see_are_left_out_and_not_counted(shards) -> None:
+    assert seen(shards, ["*"]) == [(["A", "B"], 2), (["C", "D"], 2)]
+    assert seen(shards, ["shop-*"]) == [(["A"], 0), (["D"], 0)]
+    assert seen(shards, ["shop-*"], OWN) == [(["A"], 0), (["D"], 0)]
+    with pytest.raises(PermissionDeniedError):
+        seen(shards, ["shop-*"], OTHER)
+
+
+def test_the_audit_log_has_the_verdicts_and_recalls_of_each_client(secured: SecuredStack) -> None:
+    writer = secured.as_client("own-writer")
+    name = WaitingHandle(OWN, "broker-a", 1_000, "K")
+    for call, request in (
+        (
+            writer.EndTransaction,
+            pb.EndTransactionRequest(transaction_id=encode_handle(TRANSACTION, name), resolution=1),
+        ),
+        (writer.RecallMessage, pb.RecallMessageRequest(recall_handle=encode_handle(RECALL, name))),
+    ):
+        request.topic = OWN
+        with pytest.raises(grpc.RpcError) as refused:
+            call(request, timeout=20)
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+
+    def audited() -> set[tuple[str, ...]]:
+        lines = [json.loads(line) for line in secured.stack.log().splitlines() if '"audit.append"' in line]
+        return {(line["client"], line["method"].rpartition("/")[2], line["topic"], line["outcome"]) for line in lines}
+
+    wanted = {("own-writer", method, OWN, "NOT_FOUND") for method in ("EndTransaction", "RecallMessage")}
+    wait_until(lambda: wanted <= audited(), audited)  # a line is written after the answer

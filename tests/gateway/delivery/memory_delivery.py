@@ -1,0 +1,244 @@
+"""The port of delivery over messages in memory: what the consumer service of a shard does, in few lines and without a disk."""
+
+import base64
+import queue
+import threading
+import time
+from collections import defaultdict
+
+from gateway.ports.delivery import (
+    AckOutcome,
+    Arrivals,
+    Delivery,
+    FilterKind,
+    GroupSettings,
+    Pulled,
+    PullOutcome,
+)
+from reput.message.v1.message_pb2 import StoredMessage
+from services.convert import millis_to_timestamp
+from store.errors import (
+    IllegalFilterError,
+    InvalidReceiptHandleError,
+    QueueNotFoundError,
+    ReceiptHandleNotFoundError,
+    ServiceUnavailableError,
+)
+
+QUEUE_COUNT = 4
+
+
+class MemoryDelivering:
+    """Delivering over one shard in memory. Answers come in the thread of the caller, unless `hold` is on.
+
+    Attributes:
+        pops: the questions so far.
+        kept: the clients of each KeepClients.
+        confirmed: the handles of deliveries whose clients have them.
+        ended: the clients that have ended.
+        is_down: every call fails.
+    """
+
+    def __init__(self, broker_name="broker-a"):
+        self.broker_name = broker_name
+        self.messages = defaultdict(list)  # by topic and queue
+        self.next_offsets = defaultdict(int)  # by group, topic and queue
+        self.offsets = {}
+        self.leases = {}  # by handle: group, message, attempt, end
+        self.again = defaultdict(list)  # by group and topic: message, attempt
+        self.groups = {}
+        self.pops = []
+        self.kept = []
+        self.confirmed = []
+        self.ended = []
+        self.given_back = []
+        self.dead = []
+        self.is_down = False
+        self.held = None
+        self._numbers = 0
+        self._streams = []
+        self._lock = threading.RLock()
+
+    # What tests do.
+
+    def store(self, topic, body, *, queue_id=0, **fields):
+        """Append a message; followers hear of it."""
+        with self._lock:
+            messages = self.messages[topic, queue_id]
+            stored = StoredMessage(
+                topic=topic,
+                queue_id=queue_id,
+                queue_offset=len(messages),
+                body=body,
+                unique_key=f"{topic}-{queue_id}-{len(messages)}",
+                store_time=millis_to_timestamp(1_700_000_000_000),
+                born_time=millis_to_timestamp(1_700_000_000_000),
+                **fields,
+            )
+            messages.append(stored)
+        self.announce(Arrivals(topics=(topic,)))
+        return stored
+
+    def announce(self, arrivals):
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
+            stream.put(arrivals)
+
+    def hold(self):
+        """Keep the answers of pops until `release`."""
+        self.held = []
+
+    def release(self):
+        held, self.held = self.held, None
+        for answer in held:
+            answer()
+
+    def expire(self):
+        """The time of all that is in flight is over."""
+        with self._lock:
+            for handle in list(self.leases):
+                self._return(handle, is_attempt=True)
+
+    # The port.
+
+    def pop(self, question, seconds, then):
+        def answer():
+            with self._lock:
+                self.pops.append(question)
+                outcome = ServiceUnavailableError("down") if self.is_down else self._popped(question)
+            then(outcome)
+
+        if self.held is None:
+            answer()
+        else:
+            self.held.append(answer)
+
+    def ack(self, consumer_group, handles, seconds, then):
+        with self._lock:
+            if self.is_down:
+                outcome = ServiceUnavailableError("down")
+            else:
+                outcome = [self._acked(consumer_group, handle) for handle in handles]
+        then(outcome)
+
+    def change_invisible(self, consumer_group, handle, millis, seconds, then, *, give_back=False):
+        with self._lock:
+            if handle not in self.leases:
+                is_handle = handle.count(".") == 2
+                then(ReceiptHandleNotFoundError("over") if is_handle else InvalidReceiptHandleError("none"))
+                return
+            group, stored, attempt, _ = self.leases.pop(handle)
+            new = self._leased(group, stored, attempt, millis)
+            if give_back:
+                self.given_back.append(stored.unique_key)
+            if millis == 0:
+                self._return(new, is_attempt=not give_back)
+        then(new)
+
+    def forward_to_dead_letters(self, consumer_group, handle, seconds):
+        with self._lock:
+            if handle not in self.leases:
+                raise ReceiptHandleNotFoundError("over")
+            self.dead.append(self.leases.pop(handle)[1].unique_key)
+
+    def pull(self, question, seconds, then):
+        with self._lock:
+            messages = self.messages[question.topic, question.queue_id]
+        end = len(messages)
+        if question.queue_id >= QUEUE_COUNT:
+            then(QueueNotFoundError("no such queue"))
+        elif question.queue_offset > end:
+            then(Pulled((), end, 0, end, PullOutcome.OFFSET_ILLEGAL))
+        elif question.queue_offset == end:
+            then(Pulled((), end, 0, end, PullOutcome.NO_NEW))
+        else:
+            found = messages[question.queue_offset : question.queue_offset + question.max_messages]
+            then(Pulled(found, question.queue_offset + len(found), 0, end, PullOutcome.FOUND))
+
+    def commit_offset(self, consumer_group, topic, queue_id, queue_offset, seconds):
+        self.offsets[consumer_group, topic, queue_id] = queue_offset
+
+    def offset(self, consumer_group, topic, queue_id, seconds):
+        return self.offsets.get((consumer_group, topic, queue_id))
+
+    def keep_clients(self, clients, seconds, delivered=()):
+        if self.is_down:
+            raise ServiceUnavailableError("down")
+        self.kept.append([(client.client_id, client.consumer_group) for client in clients])
+        self.confirmed += delivered
+        names = dict.fromkeys(client.consumer_group for client in clients)
+        return [self.groups.get(name, GroupSettings(name)) for name in names]
+
+    def end_client(self, client_id, consumer_group, seconds):
+        self.ended.append((client_id, consumer_group))
+
+    def arrivals(self):
+        stream = MemoryArrivals()
+        stream.put(Arrivals(all=True))
+        with self._lock:
+            self._streams.append(stream)
+        return stream
+
+    def break_streams(self):
+        with self._lock:
+            streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.cancel()
+
+    # How it works; with the lock held.
+
+    def _popped(self, question):
+        if question.filter.expression == "illegal" and question.filter.kind is FilterKind.SQL:
+            return IllegalFilterError("the filter cannot be read", expression="illegal")
+        found = []
+        again = self.again[question.consumer_group, question.topic]
+        while again and len(found) < question.max_messages:
+            found.append(again.pop(0))
+        for queue_id in range(QUEUE_COUNT):
+            key = question.consumer_group, question.topic, queue_id
+            messages = self.messages[question.topic, queue_id]
+            while self.next_offsets[key] < len(messages) and len(found) < question.max_messages:
+                stored = messages[self.next_offsets[key]]
+                self.next_offsets[key] += 1
+                if question.filter.expression in ("*", stored.tags):
+                    found.append((stored, 1))
+        millis = 60_000 if question.invisible_millis is None else question.invisible_millis
+        deliveries = []
+        for stored, attempt in found:
+            handle = self._leased(question.consumer_group, stored, attempt, millis)
+            deliveries.append(Delivery(stored, handle, attempt, self.leases[handle][3]))
+        return deliveries
+
+    def _leased(self, group, stored, attempt, millis):
+        self._numbers += 1
+        name = base64.urlsafe_b64encode(self.broker_name.encode()).decode().rstrip("=")
+        handle = f"{name}.{self._numbers}.x"
+        self.leases[handle] = group, stored, attempt, time.time_ns() // 1_000_000 + millis
+        return handle
+
+    def _acked(self, group, handle):
+        if handle.count(".") != 2 or (handle in self.leases and self.leases[handle][0] != group):
+            return AckOutcome.INVALID
+        return AckOutcome.OK if self.leases.pop(handle, None) is not None else AckOutcome.TOO_LATE
+
+    def _return(self, handle, *, is_attempt):
+        group, stored, attempt, _ = self.leases.pop(handle)
+        self.again[group, stored.topic].append((stored, attempt + is_attempt))
+        self.announce(Arrivals(group_topics=((group, stored.topic),)))
+
+
+class MemoryArrivals:
+    """An ArrivalStream."""
+
+    def __init__(self):
+        self._arrivals = queue.SimpleQueue()
+        self.put = self._arrivals.put
+
+    def __iter__(self):
+        while (arrivals := self._arrivals.get()) is not None:
+            yield arrivals
+        raise ServiceUnavailableError("the stream has ended")
+
+    def cancel(self):
+        self._arrivals.put(None)

@@ -1,0 +1,114 @@
+"""A GroupKeeper in memory, and shards that have one."""
+
+from dataclasses import replace
+
+from gateway.ports.groups import GroupFacts, GroupQueue, Position, Reset, SendBackOutcome
+from gateway.ports.shard import Shard
+from store.errors import GroupNotFoundError, TopicNotFoundError
+from tests.gateway.memory_shard import MemoryShard
+
+
+class MemoryGroups:
+    """The groups of one shard.
+
+    Attributes:
+        groups: settings by name.
+        held: positions by group, topic and queue.
+        tracks: what `track` answers, by commit-log offset.
+        failure: raised by every call.
+        resets: the questions so far that were no dry run.
+        sent_back: the questions so far.
+        locks: the member that has a queue, by group, topic and queue.
+    """
+
+    def __init__(self, memory=None):
+        self.memory = memory or MemoryShard([])
+        self.groups = {}
+        self.held = {}
+        self.members = {}
+        self.tracks = {}
+        self.failure = None
+        self.resets = []
+        self.sent_back = []
+        self.locks = {}
+
+    def shard(self, broker_name) -> Shard:
+        return replace(self.memory.shard(broker_name), groups=self)
+
+    def _known(self, consumer_group):
+        self._check()
+        if consumer_group not in self.groups:
+            raise GroupNotFoundError(f"no group {consumer_group}")
+        return self.groups[consumer_group]
+
+    def _check(self):
+        if self.failure is not None:
+            raise self.failure
+
+    def settings(self, topic, deadline):
+        self._check()
+        return [
+            each
+            for name, each in sorted(self.groups.items())
+            if not topic or (name, topic) in {k[:2] for k in self.held}
+        ]
+
+    def facts(self, consumer_group, deadline):
+        settings = self._known(consumer_group)
+        queues = [
+            GroupQueue(topic, queue_id, at, at, 0, 10, oldest_store_time_millis=1_000)
+            for (group, topic, queue_id), at in sorted(self.held.items())
+            if group == consumer_group
+        ]
+        return GroupFacts(settings, self.members.get(consumer_group, ()), queues)
+
+    def positions(self, consumer_group, topic, deadline):
+        self._known(consumer_group)
+        return [
+            Position(of_topic, queue_id, at)
+            for (group, of_topic, queue_id), at in self.held.items()
+            if group == consumer_group and topic in ("", of_topic)
+        ]
+
+    def commit(self, consumer_group, positions, deadline):
+        self._check()
+        for each in positions:
+            self.held[consumer_group, each.topic, each.queue_id] = each.consumer_offset
+
+    def send_back(self, question, deadline):
+        self._check()
+        self.sent_back.append(question)
+        return [SendBackOutcome.OK if at < 10 else SendBackOutcome.REMOVED for at in question.queue_offsets]
+
+    def lock(self, question, deadline):
+        self._check()
+        for topic, queue_id in question.queues:
+            key = (question.consumer_group, topic, queue_id)
+            if self.locks.setdefault(key, question.client_id) == question.client_id and question.unlock:
+                del self.locks[key]
+        return [
+            each for each in question.queues if self.locks.get((question.consumer_group, *each)) == question.client_id
+        ]
+
+    def reset(self, question, deadline):
+        self._known(question.consumer_group)
+        key = (question.consumer_group, question.topic, 0)
+        if key not in self.held:
+            raise TopicNotFoundError("no messages")
+        before = self.held[key]
+        if not question.dry_run:
+            self.resets.append(question)
+            self.held[key] = question.value
+        return [Reset(0, before, question.value)]
+
+    def update(self, settings, deadline):
+        self._check()
+        self.groups[settings.consumer_group] = settings
+
+    def delete(self, consumer_group, deadline):
+        self._check()
+        self.groups.pop(consumer_group, None)
+
+    def track(self, message, deadline):
+        self._check()
+        return self.tracks.get(message.commit_log_offset, [])

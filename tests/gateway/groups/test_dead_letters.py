@@ -1,0 +1,156 @@
+"""Dead letters sent again, over shards in memory: pages, what cannot be sent, and that a run ends."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
+from gateway.ports.delivery import ALL_MESSAGES, GroupSettings, Pulled, PullOutcome
+from gateway.ports.shards import Shards
+from gateway.ports.time_window import TimeWindow
+from store.errors import GroupNotFoundError, InvalidMessageError, InvalidPageTokenError, ServiceUnavailableError
+from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.memory_shard import MemoryShard
+
+QUESTION = ResendQuestion("g", ALL_MESSAGES, TimeWindow())
+
+
+def letter_of(record) -> Letter:
+    return Letter(str(record.queue_offset), record.store_time_millis, "T" if record.queue_offset != 5 else "")
+
+
+class Sends:
+    """An Appending that keeps what it got; `bad` are positions that cannot be sent."""
+
+    def __init__(self):
+        self.sent = []
+        self.bad = set()
+        self.failure = None
+
+    def append(self, broker_name, letters, deadline):
+        if self.failure is not None:
+            raise self.failure
+        if any(letter.queue_offset in self.bad for letter in letters):
+            raise InvalidMessageError("too large", field="body")
+        self.sent += [letter.queue_offset for letter in letters]
+        return [f"new-{letter.queue_offset}" for letter in letters]
+
+
+class Letters:
+    """A shard whose group `g` has ten dead letters."""
+
+    def __init__(self, records, fan_out, tokens):
+        model = records[0]
+        self.records = [
+            replace(
+                model,
+                topic="%DLQ%g",
+                queue_id=0,
+                queue_offset=number,
+                commit_log_offset=number * model.store_size_bytes,
+                store_time_millis=1_000 * number,
+            )
+            for number in range(10)
+        ]
+        self.groups = MemoryGroups(MemoryShard(self.records))
+        self.groups.groups["g"] = GroupSettings("g")
+        self.sends = Sends()
+        self.resending = Resending(
+            Shards([self.groups.shard("broker-a")], fan_out), tokens, self.pull, letter_of, self.sends
+        )
+
+    def pull(self, broker_name, ask, deadline):
+        found = self.records[ask.queue_offset : ask.queue_offset + ask.max_messages]
+        outcome = PullOutcome.FOUND if found else PullOutcome.NO_NEW
+        return Pulled(found, ask.queue_offset + len(found), 0, len(self.records), outcome)
+
+
+@pytest.fixture
+def letters(records, fan_out, tokens) -> Letters:
+    return Letters(records, fan_out, tokens)
+
+
+def ids(resent) -> list[str]:
+    return [each.letter.offset_msg_id for each in resent]
+
+
+def test_pages_send_each_letter_once_and_in_order_but_the_one_that_names_no_topic(letters, deadline):
+    token, pages = "", []
+    while True:
+        resent, token = letters.resending.resend(replace(QUESTION, max_messages=4), token, deadline)
+        pages.append(ids(resent))
+        if not token:
+            break
+
+    assert pages == [["0", "1", "2", "3"], ["4", "5", "6", "7"], ["8", "9"]]
+    assert letters.sends.sent == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+
+
+def test_a_dry_run_names_all_and_sends_none(letters, deadline):
+    resent, token = letters.resending.resend(replace(QUESTION, dry_run=True), "", deadline)
+
+    assert ids(resent) == [str(number) for number in range(10)]
+    assert not any(each.new_offset_msg_id for each in resent)
+    assert (token, letters.sends.sent) == ("", [])
+
+
+def test_what_is_given_up_again_meanwhile_is_not_sent_again_by_the_same_run(letters, deadline):
+    _, token = letters.resending.resend(replace(QUESTION, max_messages=4), "", deadline)
+    last = letters.records[-1]
+    letters.records.append(
+        replace(last, queue_offset=10, commit_log_offset=last.commit_log_offset + last.store_size_bytes)
+    )
+
+    resent, token = letters.resending.resend(replace(QUESTION, max_messages=100), token, deadline)
+
+    assert ids(resent)[-1] == "9"
+    assert token == ""
+
+
+def test_a_letter_that_cannot_be_sent_ends_the_page_before_it_and_then_fails_by_itself(letters, deadline):
+    letters.sends.bad = {2}
+
+    resent, token = letters.resending.resend(QUESTION, "", deadline)
+
+    assert (ids(resent), letters.sends.sent) == (["0", "1"], [0, 1])
+    with pytest.raises(InvalidMessageError):
+        letters.resending.resend(QUESTION, token, deadline)
+    assert letters.sends.sent == [0, 1]
+
+
+def test_a_window_of_store_times_chooses_the_letters(letters, deadline):
+    resent, token = letters.resending.resend(replace(QUESTION, window=TimeWindow(2_000, 4_000)), "", deadline)
+
+    assert (ids(resent), token) == (["2", "3", "4"], "")
+
+
+def test_a_failed_append_is_an_error_when_nothing_was_sent(letters, deadline):
+    letters.sends.failure = ServiceUnavailableError("away")
+
+    with pytest.raises(ServiceUnavailableError):
+        letters.resending.resend(QUESTION, "", deadline)
+
+
+def test_a_shard_that_is_away_is_an_error_and_its_letters_are_not_passed_over(letters, deadline):
+    letters.groups.memory.failures["list_queues"] = ServiceUnavailableError("away")
+
+    with pytest.raises(ServiceUnavailableError):
+        letters.resending.resend(QUESTION, "", deadline)
+    assert letters.sends.sent == []
+
+
+def test_a_group_without_dead_letters_has_none_and_an_unknown_one_is_not_found(letters, fan_out, tokens, deadline):
+    groups = MemoryGroups()
+    groups.groups["g"] = GroupSettings("g")
+    resending = Resending(Shards([groups.shard("broker-a")], fan_out), tokens, letters.pull, letter_of, letters.sends)
+
+    assert resending.resend(QUESTION, "", deadline) == ([], "")
+    with pytest.raises(GroupNotFoundError):
+        resending.resend(replace(QUESTION, consumer_group="no-such"), "", deadline)
+
+
+def test_a_token_of_a_dry_run_is_not_taken_for_sending(letters, deadline):
+    _, token = letters.resending.resend(replace(QUESTION, dry_run=True, max_messages=2), "", deadline)
+
+    with pytest.raises(InvalidPageTokenError):
+        letters.resending.resend(QUESTION, token, deadline)

@@ -1,0 +1,247 @@
+"""Groups over several shards, in memory: what is merged, and that a shard that is away is never left out in silence."""
+
+import pytest
+
+from gateway.groups.administration import SettingsChange, delete_group, describe_group, list_groups, update_group
+from gateway.groups.positions import commit_positions, get_positions, reset_positions
+from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, lock_queues, send_back
+from gateway.ports.delivery import ClientFacts, GroupSettings
+from gateway.ports.groups import LockQuestion, Position, ResetQuestion, ResetTo, SendBackOutcome, SendBackQuestion
+from gateway.ports.shards import Shards
+from store.errors import (
+    BrokerNotFoundError,
+    GroupNotFoundError,
+    InvalidArgumentError,
+    ServiceUnavailableError,
+    TopicNotFoundError,
+)
+from tests.gateway.groups.memory_groups import MemoryGroups
+
+AWAY = ServiceUnavailableError("it is away")
+
+
+@pytest.fixture
+def near() -> MemoryGroups:
+    groups = MemoryGroups()
+    groups.groups = {"g": GroupSettings("g"), "only-near": GroupSettings("only-near")}
+    groups.held = {("g", "T", 0): 4}
+    groups.members = {"g": [ClientFacts("c-1", "g"), ClientFacts("c-2", "g")]}
+    return groups
+
+
+@pytest.fixture
+def far() -> MemoryGroups:
+    groups = MemoryGroups()
+    groups.groups = {"g": GroupSettings("g"), "a-far-one": GroupSettings("a-far-one")}
+    groups.held = {("g", "T", 0): 7}
+    groups.members = {"g": [ClientFacts("c-2", "g")]}
+    return groups
+
+
+@pytest.fixture
+def shards(near, far, fan_out) -> Shards:
+    return Shards([near.shard("near"), far.shard("far")], fan_out)
+
+
+def test_the_groups_of_all_shards_are_listed_once_and_by_name(shards, deadline):
+    groups, outcomes = list_groups(shards, "", deadline)
+
+    assert [group.consumer_group for group in groups] == ["a-far-one", "g", "only-near"]
+    assert [outcome.error for outcome in outcomes] == [None, None]
+
+
+def test_a_shard_that_does_not_answer_is_named_with_its_error_beside_what_the_others_say(shards, far, deadline):
+    far.failure = AWAY
+
+    groups, outcomes = list_groups(shards, "", deadline)
+    group = describe_group(shards, "g", deadline)
+
+    assert [each.consumer_group for each in groups] == ["g", "only-near"]
+    assert [(each.broker_name, each.error) for each in outcomes] == [("near", None), ("far", AWAY)]
+    assert [(each.broker_name, each.error) for each in group.outcomes] == [("near", None), ("far", AWAY)]
+
+
+def test_a_shard_without_consumer_service_is_named_like_one_that_is_away(near, fan_out, deadline):
+    shards = Shards([near.shard("near"), near.memory.shard("bare")], fan_out)
+
+    _, outcomes = list_groups(shards, "", deadline)
+
+    assert isinstance(outcomes[1].error, ServiceUnavailableError)
+    assert "bare" in outcomes[1].error.message
+
+
+def test_when_no_shard_answers_the_error_is_raised_and_no_empty_list_is_shown(shards, near, far, deadline):
+    near.failure = far.failure = AWAY
+
+    with pytest.raises(ServiceUnavailableError):
+        list_groups(shards, "", deadline)
+    with pytest.raises(ServiceUnavailableError):
+        describe_group(shards, "g", deadline)
+
+
+def test_an_unknown_group_may_exist_in_a_shard_that_is_away_so_it_is_not_called_absent(shards, far, deadline):
+    with pytest.raises(GroupNotFoundError):
+        describe_group(shards, "no-such", deadline)
+
+    far.failure = AWAY
+
+    with pytest.raises(ServiceUnavailableError):
+        describe_group(shards, "no-such", deadline)
+    with pytest.raises(ServiceUnavailableError):
+        get_positions(shards, "no-such", "", deadline)
+
+
+def test_a_group_has_the_members_and_queues_of_all_shards(shards, deadline):
+    group = describe_group(shards, "g", deadline)
+
+    assert [member.client_id for member in group.members] == ["c-1", "c-2"]
+    assert [(name, queue.consumer_offset, queue.lag_count) for name, queue in group.queues] == [
+        ("far", 7, 3),
+        ("near", 4, 6),
+    ]
+
+
+def test_settings_that_differ_between_shards_are_a_problem_and_an_update_ends_it(shards, far, deadline):
+    far.groups["g"] = GroupSettings("g", delivery_attempts_max=3)
+    (problem,) = describe_group(shards, "g", deadline).problems
+    assert "far" in problem
+    assert "near" in problem
+
+    settings = update_group(shards, "g", SettingsChange(ordered=True), deadline)
+
+    assert settings == GroupSettings("g", ordered=True)
+    assert describe_group(shards, "g", deadline).problems == []
+
+
+def test_an_update_that_one_shard_refuses_names_it_and_may_be_repeated(shards, near, far, deadline):
+    far.failure = AWAY
+
+    with pytest.raises(ServiceUnavailableError, match="Shards that failed: far") as caught:
+        update_group(shards, "g", SettingsChange(delivery_attempts_max=5), deadline)
+    assert caught.value.metadata["brokerNames"] == "far"
+    assert near.groups["g"].delivery_attempts_max == 5
+
+    far.failure = None
+    update_group(shards, "g", SettingsChange(delivery_attempts_max=5), deadline)
+    assert far.groups["g"].delivery_attempts_max == 5
+
+
+def test_a_new_group_is_not_made_while_a_shard_that_may_know_it_is_away(shards, near, far, deadline):
+    far.failure = AWAY
+
+    with pytest.raises(ServiceUnavailableError):
+        update_group(shards, "new", SettingsChange(ordered=True), deadline)
+
+    assert "new" not in near.groups
+
+
+def test_a_deleted_group_is_gone_everywhere_and_deleting_it_again_is_no_error(shards, near, far, deadline):
+    delete_group(shards, "g", deadline)
+    delete_group(shards, "g", deadline)
+
+    assert "g" not in near.groups
+    assert "g" not in far.groups
+
+
+def test_positions_are_set_in_the_shards_they_name_and_nothing_is_set_when_one_is_unknown(shards, near, far, deadline):
+    with pytest.raises(BrokerNotFoundError):
+        commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("no-such", Position("T", 0, 9))], deadline)
+    with pytest.raises(BrokerNotFoundError):  # several shards: one must be named
+        commit_positions(shards, "g", [("", Position("T", 0, 9))], deadline)
+    assert near.held["g", "T", 0] == 4
+
+    commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("far", Position("T", 1, 2))], deadline)
+
+    assert get_positions(shards, "g", "T", deadline) == [
+        ("far", Position("T", 0, 7)),
+        ("far", Position("T", 1, 2)),
+        ("near", Position("T", 0, 9)),
+    ]
+
+
+def test_a_reset_goes_to_every_shard_that_has_group_and_topic(shards, near, far, deadline):
+    del far.held["g", "T", 0]
+
+    resets = reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2), "", deadline)
+
+    assert [(name, reset.before, reset.after) for name, reset in resets] == [("near", 4, 2)]
+    with pytest.raises(TopicNotFoundError):
+        reset_positions(shards, ResetQuestion("g", "Other", ResetTo.LATEST), "", deadline)
+    with pytest.raises(GroupNotFoundError):
+        reset_positions(shards, ResetQuestion("no-such", "T", ResetTo.LATEST), "", deadline)
+    with pytest.raises(InvalidArgumentError):
+        reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, -1), "", deadline)
+    assert len(near.resets) == 1
+
+
+def test_a_dry_run_moves_nothing_in_any_shard(shards, near, far, deadline):
+    resets = reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2, dry_run=True), "", deadline)
+
+    assert [(name, reset.before, reset.after) for name, reset in resets] == [("near", 4, 2), ("far", 7, 2)]
+    assert near.resets == far.resets == []
+
+
+def test_messages_are_sent_back_in_the_shard_that_is_named(shards, near, far, deadline):
+    question = SendBackQuestion("g", "T", 1, (3, 10), 5)
+
+    outcomes = send_back(shards, question, "far", deadline)
+
+    assert outcomes == [SendBackOutcome.OK, SendBackOutcome.REMOVED]
+    assert (near.sent_back, far.sent_back) == ([], [question])
+
+
+@pytest.mark.parametrize(
+    ("question", "broker_name", "error"),
+    [
+        (SendBackQuestion("", "T", 0, (1,)), "far", InvalidArgumentError),
+        (SendBackQuestion("g", "", 0, (1,)), "far", InvalidArgumentError),
+        (SendBackQuestion("g", "T", -1, (1,)), "far", InvalidArgumentError),
+        (SendBackQuestion("g", "T", 0, (1, -1)), "far", InvalidArgumentError),
+        (SendBackQuestion("g", "T", 0, ()), "far", InvalidArgumentError),
+        (SendBackQuestion("g", "T", 0, (1,) * (SENT_BACK_COUNT_MAX + 1)), "far", InvalidArgumentError),
+        (SendBackQuestion("g", "T", 0, (1,)), "nowhere", BrokerNotFoundError),
+        (SendBackQuestion("g", "T", 0, (1,)), "", BrokerNotFoundError),
+    ],
+)
+def test_a_bad_send_back_reaches_no_shard(shards, near, far, deadline, question, broker_name, error):
+    with pytest.raises(error):
+        send_back(shards, question, broker_name, deadline)
+
+    assert near.sent_back == far.sent_back == []
+
+
+def test_queues_of_several_shards_are_locked_and_those_of_others_are_left_out(shards, near, far, deadline):
+    far.locks["g", "T", 0] = "c-2"
+    question = LockQuestion("g", "c-1", [("T", 0), ("T", 0), ("T", 1)])
+
+    held = lock_queues(shards, question, ["far", "near", "far"], deadline)
+
+    assert held == [("far", "T", 1), ("near", "T", 0)]
+    assert near.locks == {("g", "T", 0): "c-1"}
+    assert lock_queues(shards, LockQuestion("g", "c-1", [("T", 1)], unlock=True), ["far"], deadline) == []
+    assert far.locks == {("g", "T", 0): "c-2"}
+
+
+def test_locks_of_a_shard_that_does_not_answer_are_an_error_and_not_refused(shards, far, deadline):
+    far.failure = AWAY
+
+    with pytest.raises(ServiceUnavailableError, match="far"):
+        lock_queues(shards, LockQuestion("g", "c-1", [("T", 0), ("T", 0)]), ["far", "near"], deadline)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        LockQuestion("", "c-1", [("T", 0)]),
+        LockQuestion("g", "", [("T", 0)]),
+        LockQuestion("g", "c-1", []),
+        LockQuestion("g", "c-1", [("", 0)]),
+        LockQuestion("g", "c-1", [("T", -1)]),
+        LockQuestion("g", "c-1", [("T", 0)] * (LOCKED_COUNT_MAX + 1)),
+    ],
+)
+def test_a_bad_lock_reaches_no_shard(shards, near, deadline, question):
+    with pytest.raises(InvalidArgumentError):
+        lock_queues(shards, question, ["near"] * len(question.queues), deadline)
+
+    assert near.locks == {}

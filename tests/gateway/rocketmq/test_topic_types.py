@@ -1,0 +1,211 @@
+"""Which messages a topic takes: in its route, at its senders, and how that is kept up to date."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shard import Shard
+from gateway.ports.shards import Shards
+from gateway.ports.topic_admin import TopicSettings
+from gateway.rocketmq.routes import query_assignment
+from gateway.rocketmq.status import RefusedError
+from gateway.rocketmq.topic_types import LOOK_SECONDS, TopicTypes
+from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
+from reput.message.v1 import message_pb2
+from store.errors import ServiceUnavailableError
+from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.rocketmq.test_servicer import ENDPOINTS, ProtoShard, new_message, serving
+from tests.gateway.test_topic_answers import MemoryTopicAdmin
+from tests.services.loopback import commit_log_server
+
+NONE, NORMAL, FIFO, DELAY, TRANSACTION, MIXED = (
+    message_pb2.MessageType.Value(f"MESSAGE_TYPE_{name}")
+    for name in ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+)
+WAIT_SECONDS = 20
+ALL = [v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION]
+
+
+class Typed(ProtoShard):
+    """A shard with a topic table."""
+
+    def with_table(self, **types: int) -> "Typed":
+        self.admin = MemoryTopicAdmin()
+        self.admin.topics = {name: TopicSettings(name, 2, 2, 6, number) for name, number in types.items()}
+        return self
+
+    def shard(self, broker_name: str = "broker-a") -> Shard:
+        return replace(super().shard(broker_name), topic_admin=self.admin)
+
+
+def typed(new_topic_queues: int = 2, **types: int) -> Typed:
+    return Typed([], new_topic_queues=new_topic_queues).with_table(**types)
+
+
+def route(stubs, topic):
+    return stubs.messaging.QueryRoute(v2.QueryRouteRequest(topic=v2.Resource(name=topic), endpoints=ENDPOINTS))
+
+
+@pytest.mark.parametrize(
+    ("number", "types"),
+    [
+        (NONE, ALL),
+        (NORMAL, [v2.NORMAL]),
+        (FIFO, [v2.FIFO]),
+        (DELAY, [v2.DELAY]),
+        (TRANSACTION, [v2.TRANSACTION]),
+        (MIXED, ALL),
+    ],
+)
+def test_a_route_names_the_types_that_the_topic_takes(number, types):
+    with serving(typed(Orders=number)) as stubs:
+        response = route(stubs, "Orders")
+    assert response.status.code == v2.OK
+    assert [list(queue.accept_message_types) for queue in response.message_queues] == [types, types]
+
+
+def test_an_unknown_topic_has_a_route_only_where_it_would_be_created():
+    with serving(typed()) as stubs:
+        response = route(stubs, "Unheard")
+        assert [list(queue.accept_message_types) for queue in response.message_queues] == 2 * [ALL]
+    with serving(typed(new_topic_queues=0)) as stubs:
+        assert route(stubs, "Unheard").status.code == v2.TOPIC_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("written", "read", "perm", "permissions"),
+    [
+        (2, 2, 6, [v2.READ_WRITE, v2.READ_WRITE]),
+        (1, 3, 6, [v2.READ_WRITE, v2.READ, v2.READ]),
+        (3, 1, 6, [v2.READ_WRITE, v2.WRITE, v2.WRITE]),
+        (2, 2, 4, [v2.READ, v2.READ]),
+        (2, 2, 2, [v2.WRITE, v2.WRITE]),
+        (1, 1, 0, [v2.NONE]),
+    ],
+)
+def test_a_route_tells_what_each_queue_may_be_used_for(written, read, perm, permissions):
+    shard = typed(Orders=NONE)
+    shard.admin.topics["Orders"] = TopicSettings("Orders", written, read, perm, NONE)
+    with serving(shard) as stubs:
+        queues = route(stubs, "Orders").message_queues
+    assert [queue.permission for queue in queues] == permissions
+    assert [queue.id for queue in queues] == list(range(len(permissions)))
+
+
+@pytest.mark.parametrize(
+    ("read", "perm", "ordered", "ids"),
+    [(3, 6, False, [-1]), (3, 6, True, [0, 1, 2]), (3, 2, False, None), (0, 6, True, None)],
+)
+def test_an_assignment_has_only_queues_that_may_be_read(read, perm, ordered, ids, fan_out):
+    shard = typed(Orders=NONE)
+    shard.admin.topics["Orders"] = TopicSettings("Orders", 2, read, perm, NONE)
+    request = v2.QueryAssignmentRequest(topic=v2.Resource(name="Orders"), endpoints=ENDPOINTS)
+
+    def assigned():
+        return query_assignment(Shards([shard.shard()], fan_out), request, Deadline.after(60), ordered=ordered)
+
+    if ids is None:
+        with pytest.raises(RefusedError) as refused:
+            assigned()
+        assert refused.value.code == v2.FORBIDDEN
+    else:
+        assert [each.message_queue.id for each in assigned().assignments] == ids
+
+
+def test_a_message_of_another_type_is_refused_and_one_of_the_right_type_is_stored():
+    seen = []
+
+    def append(request, _context):
+        seen.extend(message.unique_key for message in request.messages)
+        return commitlog_pb.AppendMessagesResponse(results=[message_pb2.AppendResult()] * len(request.messages))
+
+    fifo = new_message(2, "Orders")
+    fifo.system_properties.message_group = "g"
+    with (
+        commit_log_server(append_messages=append) as commitlog,
+        serving(typed(Orders=FIFO, Later=DELAY), commitlog_address=commitlog.address) as stubs,
+    ):
+
+        def send(*messages):
+            return stubs.messaging.SendMessage(v2.SendMessageRequest(messages=messages), timeout=WAIT_SECONDS).status
+
+        refused = send(new_message(1, "Orders"))
+        assert refused.code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+        assert "NORMAL" in refused.message
+        assert "FIFO" in refused.message
+        assert send(fifo, new_message(3, "Orders")).code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+        assert send(new_message(4, "Later")).code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+        delayed = new_message(5, "Later")
+        delayed.system_properties.message_type = v2.DELAY
+        assert send(delayed).code == v2.OK
+        assert send(fifo).code == v2.OK
+        assert send(new_message(6, "Unheard")).code == v2.OK
+    assert seen == ["ID5", "ID2", "ID6"]
+
+
+@pytest.fixture
+def types_of_two():
+    fan_out = FanOut(2)
+    first, second = MemoryTopicAdmin(), MemoryTopicAdmin()
+    shards = [replace(MemoryShard([]).shard(name), topic_admin=admin) for name, admin in (("a", first), ("b", second))]
+    now = [1_000.0]
+    yield TopicTypes(Shards(shards, fan_out), lambda: now[0]), first, second, now
+    fan_out.close()
+
+
+def told(types, topic):
+    answered, numbers = threading.Event(), []
+
+    def then(number):
+        numbers.append(number)
+        answered.set()
+
+    types.tell(topic, then)
+    assert answered.wait(WAIT_SECONDS)
+    return numbers[0]
+
+
+def create(admin, topic, number):
+    admin.topics[topic] = TopicSettings(topic, 1, 1, 6, number)
+
+
+def test_a_topic_that_was_created_after_a_look_is_known_to_its_first_sender(types_of_two):
+    types, first, second, _ = types_of_two
+    assert told(types, "Orders") == NONE
+    create(second, "Orders", FIFO)
+    assert told(types, "Orders") == FIFO
+    create(first, "Bills", NORMAL)
+    assert told(types, "Bills") == NORMAL
+
+
+def test_a_changed_type_holds_after_some_seconds_without_a_call_for_each_message(types_of_two):
+    types, first, _, now = types_of_two
+    calls = []
+    first.settings, settings = lambda deadline: calls.append(1) or settings(deadline), first.settings
+    create(first, "Orders", FIFO)
+    assert {told(types, "Orders") for _ in range(100)} == {FIFO}
+    assert len(calls) == 1
+    create(first, "Orders", NORMAL)
+    assert told(types, "Orders") == FIFO
+    now[0] += 60 * LOOK_SECONDS
+    assert told(types, "Orders") == NORMAL
+
+
+def test_what_a_shard_said_holds_while_it_does_not_answer(types_of_two):
+    types, first, second, now = types_of_two
+    create(first, "Orders", FIFO)
+    create(second, "Orders", NONE)
+    assert told(types, "Orders") == FIFO
+
+    def fail(_deadline):
+        raise ServiceUnavailableError("down")
+
+    first.settings = fail
+    now[0] += 60 * LOOK_SECONDS
+    create(second, "Bills", NORMAL)
+    assert told(types, "Bills") == NORMAL
+    assert told(types, "Orders") == FIFO

@@ -1,0 +1,218 @@
+"""Commands for topics over several shards: which are asked, what is answered, and what an error says of the others."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from gateway.auth.access import Access, Role
+from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.ports.deadline import Deadline
+from gateway.ports.shards import Shards
+from gateway.ports.topic_admin import TopicChange, TopicSettings
+from gateway.queries.freshness import FreshnessWaits
+from gateway.queries.page_token import PageTokens
+from gateway.query_answers import Call, topics
+from gateway.shards.guard import guarded
+from gateway.topic_answers import create_topic, delete_topic, update_topic
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from store.errors import (
+    BrokerNotFoundError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    StoreError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from tests.gateway.memory_shard import MemoryShard
+
+FIFO = message_pb2.MESSAGE_TYPE_FIFO
+
+
+class MemoryTopicAdmin:
+    """The topics of one shard; `failure` is raised instead of an answer."""
+
+    def __init__(self, *topics: str) -> None:
+        self.topics = {topic: TopicSettings(topic, 8, 8, 6, 0) for topic in topics}
+        self.failure: StoreError | None = None
+
+    def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
+        return self.topics
+
+    def create(self, topic: str, change: TopicChange, deadline: Deadline) -> TopicSettings:
+        wanted = self._changed(self.topics.get(topic, TopicSettings(topic, 8, 8, 6, 0)), change)
+        if self.topics.setdefault(topic, wanted) != wanted:
+            raise TopicExistsError(f"there is {topic}", topic=topic)
+        return wanted
+
+    def update(self, topic: str, change: TopicChange, deadline: Deadline) -> TopicSettings:
+        if topic not in self.topics:
+            raise TopicNotFoundError(f"no {topic}", topic=topic)
+        self.topics[topic] = self._changed(self.topics[topic], change)
+        return self.topics[topic]
+
+    def delete(self, topic: str, deadline: Deadline) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        return self.topics.pop(topic, None) is not None
+
+    def _changed(self, settings: TopicSettings, change: TopicChange) -> TopicSettings:
+        if self.failure is not None:
+            raise self.failure
+        names = ("write_queue_count", "read_queue_count", "perm", "message_type")
+        return replace(settings, **{name: getattr(change, name) for name in names if getattr(change, name) is not None})
+
+
+@pytest.fixture
+def admins():
+    return {"a": MemoryTopicAdmin("Both", "OnlyA"), "b": MemoryTopicAdmin("Both")}
+
+
+@pytest.fixture
+def shards(admins, fan_out):
+    return Shards([replace(MemoryShard([]).shard(name), topic_admin=admin) for name, admin in admins.items()], fan_out)
+
+
+@pytest.fixture
+def call(shards):
+    return Call(shards, PageTokens("a secret"), FreshnessWaits(), Deadline.after(60))
+
+
+def test_a_topic_is_created_on_every_shard_and_again_without_harm(call, admins):
+    request = pb.CreateTopicRequest(topic="New", queue_count=4, message_type=FIFO)
+    answer = create_topic(call, request)
+
+    assert [
+        (row.broker_name, row.topic, row.write_queue_count, row.read_queue_count, row.perm, row.message_type)
+        for row in answer.topics
+    ] == [
+        ("a", "New", 4, 4, 6, FIFO),
+        ("b", "New", 4, 4, 6, FIFO),
+    ]
+    assert create_topic(call, request) == answer
+    assert all("New" in admin.topics for admin in admins.values())
+
+
+def test_a_named_shard_is_the_only_one_that_is_asked(call, admins):
+    create_topic(call, pb.CreateTopicRequest(topic="New", broker_name="b"))
+    update_topic(call, pb.UpdateTopicRequest(topic="Both", perm=4, broker_name="b"))
+    assert list(delete_topic(call, pb.DeleteTopicRequest(topic="Both", broker_name="a")).broker_names) == ["a"]
+
+    assert set(admins["a"].topics) == {"OnlyA"}
+    assert set(admins["b"].topics) == {"Both", "New"}
+    assert admins["b"].topics["Both"].perm == 4
+    for command, request in (
+        (create_topic, pb.CreateTopicRequest(topic="New", broker_name="c")),
+        (update_topic, pb.UpdateTopicRequest(topic="New", broker_name="c")),
+        (delete_topic, pb.DeleteTopicRequest(topic="New", broker_name="c")),
+    ):
+        with pytest.raises(BrokerNotFoundError):
+            command(call, request)
+
+
+def test_an_update_reaches_the_shards_that_have_the_topic(call):
+    assert [row.broker_name for row in update_topic(call, pb.UpdateTopicRequest(topic="OnlyA", perm=4)).topics] == ["a"]
+    with pytest.raises(TopicNotFoundError):
+        update_topic(call, pb.UpdateTopicRequest(topic="OnlyB", perm=4))
+    with pytest.raises(TopicNotFoundError):
+        update_topic(call, pb.UpdateTopicRequest(topic="OnlyA", perm=4, broker_name="b"))
+
+
+def test_one_count_stands_for_both_unless_one_of_them_is_given(call, admins):
+    update_topic(call, pb.UpdateTopicRequest(topic="Both", queue_count=12, write_queue_count=4))
+    assert admins["b"].topics["Both"] == TopicSettings("Both", 4, 12, 6, 0)
+    update_topic(call, pb.UpdateTopicRequest(topic="Both", message_type=FIFO))
+    assert admins["b"].topics["Both"] == TopicSettings("Both", 4, 12, 6, FIFO)
+    update_topic(call, pb.UpdateTopicRequest(topic="Both", message_type=message_pb2.MESSAGE_TYPE_UNSPECIFIED))
+    assert admins["b"].topics["Both"] == TopicSettings("Both", 4, 12, 6, 0)
+    for count in (0, -1, 65_537):
+        with pytest.raises(InvalidArgumentError) as refused:
+            update_topic(call, pb.UpdateTopicRequest(topic="Both", queue_count=count))
+        assert refused.value.metadata["field"] == "queue_count"
+
+
+def test_a_deletion_says_where_the_topic_was(call, admins):
+    assert list(delete_topic(call, pb.DeleteTopicRequest(topic="Both")).broker_names) == ["a", "b"]
+    assert list(delete_topic(call, pb.DeleteTopicRequest(topic="Both")).broker_names) == []
+    assert set(admins["a"].topics) == {"OnlyA"}
+
+
+def test_an_error_names_its_shard_and_those_that_have_done_it(call, admins):
+    admins["a"].failure = ServiceUnavailableError("it is away", service="commitlog")
+
+    with pytest.raises(ServiceUnavailableError) as failed:
+        create_topic(call, pb.CreateTopicRequest(topic="New"))
+
+    assert failed.value.metadata == {"service": "commitlog", "brokerName": "a"}
+    assert "it is away" in failed.value.message
+    assert "shard b has done it" in failed.value.message
+    assert "New" in admins["b"].topics
+    admins["a"].failure = None
+    assert len(create_topic(call, pb.CreateTopicRequest(topic="New")).topics) == 2
+
+
+def test_an_update_that_fails_on_the_shard_with_the_topic_is_no_unknown_topic(call, admins):
+    admins["a"].failure = ServiceUnavailableError("it is away", service="commitlog")
+    with pytest.raises(ServiceUnavailableError):
+        update_topic(call, pb.UpdateTopicRequest(topic="OnlyA", perm=4))
+
+
+def test_listed_topics_have_the_settings_of_each_shard_and_a_deleted_one_has_none(records, fan_out, admins):
+    """`b_order` has messages on shard a and is configured nowhere."""
+    shards = Shards(
+        [
+            replace(MemoryShard(records if name == "a" else []).shard(name), topic_admin=admin)
+            for name, admin in admins.items()
+        ],
+        fan_out,
+    )
+    call = Call(shards, PageTokens("a secret"), FreshnessWaits(), Deadline.after(60))
+    update_topic(call, pb.UpdateTopicRequest(topic="Both", write_queue_count=2, broker_name="b"))
+
+    rows = {row.topic: row for row in topics(call, pb.ListTopicsRequest(page_size=1000)).topics}
+
+    assert [(each.broker_name, each.write_queue_count, each.read_queue_count) for each in rows["Both"].settings] == [
+        ("a", 8, 8),
+        ("b", 2, 8),
+    ]
+    assert rows["Both"].queue_count == 16
+    assert [each.broker_name for each in rows["OnlyA"].settings] == ["a"]
+    assert list(rows["b_order"].settings) == []
+    assert rows["b_order"].queue_count > 0
+
+
+def test_a_shard_that_does_not_list_its_topics_in_time_is_named_by_its_guard(admins):
+    clock = [0.0]
+
+    def late(deadline: Deadline) -> Mapping[str, TopicSettings]:
+        clock[0] += 3
+        raise DeadlineExceededError("late")
+
+    admins["a"].settings = late
+    shard = guarded(replace(MemoryShard([]).shard("a"), topic_admin=admins["a"]), 2, lambda: clock[0])
+
+    with pytest.raises(ServiceUnavailableError) as named:
+        shard.topic_admin.settings(Deadline.after(60))
+    assert named.value.metadata == {"service": "commitlog", "brokerName": "a"}
+
+
+def test_the_ports_check_the_topic_once_more_below_the_commands(shards):
+    """An admin of some topics; the guard has checked the request before."""
+    access = Access("shop", {Role.ADMIN: ["Only*"]})
+    source = CallerShards(shards, message_pb2.StoredMessage())
+    with work_for(Sight(access, frozenset({Role.ADMIN}))):
+        seen = Call(source.now(), PageTokens("a secret"), FreshnessWaits(), Deadline.after(60))
+
+    for command, request in (
+        (create_topic, pb.CreateTopicRequest(topic="Both")),
+        (update_topic, pb.UpdateTopicRequest(topic="Both", perm=4)),
+        (delete_topic, pb.DeleteTopicRequest(topic="Both")),
+    ):
+        with pytest.raises(PermissionDeniedError):
+            command(seen, request)
+    assert list(delete_topic(seen, pb.DeleteTopicRequest(topic="OnlyA")).broker_names) == ["a"]
+    (first, _) = seen.shards
+    assert first.topic_admin.settings(Deadline.after(60)) == {}

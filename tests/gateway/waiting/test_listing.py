@@ -1,0 +1,110 @@
+"""What waits, over several shards, page by page."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.fan_out import FanOut
+from gateway.ports.shards import Shards
+from gateway.queries import limits
+from gateway.queries.completeness import Completeness
+from gateway.queries.page_token import PageTokens
+from gateway.waiting.listing import Listing
+from store.errors import InvalidArgumentError, InvalidPageTokenError, ServiceUnavailableError, TopicNotFoundError
+from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.waiting.memory_waiting import MemoryScheduling, half
+
+TOKENS = PageTokens("secret")
+ITEM_BYTES = 100
+
+
+@pytest.fixture
+def installation():
+    """Three shards: with five, no and two half messages."""
+    fan_out = FanOut(2)
+    services = [
+        MemoryScheduling("broker-a", [half(f"a{n}") for n in range(5)]),
+        MemoryScheduling("broker-b"),
+        MemoryScheduling("broker-c", [half("c0", "Bills"), half("c1")]),
+    ]
+    memory = MemoryShard([])
+    memory.topics["Orders"] = 1
+    shards = [replace(memory.shard(each.broker_name), waiting=each) for each in services]
+    yield Shards(shards, fan_out), services
+    fan_out.close()
+
+
+def listing(size_bytes: int = ITEM_BYTES) -> Listing:
+    return Listing("Test", lambda shard, *asked: shard.transactions(*asked), lambda _: size_bytes)
+
+
+def run(shards: Shards, count: int, topic: str = "", size_bytes: int = ITEM_BYTES):
+    """All pages."""
+    pages, token = [], ""
+    while not pages or token:
+        page = listing(size_bytes).page(shards, TOKENS, topic, count, token, Deadline.after(60))
+        pages.append(page)
+        token = page.next_page_token
+    return pages
+
+
+def keys(pages) -> list[list[str]]:
+    return [[item.unique_key for _, item in page.items] for page in pages]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 64])
+def test_all_pages_together_have_every_item_once_in_the_order_of_the_shards(installation, count: int) -> None:
+    shards, _ = installation
+    pages = run(shards, count)
+    assert [key for page in keys(pages) for key in page] == ["a0", "a1", "a2", "a3", "a4", "c0", "c1"]
+    assert all(len(page.items) <= count for page in pages)
+    assert pages[-1].completeness is Completeness.COMPLETE
+    assert {name for page in pages for name, _ in page.items} == {"broker-a", "broker-c"}
+
+
+def test_a_topic_narrows_the_list_and_an_unknown_one_is_an_error(installation) -> None:
+    shards, _ = installation
+    assert [key for page in keys(run(shards, 2, "Orders")) for key in page] == ["a0", "a1", "a2", "a3", "a4", "c1"]
+    with pytest.raises(TopicNotFoundError):
+        run(shards, 2, "Unheard")
+
+
+def test_a_shard_that_is_down_makes_the_list_partial_and_all_of_them_an_error(installation) -> None:
+    shards, services = installation
+    services[0].is_down = True
+    (page,) = run(shards, 64)
+    assert keys([page]) == [["c0", "c1"]]
+    assert page.completeness is Completeness.PARTIAL
+    assert [outcome.error is not None for outcome in page.outcomes] == [True, False, False]
+    services[1].is_down = services[2].is_down = True
+    with pytest.raises(ServiceUnavailableError):
+        run(shards, 64)
+
+
+def test_a_page_ends_where_the_bytes_of_an_answer_end_but_has_one_item_at_least(installation) -> None:
+    shards, _ = installation
+    assert [len(page.items) for page in run(shards, 64, size_bytes=limits.PAGE_BYTES_MAX // 2)] == [2, 2, 2, 1]
+    assert [len(page.items) for page in run(shards, 64, size_bytes=limits.PAGE_BYTES_MAX * 2)] == [1] * 7
+
+
+def test_the_number_of_all_that_waits_comes_with_the_page(installation) -> None:
+    shards, _ = installation
+    assert [page.pending_count for page in run(shards, 64)] == [7]
+
+
+def test_a_token_of_another_question_and_a_negative_size_are_refused(installation) -> None:
+    shards, _ = installation
+    token = run(shards, 2)[0].next_page_token
+    with pytest.raises(InvalidPageTokenError):
+        listing().page(shards, TOKENS, "Orders", 2, token, Deadline.after(60))
+    with pytest.raises(InvalidArgumentError):
+        listing().page(shards, TOKENS, "", -1, "", Deadline.after(60))
+
+
+def test_a_shard_without_a_schedule_service_is_named_as_missing(installation) -> None:
+    shards, _ = installation
+    bare, *others = list(shards)
+    page = run(Shards([replace(bare, waiting=None), *others], shards.fan_out), 64)[0]
+    assert page.completeness is Completeness.PARTIAL
+    assert "schedule service" in str(page.outcomes[0].error)

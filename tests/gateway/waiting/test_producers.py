@@ -1,0 +1,111 @@
+"""Which producers are asked for verdicts, and what the schedule services are told of them."""
+
+import threading
+
+import pytest
+
+from gateway.ports.waiting import Check
+from gateway.waiting.keeping import ProducerKeeping
+from gateway.waiting.producers import Producers
+from gateway.waiting.shards import SchedulingShards
+from tests.gateway.waiting.memory_waiting import MemoryScheduling
+
+WAIT_SECONDS = 20
+
+
+class MemorySession:
+    """A way to a producer that remembers what it was asked."""
+
+    def __init__(self, *, is_reachable: bool = True) -> None:
+        self.is_reachable = is_reachable
+        self.asked: list[str] = []
+        self.was_asked = threading.Event()
+
+    def ask(self, check: Check) -> bool:
+        if self.is_reachable:
+            self.asked.append(check.transaction_id)
+            self.was_asked.set()
+        return self.is_reachable
+
+
+def check(transaction_id: str, topic: str = "Orders") -> Check:
+    return Check(b"message", topic, transaction_id)
+
+
+def test_a_check_goes_to_one_producer_of_its_topic_and_to_another_when_that_cannot_be_asked() -> None:
+    producers: Producers = Producers(choose=lambda sessions: sessions[0])
+    gone, here, other = MemorySession(is_reachable=False), MemorySession(), MemorySession()
+    for client_id, session, topics in (("1", gone, ["Orders"]), ("2", here, ["Orders", "T"]), ("3", other, ["T"])):
+        producers.settle(client_id, session, topics)
+    assert producers.ask(check("a"))
+    assert (here.asked, other.asked) == (["a"], [])
+    assert not producers.ask(check("b", "Unheard"))
+
+
+def test_new_settings_replace_the_topics_and_the_end_of_a_client_or_stream_forgets_them() -> None:
+    producers: Producers = Producers()
+    first, second, third = MemorySession(), MemorySession(), MemorySession()
+    producers.settle("1", first, ["A", "B"])
+    producers.settle("1", first, ["B", "C"])
+    producers.settle("2", second, ["C"])
+    producers.settle("1", third, ["D"])
+    assert sorted(producers.topics()) == ["B", "C", "D"]
+    producers.end("1")
+    assert sorted(producers.topics()) == ["C"]
+    producers.drop(second)
+    assert producers.topics() == []
+    assert not producers.ask(check("a", "C"))
+
+
+@pytest.fixture
+def kept():
+    """Two shards that are told of producers, and the producers."""
+    producers: Producers = Producers()
+    shards = MemoryScheduling("broker-a"), MemoryScheduling("broker-b")
+    source: SchedulingShards = SchedulingShards(producers, "gateway-1")
+    source.keep(shards)
+    keeping = ProducerKeeping(producers, source, "gateway-1")
+    yield producers, shards, keeping
+    keeping.close()
+    source.close()
+
+
+def test_every_shard_is_told_of_a_change_soon_and_of_the_end(kept) -> None:
+    producers, shards, keeping = kept
+    keeping.start()
+    session = MemorySession()
+    producers.settle("1", session, ["Orders", "Bills"])
+    for shard in shards:
+        assert shard.told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["Bills", "Orders"])
+    producers.drop(session)
+    for shard in shards:
+        assert shard.told.get(timeout=WAIT_SECONDS) == ("gateway-1", [])
+
+
+def test_a_shard_that_is_down_does_not_keep_the_others_from_being_told(kept) -> None:
+    producers, shards, keeping = kept
+    shards[0].is_down = True
+    producers.settle("1", MemorySession(), ["Orders"])
+    keeping.keep()
+    assert shards[1].told.get(timeout=WAIT_SECONDS) == ("gateway-1", ["Orders"])
+    assert shards[0].told.empty()
+
+
+def test_a_gateway_without_producers_tells_nothing(kept) -> None:
+    _, shards, keeping = kept
+    keeping.keep()
+    assert all(shard.told.empty() for shard in shards)
+
+
+def test_the_checks_of_each_shard_reach_the_producers(kept) -> None:
+    producers, shards, _ = kept
+    session = MemorySession()
+    producers.settle("1", session, ["Orders"])
+    shards[0].stream.feed(check("a"), check("b"))
+    assert session.was_asked.wait(WAIT_SECONDS)
+    session.was_asked.clear()
+    shards[1].stream.feed(check("c"))
+    while "c" not in session.asked:
+        assert session.was_asked.wait(WAIT_SECONDS)
+        session.was_asked.clear()
+    assert sorted(session.asked) == ["a", "b", "c"]

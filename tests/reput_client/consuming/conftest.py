@@ -1,0 +1,13 @@
+"""One installation for the tests of consumers: each test has topics and groups of its own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.stack import Stack, running_stack
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running_stack(tmp_path_factory.mktemp("consuming") / "store") as running:
+        yield running

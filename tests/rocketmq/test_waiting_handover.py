@@ -1,0 +1,58 @@
+"""What waits in our store is delivered by the real broker: it opens the store before the messages are due."""
+
+import pathlib
+
+import pytest
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.rocketmq import real_broker
+from tests.rocketmq.test_interop import FILE_SIZES, INDEX_SIZES, OUR_SIZES
+from tests.support.stack import new_message, running_stack
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.rocketmq,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable())),
+]
+
+LEVEL, DELAY_SECONDS = 5, 60  # longer than our services run
+DELIVERED_SECONDS_MAX = 180
+CHECKED_SECONDS_MAX = 120  # a broker looks for open transactions every 30 s
+
+
+def half_max_offset(broker: real_broker.RealRocketMQ) -> int:
+    """The next queue offset of half messages: `topicStatus` prints broker, queue id, first and next offset."""
+    status = broker.mqadmin("topicStatus", "-t", "RMQ_SYS_TRANS_HALF_TOPIC")
+    return int(status.split("broker-a")[1].split()[2])
+
+
+def test_a_real_broker_delivers_what_waits_in_our_store(tmp_path: pathlib.Path) -> None:
+    store = tmp_path / "store"
+    broker = real_broker.RealRocketMQ(store, tmp_path / "rocketmq", **FILE_SIZES, **INDEX_SIZES)
+    settings = {**OUR_SIZES, "REPUT_STORE_HOST": f"127.0.0.1:{broker.broker_port}"}
+    with running_stack(store, settings=settings) as stack:
+        messages = [
+            new_message("Orders", b"by level", unique_key="LEVEL1", delay_level=LEVEL),
+            new_message("Orders", b"by time", unique_key="TIMED1", properties={"TIMER_DELAY_SEC": str(DELAY_SECONDS)}),
+            new_message("Orders", b"half", unique_key="HALF1", properties={"TRAN_MSG": "true", "PGROUP": "g"}),
+        ]
+        results = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30).results
+        stack.wait_until_built()
+    assert [False, True, False] == [bool(result.recall_handle) for result in results]
+
+    def find(unique_key: str) -> str:
+        return broker.mqadmin("queryMsgByUniqueKey", "-t", "Orders", "-i", unique_key)
+
+    broker.start()
+    try:
+        for unique_key in ("LEVEL1", "TIMED1"):
+            wait_until(
+                lambda key=unique_key: "Message Body Path" in find(key), f"{unique_key} comes", DELIVERED_SECONDS_MAX
+            )
+        assert "Message Body Path" not in find("HALF1")
+        wait_until(
+            lambda: half_max_offset(broker) > 1, "it asks for the verdict and stores it again", CHECKED_SECONDS_MAX
+        )
+    finally:
+        broker.stop()

@@ -1,0 +1,157 @@
+"""The servicer: pages of what waits, counts, refusals."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
+from reput.message.v1.message_pb2 import AppendResult
+from reput.schedule.v1 import schedule_service_pb2 as pb
+from schedule_svc.servicer import ScheduleServicer
+from schedule_svc.transactions.check_gateways import CheckGateways
+from services.convert import millis_to_timestamp, timestamp_to_millis
+from services.replica_role import not_leading
+from store.errors import InvalidArgumentError, InvalidPageTokenError, StoreRecoveringError
+from store.format.waiting_handles import RECALL, decode_handle
+from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
+from tests.support.memory_log import START_MILLIS, ManualClock
+
+CONTEXT: Any = None
+
+
+@pytest.fixture
+def servicer(life: MemoryLife) -> ScheduleServicer:
+    """A servicer of a life on the empty log."""
+    servicer = ScheduleServicer(life.progress, CheckGateways(), lambda: False)
+    servicer.open(life.kinds)
+    return servicer
+
+
+def listed(servicer: ScheduleServicer, page_size: int, topic: str = "") -> list[str]:
+    """The unique keys of all pages."""
+    names: list[str] = []
+    token = ""
+    while True:
+        request = pb.ListScheduledMessagesRequest(topic=topic, page_size=page_size, page_token=token)
+        answer = servicer.ListScheduledMessages(request, CONTEXT)
+        assert len(answer.messages) <= page_size
+        names += [one.unique_key for one in answer.messages]
+        token = answer.next_page_token
+        if not token:
+            return names
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 3, 5, 100])
+def test_pages_have_every_message_once_the_next_due_first(
+    servicer: ScheduleServicer, log: MemoryLog, life: MemoryLife, page_size: int
+) -> None:
+    log.write([delayed("l5", 2), delayed("l6", 2, "other"), delayed("l1", 1)])
+    log.write([timed(f"t{number}", START_MILLIS + number * 1_000 + 500, TARGET) for number in (7, 3, 5, 0)])
+    life.work()
+    # By their times: 0.5 s, 1 s (l1), 3.5 s, 5 s (l5, l6), 5.5 s, 7.5 s.
+    assert listed(servicer, page_size) == ["t0", "l1", "t3", "l5", "l6", "t5", "t7"]
+    assert listed(servicer, page_size, "other") == ["l6"]
+    answer = servicer.ListScheduledMessages(pb.ListScheduledMessagesRequest(topic="none"), CONTEXT)
+    assert (list(answer.messages), answer.pending_count) == ([], 7)
+
+
+def test_a_listed_message_says_what_recalls_it(servicer: ScheduleServicer, log: MemoryLog, life: MemoryLife) -> None:
+    log.write([delayed("l", 1), timed("t", START_MILLIS + 60_300)])
+    life.work()
+    level, timer = servicer.ListScheduledMessages(pb.ListScheduledMessagesRequest(), CONTEXT).messages
+    assert (level.delay_level, level.recall_handle, timer.delay_level) == (1, "", 0)
+    assert timestamp_to_millis(timer.delivery_time, "delivery_time") == START_MILLIS + 60_300
+    handle = decode_handle(RECALL, timer.recall_handle, "recall_handle")
+    request = pb.RecallMessageRequest(
+        topic=handle.topic, unique_key=handle.unique_key, delivery_time=millis_to_timestamp(handle.number)
+    )
+    assert servicer.RecallMessage(request, CONTEXT).offset_msg_id == timer.offset_msg_id
+    assert servicer.GetStatus(pb.GetStatusRequest(), CONTEXT).recalled_count == 1
+
+
+def test_the_status_counts_what_waits_and_what_is_late(
+    servicer: ScheduleServicer, log: MemoryLog, life: MemoryLife, clock: ManualClock
+) -> None:
+    log.write([delayed("l", 2), timed("t", START_MILLIS + 1_000)])
+    life.work()
+    status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
+    assert (status.delayed_count, status.timer_count, status.delivered_count) == (1, 1, 0)
+    assert not status.HasField("oldest_due_time")
+    assert tuple(status.delay_levels_millis) == DELAYS_MILLIS
+    clock.now += 2_000
+    status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
+    assert timestamp_to_millis(status.oldest_due_time, "oldest_due_time") == START_MILLIS + 1_000
+    life.work()
+    status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
+    assert (status.delayed_count, status.timer_count, status.delivered_count) == (1, 0, 1)
+
+
+def test_a_replica_that_does_not_lead_counts_nothing_that_waits(
+    servicer: ScheduleServicer, log: MemoryLog, life: MemoryLife, clock: ManualClock
+) -> None:
+    """A defect: messages that the leader had long delivered were overdue at its followers, and an alert fired."""
+    log.write([delayed("l", 2), timed("t", START_MILLIS + 1_000)])
+    life.work()
+    clock.now += 60_000
+    life.life.refusal = not_leading
+    status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
+    assert not status.HasField("oldest_due_time")
+    assert (status.delayed_count, status.timer_count, status.catching_up) == (0, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (
+            lambda one: one.ListScheduledMessages(pb.ListScheduledMessagesRequest(page_size=-1), None),
+            InvalidArgumentError,
+        ),
+        (
+            lambda one: one.ListScheduledMessages(pb.ListScheduledMessagesRequest(page_token="x"), None),
+            InvalidPageTokenError,
+        ),
+        (lambda one: one.RecallMessage(pb.RecallMessageRequest(topic="T"), None), InvalidArgumentError),
+        (lambda one: one.RecallMessage(pb.RecallMessageRequest(unique_key="T"), None), InvalidArgumentError),
+    ],
+)
+def test_a_wrong_request_is_refused_by_its_reason(
+    servicer: ScheduleServicer, call: Callable[[ScheduleServicer], object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        call(servicer)
+
+
+def test_calls_between_two_lives_are_told_to_come_again(servicer: ScheduleServicer) -> None:
+    servicer.shut()
+    with pytest.raises(StoreRecoveringError):
+        servicer.ListScheduledMessages(pb.ListScheduledMessagesRequest(), CONTEXT)
+    servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
+
+
+def test_a_message_whose_request_is_under_way_waits_still(
+    servicer: ScheduleServicer, log: MemoryLog, life: MemoryLife, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.write([delayed("l", 1), timed("t", START_MILLIS + 500)])
+    life.work()
+    clock.now += 2_000
+    answered = threading.Event()
+    write = log.write
+
+    def write_later(records: Sequence[InternalRecord]) -> list[AppendResult]:
+        assert answered.wait(30)
+        return write(records)
+
+    monkeypatch.setattr(log, "write", write_later)
+    life.kinds.levels.work()
+    life.kinds.timers.work()
+    status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
+    pending = servicer.ListScheduledMessages(pb.ListScheduledMessagesRequest(), CONTEXT).pending_count
+    answered.set()
+    assert life.writer is not None
+    life.writer.newest().result(10)
+    assert (status.delayed_count, status.timer_count, pending) == (1, 1, 2)
+    assert timestamp_to_millis(status.oldest_due_time, "oldest_due_time") == START_MILLIS + 500
+    status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
+    assert (status.delayed_count, status.timer_count, status.HasField("oldest_due_time")) == (0, 0, False)

@@ -1,0 +1,293 @@
+"""Producers are asked for verdicts, as often as RocketMQ asks them and not more often."""
+
+from collections.abc import Callable
+
+import pytest
+
+from schedule_svc.transactions.check_gateways import CheckGateways
+from schedule_svc.transactions.checker import PENDING_MILLIS_MAX, RENEW_MILLIS
+from schedule_svc.transactions.half_messages import CheckRules
+from schedule_svc.transactions.transactions import is_gone
+from store.errors import (
+    OffsetOutOfRangeError,
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    TransactionNotFoundError,
+)
+from store.format.properties import REAL_TOPIC, TRANSACTION_CHECK_TIMES
+from store.format.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from tests.schedule_svc.transactions.lives import (
+    MAX_CHECKS,
+    TOPIC_NAME,
+    LogLife,
+    MemoryLog,
+    Producers,
+    committed_bodies,
+    error_of,
+)
+
+Begin = Callable[..., LogLife]
+
+
+def test_a_producer_is_asked_after_the_immunity_time_and_then_each_interval(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    began = log.manual.now
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    times: list[int] = []
+    while len(times) < 4:
+        log.manual.now += 500
+        life.work()
+        times += [log.manual.now - began for _ in producers.asked()]
+    assert [round(time / 1_000) for time in times] == [6, 36, 66, 96]
+
+
+def test_a_check_renews_the_half_message_and_ends_the_old_one_in_one_request(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    log.manual.now += 7_000
+    life.work()
+    half, op = log.requests[-1]
+    assert (half.topic, half.properties[TRANSACTION_CHECK_TIMES]) == (HALF_TOPIC, "1")
+    assert (op.topic, op.body) == (OP_HALF_TOPIC, b"0,")
+    (check,) = producers.asked()
+    assert (check.message.topic, check.message.queue_id, check.message.body) == (TOPIC_NAME, 3, b"a")
+    assert REAL_TOPIC not in check.message.properties
+    life.end_by_id(check.transaction_id, from_check=True)
+    assert committed_bodies(log) == ["a"]
+    assert log.waiting() == {}
+
+
+def test_the_answer_to_a_check_may_come_before_the_renewed_record_is_known(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    recent, log.recent = log.recent, None
+    log.manual.now += 7_000
+    life.work()
+    (check,) = producers.asked()
+    life.end_by_id(check.transaction_id, from_check=True)
+    log.recent = recent
+    assert recent is not None
+    recent.set_ends((topic, queue_id, queue.end) for (topic, queue_id), queue in log.queues.items())
+    life.work()
+    assert committed_bodies(log) == ["a"]
+    assert life.pending() == []
+    assert log.waiting() == {}
+
+
+def test_after_fifteen_checks_the_message_is_given_up(log: MemoryLog, begin: Begin) -> None:
+    half = log.send_half("a")
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    for _ in range(2 * MAX_CHECKS):
+        log.manual.now += 30_001
+        life.work()
+    assert len(producers.asked()) == MAX_CHECKS
+    (message,) = log.messages(CHECK_MAX_TIME_TOPIC)
+    assert (message.body, message.properties[TRANSACTION_CHECK_TIMES]) == (b"a", "15")
+    assert log.waiting() == {}
+    assert life.counts.given_up == 1
+    error = error_of(lambda: life.end(half))
+    assert isinstance(error, TransactionNotFoundError)
+    assert error.metadata["outcome"] == "GIVEN_UP"
+    assert committed_bodies(log) == []
+
+
+def test_checks_survive_restarts(log: MemoryLog, begin: Begin) -> None:
+    """Each life asks once, and they ask fifteen times together."""
+    log.send_half("a")
+    asked = 0
+    for _ in range(2 * MAX_CHECKS):
+        life = begin()
+        producers = Producers(life.gateways, TOPIC_NAME)
+        log.manual.now += 30_001
+        life.work()
+        asked += len(producers.asked())
+        life.close()
+    assert asked == MAX_CHECKS
+    assert len(list(log.messages(CHECK_MAX_TIME_TOPIC))) == 1
+
+
+def test_without_a_producer_nothing_is_counted(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin()
+    Producers(life.gateways, "Other")
+    for _ in range(50):
+        log.manual.now += 60_000
+        life.work()
+    (row,) = life.pending()
+    assert (row.check_count, row.HasField("next_check_time")) == (0, False)
+    producers = Producers(life.gateways, TOPIC_NAME, gateway_id="g2")
+    log.manual.now += 1_000
+    life.work()
+    assert len(producers.asked()) == 1
+    (row,) = life.pending()
+    assert row.check_count == 1
+    assert row.next_check_time.ToMilliseconds() > log.manual.now
+
+
+def test_an_old_record_is_renewed_without_being_counted(log: MemoryLog, begin: Begin) -> None:
+    """So a start never has to read far back."""
+    log.send_half("a")
+    for number in range(200):
+        log.send_half(f"m{number}")
+    life = begin()
+    for half in list(log.waiting().values())[1:]:
+        life.end(half)
+    assert log.waiting().keys() == {0}
+    log.manual.now += RENEW_MILLIS + 1_000
+    life.work()
+    (renewed,) = log.waiting().values()
+    assert renewed.queue_offset == 201
+    assert TRANSACTION_CHECK_TIMES not in renewed.properties
+    life.write_full()
+    state = log.state().states.transactions
+    assert state.half_offset == 201
+    assert state.op_offset == 200
+
+
+def test_a_half_message_without_producer_is_given_up_after_three_days(log: MemoryLog, begin: Begin) -> None:
+    """`needSkip`: RocketMQ's fileReservedTime."""
+    log.send_half("a")
+    life = begin()
+    while log.manual.now < 1_700_000_000_000 + PENDING_MILLIS_MAX:
+        life.work()
+        assert len(log.waiting()) == 1
+        log.manual.now += RENEW_MILLIS // 2
+    log.manual.now += RENEW_MILLIS
+    life.work()
+    assert [message.body for message in log.messages(CHECK_MAX_TIME_TOPIC)] == [b"a"]
+    assert log.waiting() == {}
+
+
+def test_any_gateway_with_a_producer_is_asked(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin()
+    first = Producers(life.gateways, TOPIC_NAME, gateway_id="g1")
+    log.manual.now += 7_000
+    life.work()
+    assert len(first.asked()) == 1
+    life.gateways.forget(first.stream)  # it died with the check
+    second = Producers(life.gateways, TOPIC_NAME, gateway_id="g2")
+    log.manual.now += 30_001
+    life.work()
+    assert len(second.asked()) == 1
+
+
+def test_a_gateway_without_room_gets_no_checks_and_nothing_is_counted(log: MemoryLog, begin: Begin) -> None:
+    count = 1_500
+    for number in range(count):
+        log.send_half(f"m{number}")
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    log.manual.now += 7_000
+    life.work()
+    waiting = list(log.waiting().values())
+    counted = sum(TRANSACTION_CHECK_TIMES in half.properties for half in waiting)
+    assert len(waiting) == count
+    assert counted <= 1_024
+    assert len(producers.asked()) == counted
+    log.manual.now += 1_000
+    life.work()
+    assert len(producers.asked()) == count - counted
+
+
+def test_a_half_message_without_a_topic_is_given_up(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a", topic="")
+    life = begin()
+    for _ in range(3):
+        log.manual.now += 31_000
+        life.work()
+    assert [message.body for message in log.messages(CHECK_MAX_TIME_TOPIC)] == [b"a"]
+
+
+def test_a_record_that_cannot_be_read_does_not_stop_the_others(log: MemoryLog, begin: Begin) -> None:
+    bad = log.send_half("bad")
+    log.send_half("good")
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    log.manual.now += 2_000
+    life.work()  # what they say is known
+    log.unreadable.add(bad.commit_log_offset)
+    log.manual.now += 7_000
+    assert error_of(life.work).reason() == "SERVICE_UNAVAILABLE"
+    log.unreadable.clear()
+    assert [check.message.body for check in producers.asked()] == [b"good"]
+    log.manual.now += 30_001
+    life.work()
+    assert sorted(check.message.body for check in producers.asked()) == [b"bad", b"good"]
+
+
+def test_rules_of_the_settings_count(log: MemoryLog, begin: Begin) -> None:
+    log.send_half("a")
+    life = begin(rules=CheckRules(timeout_millis=100, interval_millis=200, count_max=2))
+    producers = Producers(life.gateways, TOPIC_NAME)
+    for _ in range(10):
+        log.manual.now += 250
+        life.work()
+    assert len(producers.asked()) == 2
+    assert len(list(log.messages(CHECK_MAX_TIME_TOPIC))) == 1
+
+
+def test_a_gateway_that_is_silent_for_a_minute_is_forgotten() -> None:
+    now = [0.0]
+    gateways = CheckGateways(lambda: now[0])
+    Producers(gateways, "T")
+    now[0] = 59.9
+    assert gateways.topics() == {"T"}
+    now[0] = 60.0
+    assert gateways.topics() == frozenset()
+    assert not gateways.has_producer("T")
+
+
+@pytest.mark.parametrize("gateway_id", ["", "x" * 256])
+def test_a_gateway_needs_a_name(gateway_id: str) -> None:
+    assert error_of(lambda: CheckGateways().keep(gateway_id, [])).reason() == "INVALID_ARGUMENT"
+    assert error_of(lambda: CheckGateways().watch(gateway_id)).reason() == "INVALID_ARGUMENT"
+
+
+def test_a_full_state_is_wanted_after_many_half_messages(log: MemoryLog, begin: Begin) -> None:
+    life = begin()
+    assert not life.kind.has_state()
+    for number in range(5):
+        log.send_half(f"m{number}")
+    life.work()
+    assert life.kind.has_state()
+    assert life.kind.behind_full_count() == 5
+    life.write_full()
+    assert life.kind.behind_full_count() == 0
+    assert life.kind.needed_offset() == 0
+    for half in log.waiting().values():
+        life.end(half)
+    assert life.kind.needed_offset() > log.end, "nothing of the log is needed"
+
+
+def test_retention_waits_for_the_first_half_message_that_waits(log: MemoryLog, begin: Begin) -> None:
+    first, second = log.send_half("a"), log.send_half("b")
+    life = begin()
+    assert life.kind.needed_offset() == first.commit_log_offset
+    life.end(first)
+    assert life.kind.needed_offset() == second.commit_log_offset
+
+
+@pytest.mark.parametrize("immunity", ["9" * 18, "-" + "9" * 18])
+def test_an_immunity_time_beyond_64_bits_stops_no_checks(log: MemoryLog, begin: Begin, immunity: str) -> None:
+    half = log.send_half("a", immunity=immunity)
+    log.send_half("b")
+    life = begin()
+    producers = Producers(life.gateways, TOPIC_NAME)
+    log.manual.now += 7_000
+    life.work()
+    assert b"b" in [check.message.body for check in producers.asked()]
+    life.end(half, from_check=True)
+    assert committed_bodies(log) == ["a"]
+
+
+def test_a_record_behind_the_end_of_a_log_that_is_being_opened_is_not_gone() -> None:
+    inside = {"firstOffset": 100, "lastOffset": 200}
+    assert is_gone(OffsetOutOfRangeError("it is outside", **inside), 99)
+    assert not is_gone(OffsetOutOfRangeError("it is outside", **inside), 200)
+    assert is_gone(RecordNotFoundError("there is none"), 150)
+    assert not is_gone(ServiceUnavailableError("it does not answer"), 99)

@@ -1,0 +1,199 @@
+"""Lives of a follower that appends: one for each role that its commit log has among the replicas of the shard."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from services.calling.commitlog import ReputBatch
+from services.following.follower_process import ROLE_SECONDS, FollowerProcess, LifeOverError
+from services.following.follower_progress import FollowerProgress
+from services.replica_role import ReplicaRole
+from store.errors import ServiceUnavailableError
+
+WAIT_SECONDS_MAX = 60
+FOLLOWS = ReplicaRole(leads=False)
+
+
+class Log:
+    """A commit log with a role; its stream has heartbeats only. Also its client."""
+
+    def __init__(self, role: str = "", epoch: int = 0) -> None:
+        self.role, self.epoch = role, epoch
+        self.is_reachable = True
+
+    def get_status(self, timeout_seconds: float = 0) -> log_pb.GetStatusResponse:
+        if not self.is_reachable:
+            raise ServiceUnavailableError("commitlog is not there")
+        return log_pb.GetStatusResponse(state="serving", role=self.role, epoch=self.epoch)
+
+    def reput(self, start_offset: int, batch_bytes_max: int = 0) -> "Log":
+        return self
+
+    def __iter__(self) -> Iterator[ReputBatch]:
+        while True:
+            yield ReputBatch(None, 0, 0, 0)
+
+    def report_progress(self, *_arguments: object, **_options: object) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Life:
+    """A follower that does nothing with the log."""
+
+    def __init__(self, part: "Part") -> None:
+        self.part = part
+
+    def begin(self) -> None:
+        pass
+
+    def start_offset(self) -> int:
+        return 0
+
+    def apply(self, records: object, next_offset: int, log_first_offset: int, log_end_offset: int) -> bool:
+        self.part.applied.release()
+        if self.part.ends_life.is_set():
+            self.part.ends_life.clear()
+            raise LifeOverError
+        self.part.seconds += ROLE_SECONDS
+        return True
+
+    def stop(self) -> None:
+        self.part.ended.append("stopped")
+
+    def abandon(self) -> None:
+        self.part.ended.append("abandoned")
+
+
+class Part:
+    """Notes the role for which each life was opened."""
+
+    def __init__(self) -> None:
+        self.roles: list[ReplicaRole] = []
+        self.ended: list[str] = []
+        self.opened, self.applied = threading.Semaphore(0), threading.Semaphore(0)
+        self.ends_life = threading.Event()
+        self.seconds = 0.0
+
+    def check(self) -> None:
+        pass
+
+    def is_unbuilt(self) -> bool:
+        return False
+
+    def shut(self) -> None:
+        pass
+
+    def open(self, log, *, drop_cache: bool) -> Life:
+        self.roles.append(log.role)
+        self.opened.release()
+        return Life(self)
+
+    def wait_until_opened(self) -> ReplicaRole:
+        assert self.opened.acquire(timeout=WAIT_SECONDS_MAX)
+        return self.roles[-1]
+
+    def wait_until_applied(self, count: int) -> None:
+        while self.applied.acquire(blocking=False):
+            pass
+        for _ in range(count):
+            assert self.applied.acquire(timeout=WAIT_SECONDS_MAX)
+
+
+@pytest.fixture
+def start(tmp_path: Path):
+    started = []
+
+    def start(log: Log, *, follows_role: bool = True) -> Part:
+        part = Part()
+        process = FollowerProcess(
+            "consumer", tmp_path, part, log, FollowerProgress(), lambda _: None, threading.Event(),
+            follows_role=follows_role, clock=lambda: part.seconds,
+        )  # fmt: skip
+        thread = threading.Thread(target=process.run, daemon=True)
+        thread.start()
+        started.append((process, thread))
+        part.process = process
+        return part
+
+    yield start
+    for process, thread in started:
+        process.stop()
+        thread.join(WAIT_SECONDS_MAX)
+        assert not thread.is_alive()
+
+
+def test_a_log_without_replicas_leads_and_its_life_goes_on(start) -> None:
+    part = start(Log())
+
+    assert part.wait_until_opened() == ReplicaRole(leads=True, epoch=0)
+    part.wait_until_applied(5)
+    assert (len(part.roles), part.ended) == (1, [])
+
+
+def test_a_life_that_reads_ends_when_the_log_begins_to_lead(start) -> None:
+    log = Log("unknown")
+    part = start(log)
+    assert part.wait_until_opened() == FOLLOWS
+
+    log.role, log.epoch = "follower", 3
+    part.wait_until_applied(5)
+    assert part.ended == [], "still nothing to append to"
+    log.role, log.epoch = "leader", 4
+
+    assert part.wait_until_opened() == ReplicaRole(leads=True, epoch=4)
+    assert part.ended == ["abandoned"]
+    assert part.process.state().failure_count == 0
+
+
+@pytest.mark.parametrize(("role", "epoch"), [("follower", 6), ("leader", 7)])
+def test_a_life_of_a_leader_ends_with_its_epoch(start, role: str, epoch: int) -> None:
+    """Also when the same replica leads again: another one may have changed the state meanwhile."""
+    log = Log("leader", 5)
+    part = start(log)
+    part.wait_until_opened()
+
+    log.role, log.epoch = role, epoch
+
+    assert part.wait_until_opened() == ReplicaRole(role == "leader", epoch if role == "leader" else 0)
+
+
+def test_a_life_goes_on_while_the_log_does_not_say_what_it_is(start) -> None:
+    log = Log("leader", 5)
+    part = start(log)
+    part.wait_until_opened()
+
+    log.is_reachable = False
+    part.wait_until_applied(5)
+
+    assert (len(part.roles), part.ended) == (1, [])
+
+
+def test_a_builder_has_one_life_whatever_the_role_is(start) -> None:
+    log = Log("follower")
+    part = start(log, follows_role=False)
+    part.wait_until_opened()
+
+    log.role, log.epoch = "leader", 1
+    part.wait_until_applied(5)
+
+    assert (len(part.roles), part.ended) == (1, [])
+
+
+def test_a_life_that_ends_itself_is_followed_by_the_next_one_without_a_failure(start) -> None:
+    part = start(Log("follower"))
+    part.wait_until_opened()
+
+    part.ends_life.set()
+
+    part.wait_until_opened()
+    assert part.ended == ["abandoned"]
+    assert part.process.state().failure_count == 0

@@ -1,0 +1,44 @@
+"""QueueReader: what it gives of a queue agrees with what its life has seen of the log."""
+
+from typing import Any, cast
+
+from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
+from services.calling.commitlog import CommitLogClient
+from services.calling.consumequeue import ConsumeQueueClient
+from services.reading.queue_reader import QueueReader, UnitRun
+from services.reading.recent_units import RecentUnits
+
+
+class Queues:
+    """A consumequeue service that has built this many units of every queue."""
+
+    def __init__(self, built_count: int) -> None:
+        self.built_count = built_count
+
+    def get_units(self, topic: str, queue_id: int, queue_offset: int, count: int, **_: Any) -> pb.GetQueueUnitsResponse:
+        units = [
+            pb.QueueUnit(queue_offset=at, commit_log_offset=at * 100, record_size_bytes=100)
+            for at in range(queue_offset, min(queue_offset + count, self.built_count))
+        ]
+        return pb.GetQueueUnitsResponse(units=units, min_offset=0, max_offset=self.built_count)
+
+
+def make_reader(queues: Queues, seen_count: int) -> QueueReader:
+    recent = RecentUnits()
+    recent.set_ends([("orders", 0, seen_count)])
+    return QueueReader(recent, cast(ConsumeQueueClient, queues), cast(CommitLogClient, None))
+
+
+def test_a_position_never_gets_ahead_of_the_end_that_deliveries_know() -> None:
+    """Two services follow the log, each at its pace. A group that read beyond the end it knew was then set back to that end,
+    and lost what it had in flight."""
+    reader = make_reader(Queues(built_count=23), seen_count=20)
+    run = reader.units("orders", 0, 2, 32)
+    assert run.queue_offset + len(run.units) == 20
+    assert reader.units("orders", 0, 20, 32) == UnitRun(20, ())
+
+
+def test_units_that_are_not_built_yet_are_left_out() -> None:
+    reader = make_reader(Queues(built_count=5), seen_count=20)
+    assert len(reader.units("orders", 0, 2, 32).units) == 3
+    assert not reader.units("orders", 0, 5, 32).units

@@ -1,0 +1,78 @@
+"""RecentUnits against a dict by brute force."""
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.reading import recent_units
+from services.reading.recent_units import RecentUnits
+from store.derive.dispatch import DispatchRequest
+from store.derive.dispatch_columns import DispatchColumns
+from store.derive.queue_units import NO_UNIT_BIT
+from store.format.queue_unit import QueueUnit
+
+KEYS = st.tuples(st.sampled_from(("t", "u")), st.integers(0, 2))
+# Batches: for each record its queue, and whether it stands in none.
+BATCHES = st.lists(st.lists(st.tuples(KEYS, st.booleans()), max_size=6), max_size=12)
+
+
+@given(BATCHES, st.integers(1, 12), st.integers(0, 5))
+def test_units_are_those_that_were_added_or_none_at_all(
+    batches: list[list[tuple[tuple[str, int], bool]]], count_max: int, begin: int
+) -> None:
+    recent = RecentUnits(count_max)
+    recent.set_ends([("t", 0, begin)])
+    added: dict[tuple[str, int], dict[int, QueueUnit]] = {}
+    ends = {("t", 0): begin} if begin else {}
+    offset = 0
+    for batch in batches:
+        requests: list[DispatchRequest] = []
+        for key, is_half in batch:
+            at = ends.get(key, 0)
+            flag = NO_UNIT_BIT if is_half else 0
+            requests.append(DispatchRequest(*key, 0 if is_half else at, offset, 100, offset * 7, 0, (), "", flag, 0))
+            if not is_half:
+                added.setdefault(key, {})[at] = QueueUnit(offset, 100, offset * 7)
+                ends[key] = at + 1
+            offset += 100
+        topics = recent.add(DispatchColumns.of(requests))
+        assert list(topics) == sorted({key[0] for key, is_half in batch if not is_half})
+    for (topic, queue_id), end in ends.items():
+        assert recent.end(topic, queue_id) == end
+        assert recent.ends(topic)[queue_id] == end
+        units = added.get((topic, queue_id), {})
+        for at in range(end + 2):
+            for count in (1, 3, 50):
+                found = recent.units(topic, queue_id, at, count)
+                if found is None:
+                    continue
+                assert list(found) == [units[at + place] for place in range(len(found))]
+                assert 1 <= len(found) <= count
+
+
+def test_memory_is_bounded_by_units_and_by_batches() -> None:
+    recent = RecentUnits(100)
+    for at in range(recent_units.RUN_COUNT_MAX + 500):
+        recent.add(DispatchColumns.of([DispatchRequest("t", at % 50, at // 50, at * 100, 100, 0, 0, (), "", 0, 0)]))
+    assert sum(recent.units("t", queue_id, at, 1) is not None for queue_id in range(50) for at in range(400)) == 100
+    assert recent.units("t", 0, 0, 1) is None
+    assert recent.end("t", 0) > 0
+
+
+def test_the_ends_of_a_topic_can_be_walked_while_queues_are_added() -> None:
+    recent = RecentUnits()
+    recent.set_ends([("t", 0, 1)])
+    done = threading.Event()
+
+    def add() -> None:
+        recent.set_ends(("t", queue_id, 1) for queue_id in range(20_000))
+        done.set()
+
+    adding = threading.Thread(target=add)
+    ends = recent.ends("t")
+    adding.start()
+    for _ in ends.items():  # one that changes meanwhile raises RuntimeError
+        assert done.wait(10)
+    adding.join(10)
+    assert len(recent.ends("t")) == 20_000

@@ -1,0 +1,49 @@
+"""Recall handles as RocketMQ 5.3.3 makes them, and ids of transactions."""
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.errors import InvalidArgumentError
+from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle, encode_handle
+
+NAMES = st.text("abc_-%|1", min_size=1, max_size=20)
+NUMBERS = st.integers(0, 10**18 - 1)
+KINDS = st.sampled_from((RECALL, TRANSACTION))
+KEYS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=40)
+
+
+def test_a_recall_handle_is_that_of_rocketmq() -> None:
+    """By `RecallMessageHandle.HandleV1.buildHandle`: the five parts joined by spaces, in base64 for URLs."""
+    handle = WaitingHandle("T", "broker-a", 1795434208750, "0102FC0000000126AB0B15C0DB00000001")
+    expected = base64.urlsafe_b64encode(b"v1 T broker-a 1795434208750 0102FC0000000126AB0B15C0DB00000001").decode()
+    assert encode_handle(RECALL, handle) == expected
+    assert decode_handle(RECALL, expected, "recall_handle") == handle
+
+
+@given(NAMES, NAMES, NUMBERS, KEYS, KINDS)
+def test_a_handle_is_read_as_it_was_written(topic: str, broker_name: str, number: int, key: str, kind: str) -> None:
+    handle = WaitingHandle(topic, broker_name, number, key)
+    assert decode_handle(kind, encode_handle(kind, handle), "handle") == handle
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "!",
+        "dGV4dA==",
+        "\u4e2d",
+        "A" * 4_000,
+        encode_handle(TRANSACTION, WaitingHandle("T", "b", 1, "k")),
+        base64.urlsafe_b64encode(b"v1 T b x k").decode(),
+        base64.urlsafe_b64encode(b"v1 T b 1").decode(),
+        base64.urlsafe_b64encode(b"v1 T b \xff k").decode(),
+        base64.urlsafe_b64encode(b"v1 T b " + b"9" * 30 + b" k").decode(),
+    ],
+)
+def test_what_is_no_recall_handle_is_refused_by_name(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="recall_handle"):
+        decode_handle(RECALL, text, "recall_handle")

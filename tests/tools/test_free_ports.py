@@ -1,0 +1,43 @@
+"""A taken port is named before anything is set up."""
+
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def run_tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, ROOT / "tools/free_ports.py", *arguments], capture_output=True, text=True)
+
+
+def test_a_port_where_a_program_listens_is_refused_with_the_variable_to_set() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        refused = run_tool("GATEWAY_PORT=0", f"CONSOLE_PORT={port}")
+
+    assert refused.returncode == 2
+    assert f"port {port} is taken" in refused.stderr
+    assert "make run CONSOLE_PORT=n" in refused.stderr
+    assert run_tool(f"CONSOLE_PORT={port}").returncode == 0
+
+
+@pytest.mark.parametrize("argument", ["CONSOLE_PORT=http", "CONSOLE_PORT=70000", "CONSOLE_PORT=-1"])
+def test_what_is_no_port_is_refused(argument: str) -> None:
+    assert run_tool(argument).returncode == 2
+
+
+def test_make_run_looks_at_its_ports_before_it_sets_up() -> None:
+    """A defect: a taken port was reported after two minutes of setup."""
+    planned = subprocess.run(
+        ["make", "--no-print-directory", "--dry-run", "--always-make", "run", "GATEWAY_PORT=18081", "CONSOLE_PORT=18080"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+
+    assert planned[0].split()[1:] == ["tools/free_ports.py", "GATEWAY_PORT=18081", "CONSOLE_PORT=18080"]
+    assert any("pip install" in line for line in planned[1:])
+    assert "--gateway-port 18081" in planned[-1]
+    assert "--console-port 18080" in planned[-1]
