@@ -30,7 +30,7 @@ from gateway.ports.shard import (
     Shard,
 )
 from gateway.ports.time_window import TimeWindow
-from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, staleness_of
+from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, is_near, staleness_of
 from services.observing.meters import CounterFamily
 from store.errors import (
     DeadlineExceededError,
@@ -98,10 +98,11 @@ class ShardReading(Generic[Message]):
         self._used: dict[str, ReplicaFacts] = {}
         own = Source("", leader)
         self._broker_name = leader.broker_name
-        if is_led:
-            self.lists, self.near = [own, replicas[0]], [replicas[0], own]
-        else:
-            self.lists = self.near = list(replicas)
+        self.lists = [own, *replicas] if is_led else list(replicas)
+        self.near = self.lists
+        first = replicas[0].facts
+        if is_led and first is not None and is_near(first, choice, self._arrived_at):
+            self.near = [replicas[0], own, *replicas[1:]]
         # Who waits for a token wants the newest, which the leader has first.
         self.derived = self.near if choice.read_from is ReadFrom.REPLICA and not has_tokens else self.lists
         log_end = None if leader.log_end is None else _End(leader.log_end, self)
@@ -211,12 +212,13 @@ class _Records(Generic[Message]):
     ) -> Sequence[FoundRecord[Message] | StoreError]:
         """See the port."""
         sources = self._sources(commit_log_offsets)
+        first = sources[0]
 
         def read(shard: Shard[Message], until: Deadline) -> Sequence[FoundRecord[Message] | StoreError]:
             outcomes = shard.records.get_many(commit_log_offsets, body_bytes_max, until)
             failed = next((one for one in outcomes if isinstance(one, StoreError)), None)
             # A replica may lack what another one has: its retention is its own.
-            if failed is not None and shard is not sources[-1].shard and shard is sources[0].shard:
+            if failed is not None and shard is first.shard and first.facts is not None and len(sources) > 1:
                 raise failed
             return outcomes
 

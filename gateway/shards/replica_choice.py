@@ -6,7 +6,8 @@
     replica           a near replica, then the leader                  the replicas, freshest first
 
 A replica beside a leader never makes an answer less complete: the leader says where the log ends, and what a replica lacks or
-does not answer is asked of the leader. Without a leader nobody can say that an answer has everything: it is PARTIAL, and
+does not answer is asked of the leader. What a leader does not answer is asked of every replica: that it is gone may not be
+known yet. Without a leader nobody can say that an answer has everything: it is PARTIAL, and
 `Staleness` says how much may be missing at most.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-# A replica beside a leader that lacks more is not asked: most of its answers would have to be asked again.
+# A replica beside a leader that lacks more is not asked first: most of its answers would have to be asked again.
 BESIDE_LEADER_SECONDS_MAX = 10.0
 
 
@@ -32,7 +33,8 @@ class Choice:
 
     Attributes:
         read_from: which replicas.
-        staleness_seconds_max: replicas that may lack more are not asked; None: the default, see `fit`.
+        staleness_seconds_max: replicas that may lack more are not asked; None: any may be, and beside a leader first only one
+            that is near, see `is_near`.
     """
 
     read_from: ReadFrom = ReadFrom.LEADER
@@ -71,26 +73,28 @@ class Staleness:
     known_lag_bytes: int
 
 
-def fit(replicas: Mapping[str, ReplicaFacts | None], choice: Choice, now: float, *, is_led: bool) -> Sequence[str]:
-    """The replicas that may answer beside or instead of the leader, the freshest first; of one that is not known: none.
+def fit(replicas: Mapping[str, ReplicaFacts | None], choice: Choice, now: float) -> Sequence[str]:
+    """The replicas that may answer where the leader does not, the freshest first; of one that is not known: none.
 
     Args:
         replicas: what those that do not lead have said, by name.
         choice: the caller's.
         now: on the clock of `whole_at`.
-        is_led: whether the shard has a leader.
     """
-    limit = choice.staleness_seconds_max
-    if limit is None and is_led:
-        limit = BESIDE_LEADER_SECONDS_MAX
     known = {name: facts for name, facts in replicas.items() if facts is not None and not facts.leads}
+    ages = {name: _age(facts, now) for name, facts in known.items()}
+    limit = choice.staleness_seconds_max
+    allowed = [name for name in known if limit is None or ages[name] <= limit]
+    return sorted(allowed, key=lambda name: (ages[name], -known[name].confirm_offset, name))
 
-    def age(name: str) -> float:
-        whole_at = known[name].whole_at
-        return float("inf") if whole_at is None else max(0.0, now - whole_at)
 
-    near = [name for name in known if limit is None or age(name) <= limit]
-    return sorted(near, key=lambda name: (age(name), -known[name].confirm_offset, name))
+def is_near(replica: ReplicaFacts, choice: Choice, now: float) -> bool:
+    """Whether a replica that is fit may be asked before a leader that answers."""
+    return choice.staleness_seconds_max is not None or _age(replica, now) <= BESIDE_LEADER_SECONDS_MAX
+
+
+def _age(replica: ReplicaFacts, now: float) -> float:
+    return float("inf") if replica.whole_at is None else max(0.0, now - replica.whole_at)
 
 
 def cold_end(leader: ReplicaFacts | None) -> int:

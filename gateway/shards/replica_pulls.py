@@ -47,7 +47,7 @@ class ReplicaPulls(Generic[Message]):
         prefers_replica: bool,
     ) -> None:
         self._leader = leader
-        self._replicas = list(replicas[:1] if is_led else replicas)
+        self._replicas = list(replicas)
         self._is_led = is_led
         self._cold_end = cold_end
         self._prefers_replica = prefers_replica
@@ -89,7 +89,7 @@ class ReplicaPulls(Generic[Message]):
                 return
             if isinstance(outcome, StoreError):
                 FAILED.add()
-                self._replicas = self._replicas if not isinstance(outcome, AWAY) else []
+                self._replicas = self._replicas[1:] if isinstance(outcome, AWAY) else self._replicas
             self._pull_from_leader(question, seconds, then)
 
         self._replicas[0][1].pull(question, min(seconds, FIRST_SECONDS_MAX), done)

@@ -15,7 +15,7 @@ from gateway.ports.delivery import Delivering
 from gateway.ports.shard import Message, Shard
 from gateway.ports.shards import Shards, ShardsSource
 from gateway.shards.reading import NOT_FOUND, ShardReading, Source
-from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, cold_end, fit
+from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, cold_end, fit, is_near
 from gateway.shards.replica_pulls import Puller, ReplicaPulls
 from gateway.shards.targets import ShardTargets
 from services.status import to_status
@@ -126,11 +126,18 @@ class ReplicaReads(Generic[Message]):
         if choice.read_from is ReadFrom.LEADER:
             return leader
         is_led, sources, cold = self._sources(leader.broker_name, choice)
-        pullers = [(name, opened.delivering) for name, opened, _, _ in sources if opened.delivering is not None]
-        if not pullers:
+        known = [
+            (name, opened.delivering, facts) for name, opened, _, facts in sources if opened.delivering is not None
+        ]
+        if not known:
             return leader
+        may_be_first = is_near(known[0][2], choice, self._clock())
         return ReplicaPulls(
-            leader, pullers, is_led=is_led, cold_end=cold, prefers_replica=choice.read_from is ReadFrom.REPLICA
+            leader,
+            [(name, delivering) for name, delivering, _ in known],
+            is_led=is_led,
+            cold_end=cold if may_be_first else 0,
+            prefers_replica=may_be_first and choice.read_from is ReadFrom.REPLICA,
         )
 
     def close(self) -> None:
@@ -170,7 +177,7 @@ class ReplicaReads(Generic[Message]):
         by_name = {one.replica: one for one in (others if is_led else replicas)}
         facts = {name: self._facts(one) for name, one in by_name.items()}
         sources = []
-        for name in fit(facts, choice, self._clock(), is_led=is_led):
+        for name in fit(facts, choice, self._clock()):
             known = facts[name]
             assert known is not None, "what is not known is not fit"
             sources.append((name, *self._opened(by_name[name], replicas), known))

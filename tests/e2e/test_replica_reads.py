@@ -115,12 +115,15 @@ def test_without_a_leader_queries_are_answered_and_say_how_stale_they_may_be(clu
     keys = append(cluster, "Headless", 300)
     appended_at = time.monotonic()
 
-    def is_told_by_all() -> bool:
-        with client_of(cluster, READ_REPLICA) as client:
+    def is_built_by_a_replica() -> bool:
+        # The index service of a replica starts beside its log, and may not serve yet.
+        with client_of(cluster, READ_REPLICA) as client, contextlib.suppress(UnavailableError):
             return bool(first_page(client, "Headless", keys[-1]).items)
+        return False
 
-    wait_until(is_told_by_all, "replicas have built all")
+    wait_until(is_built_by_a_replica, "a replica has built all")
     with without_a_leader(cluster), client_of(cluster, READ_ANY) as client:
+        left_at = time.monotonic()
         ages = []
         for key in (keys[0], keys[150], keys[-1]):
             asked_at = time.monotonic()
@@ -132,9 +135,9 @@ def test_without_a_leader_queries_are_answered_and_say_how_stale_they_may_be(clu
             assert shard.error is not None
             if shard.staleness is not None:
                 ages.append(shard.staleness.total_seconds())
-                assert 0 < ages[-1] < asked_at - appended_at + 60
+                # No replica knows more than what the leader confirmed while there was one.
+                assert asked_at - left_at < ages[-1] < asked_at - appended_at + 60
         assert ages, "no answer said how stale it may be"
-        assert ages == sorted(ages), "without a leader it only gets staler"
 
         # What is not there is not said to be absent, and nobody says that a queue ends.
         with pytest.raises(UnavailableError):

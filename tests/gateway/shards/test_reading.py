@@ -185,6 +185,30 @@ def test_a_leader_that_does_not_answer_is_followed_by_a_replica(installation: In
     assert answer.shards[0].HasField("staleness")
 
 
+@pytest.mark.parametrize("read_from", [pb.READ_FROM_ANY, pb.READ_FROM_REPLICA])
+def test_a_leader_that_was_killed_just_now_is_followed_by_replicas_that_were_not_known_to_be_fresh(
+    installation: Installation, read_from: int
+) -> None:
+    for name in installation.replicas:
+        installation.facts[name] = ReplicaFacts(False, installation.end.end, installation.end.end, None)
+    installation.end.error = ServiceUnavailableError("away")
+    away = ServiceUnavailableError("away")
+    with failing(installation.leader, away, "search", "get_many"), failing(installation.replicas["r2"], away):
+        answer = installation.read(read_from)
+    assert offsets(answer) == installation.expected(installation.records)
+    assert (answer.completeness, list(answer.shards[0].replicas)) == (PARTIAL, ["r3"])
+    assert not answer.shards[0].HasField("staleness")
+
+
+def test_a_record_that_the_leader_lacks_does_not_hide_the_others(installation: Installation) -> None:
+    lost = installation.records[-1]
+    kept = Building(installation.records[:-1])
+    installation.leader.shard(BROKER).records.get_many = kept.shard(BROKER).records.get_many  # type: ignore[method-assign]
+    by_leader = installation.read(pb.READ_FROM_LEADER)
+    assert lost.commit_log_offset not in offsets(by_leader)
+    assert offsets(installation.read(pb.READ_FROM_ANY)) == offsets(by_leader)
+
+
 def test_a_token_without_a_leader_does_not_make_an_answer_complete(installation: Installation) -> None:
     installation.is_led = False
     installation.facts["r1"] = None  # type: ignore[assignment]

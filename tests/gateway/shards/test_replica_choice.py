@@ -10,6 +10,7 @@ from gateway.shards.replica_choice import (
     Staleness,
     cold_end,
     fit,
+    is_near,
     staleness_of,
 )
 
@@ -21,20 +22,11 @@ def follows(age: float | None, confirm: int = 100, heard: int = 100) -> ReplicaF
 
 
 @pytest.mark.parametrize(
-    ("limit", "is_led", "expected"),
-    [
-        (None, True, ["r2", "r3"]),
-        (None, False, ["r2", "r3", "r4", "r6"]),
-        (1.0, True, ["r2"]),
-        (1.0, False, ["r2"]),
-        (0.0, False, []),
-        (3_600.0, True, ["r2", "r3", "r4"]),
-    ],
-    ids=["beside a leader", "alone", "limited", "limited and alone", "never stale", "a wide limit"],
+    ("limit", "expected"),
+    [(None, ["r2", "r3", "r4", "r6"]), (1.0, ["r2"]), (0.0, []), (3_600.0, ["r2", "r3", "r4"])],
+    ids=["any", "limited", "never stale", "a wide limit"],
 )
-def test_replicas_answer_in_the_order_of_their_age_within_the_limit(
-    limit: float | None, is_led: bool, expected: list[str]
-) -> None:
+def test_replicas_answer_in_the_order_of_their_age_within_the_limit(limit: float | None, expected: list[str]) -> None:
     replicas = {
         "r6": follows(None),
         "r4": follows(BESIDE_LEADER_SECONDS_MAX + 1),
@@ -43,12 +35,23 @@ def test_replicas_answer_in_the_order_of_their_age_within_the_limit(
         "r5": None,
         "old": ReplicaFacts(True, 100),
     }
-    assert fit(replicas, Choice(ReadFrom.ANY, limit), NOW, is_led=is_led) == expected
+    assert fit(replicas, Choice(ReadFrom.ANY, limit), NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("age", "limit", "expected"),
+    [(0.5, None, True), (11.0, None, False), (None, None, False), (11.0, 20.0, True)],
+    ids=["fresh", "stale", "not known", "as the caller allows"],
+)
+def test_a_replica_is_asked_before_a_leader_only_when_it_lacks_little(
+    age: float | None, limit: float | None, expected: bool
+) -> None:
+    assert is_near(follows(age), Choice(ReadFrom.REPLICA, limit), NOW) is expected
 
 
 def test_of_two_replicas_of_one_age_the_one_with_more_of_the_log_is_first() -> None:
     replicas = {"r2": follows(None, 50), "r3": follows(None, 70)}
-    assert fit(replicas, Choice(ReadFrom.ANY), NOW, is_led=False) == ["r3", "r2"]
+    assert fit(replicas, Choice(ReadFrom.ANY), NOW) == ["r3", "r2"]
 
 
 @pytest.mark.parametrize(
