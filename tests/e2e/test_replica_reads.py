@@ -20,6 +20,8 @@ from reput_client import (
     Completeness,
     FlushMode,
     NewMessage,
+    PullConsumer,
+    PullConsumerSettings,
     QueryClient,
     ReadChoice,
     ReadFrom,
@@ -70,20 +72,21 @@ def append(cluster: Cluster, topic: str, count: int) -> list[str]:
     return keys
 
 
-def etcd_of(cluster: Cluster) -> int:
-    """The process of the cluster's etcd."""
-    for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+def process_of(name: str, directory: object) -> int:
+    """The process with a name in its command and a directory in its command or environment."""
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            lines = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
-            if lines["Name"] == "etcd" and str(cluster.directory) in (status.parent / "cmdline").read_text():
-                return int(status.parent.name)
-    raise AssertionError("no etcd of this cluster runs")
+            command, environ = ((process / part).read_bytes().decode() for part in ("cmdline", "environ"))
+            words = [word.rpartition("/")[2] for word in command.split("\0")]
+            if name in words and str(directory) in command + environ:
+                return int(process.name)
+    raise AssertionError(f"no {name} of {directory} runs")
 
 
 @contextlib.contextmanager
 def without_a_leader(cluster: Cluster) -> Iterator[None]:
     """Inside the block nobody can lead: the coordinator is frozen, and the leader was killed, which makes it a follower."""
-    leader, etcd = cluster.wait_until_whole(), etcd_of(cluster)
+    leader, etcd = cluster.wait_until_whole(), process_of("etcd", cluster.directory)
     os.kill(etcd, signal.SIGSTOP)
     try:
         cluster.kill(leader)
@@ -170,6 +173,39 @@ def test_pulls_from_a_replica_have_every_message_in_order_and_end_where_the_lead
             batches = list(client.pull("Pulled", 0, max_messages=50))
         assert [message.body.decode() for batch in batches for message in batch.messages] == keys
         assert batches[-1].max_offset == len(keys)
+
+
+@contextlib.contextmanager
+def without_the_leaders_consumer_service(cluster: Cluster) -> Iterator[None]:
+    leader = cluster.replicas()[cluster.wait_until_whole()]
+    consumer = process_of("consumer_svc", leader["store"])
+    os.kill(consumer, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(consumer, signal.SIGCONT)
+
+
+def test_a_member_of_a_group_reads_replicas_while_the_consumer_service_of_the_leader_hangs(cluster: Cluster) -> None:
+    cluster.wait_until_whole()
+    keys = append(cluster, "Member", 2_000)
+    quick = PullConsumerSettings(cache_count_max=100)
+    with PullConsumer(
+        cluster.status()["gateway"], "readers", {"Member": "*"}, read=READ_REPLICA, settings=quick
+    ) as consumer:
+        bodies: list[str] = []
+
+        def poll(count: int) -> None:
+            wait_until(
+                lambda: bodies.extend(one.body.decode() for one in consumer.poll(100, 0.5)) or len(bodies) >= count,
+                lambda: len(bodies),
+            )
+
+        poll(1)
+        with without_the_leaders_consumer_service(cluster):
+            poll(1_000)
+        poll(len(keys))
+    assert bodies == keys
 
 
 def test_no_answer_is_staler_than_it_says_while_leaders_are_killed_under_load(cluster: Cluster) -> None:

@@ -15,6 +15,7 @@ from reput_client.consuming.settling import pause_seconds
 from reput_client.consuming.subscription import Member, message_filter_of
 from reput_client.errors import ReputClientError
 from reput_client.querying.message import message_of
+from reput_client.querying.read_choice import ReadChoice, choose
 from reput_client.status import error_of_call
 
 _log = logging.getLogger("reput_client")
@@ -29,6 +30,7 @@ class Fetcher:
         member: the consumer.
         settings: limits and times.
         note: told each failure.
+        read: which replicas may answer.
 
     Attributes:
         is_closed: the consumer is closed. The lock is held when it is set.
@@ -41,6 +43,7 @@ class Fetcher:
         member: Member,
         settings: PullConsumerSettings,
         note: Callable[[ReputClientError], None],
+        read: ReadChoice,
     ) -> None:
         self._pull: Any = channel.unary_stream(
             SERVICE + "PullMessages",
@@ -51,6 +54,7 @@ class Fetcher:
         self._member = member
         self._settings = settings
         self._note = note
+        self._read = read
         self.is_closed = False
 
     def begin(self, queue: PullQueue) -> None:
@@ -113,4 +117,5 @@ class Fetcher:
             consumer_group=self._member.consumer_group,
         )
         request.wait.FromMilliseconds(int(self._settings.wait_seconds * 1000))
+        choose(request, self._read)
         return request

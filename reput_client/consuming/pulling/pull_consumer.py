@@ -26,6 +26,7 @@ from reput_client.errors import ConsumerClosedError, ReputClientError
 from reput_client.querying.message import Message
 from reput_client.querying.pulled import SendBackOutcome
 from reput_client.querying.query_client import QueryClient
+from reput_client.querying.read_choice import ReadChoice
 from reput_client.security import ClientSecurity
 
 _log = logging.getLogger("reput_client")
@@ -59,6 +60,7 @@ class PullConsumer:
             members.
         ordered: queues are locked; the same for all members.
         machine_rooms: with MACHINE_ROOM: the rooms whose shards, named `ROOM@NAME`, are read.
+        read: which replicas of a shard messages may come from; positions are always the leader's.
         settings: limits and times.
         security: TLS and credentials.
 
@@ -76,6 +78,7 @@ class PullConsumer:
         allocation: str = "AVG",
         ordered: bool = False,
         machine_rooms: Collection[str] = (),
+        read: ReadChoice | None = None,
         settings: PullConsumerSettings | None = None,
         security: ClientSecurity | None = None,
     ) -> None:
@@ -95,7 +98,9 @@ class PullConsumer:
         self._changed = self._transport.changed
         self._client = QueryClient(target, channel=channel, timeout_seconds=self.settings.request_seconds_max)
         self._membership = Membership(self._transport, self._client, target, self._member, self.settings)
-        self._fetcher = Fetcher(channel, self._changed, self._member, self.settings, self._membership.note)
+        self._fetcher = Fetcher(
+            channel, self._changed, self._member, self.settings, self._membership.note, read or ReadChoice()
+        )
         self._is_ordered = ordered
         self._held = HeldQueues(
             self._changed,
