@@ -17,7 +17,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run free-ports test torture check coverage proto bench simulate image chart wheels ci clean lock
+.PHONY: help setup run free-ports test torture check coverage proto bench profile simulate image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 3
@@ -80,6 +80,10 @@ proto: .venv/.setup-dev ## Generate the protobuf code and the API reference from
 bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (about 45 min): [ROWS=1,2,T5] [ROUNDS=3] [FULL=1]
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(FULL),--full) \
 		$(if $(STORES),--stores $(STORES))
+
+profile: .venv/.setup-dev ## Flame graphs of the hot paths, into docs/profiles: [PATHS=append_stream,pop] [SECONDS=20]
+	$(BIN)/python -m benchmarks.profile $(if $(PATHS),--paths $(PATHS)) $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(DIRECTORY),--directory $(DIRECTORY))
 
 simulate: .venv/.setup-dev ## Model 1 to 1,000 shards over the gateway's own code, for docs/scale.md: [MEASURE=1] this machine's latencies
 	$(BIN)/python -m benchmarks.simulate $(if $(MEASURE),--measure)

@@ -139,6 +139,7 @@ class RowResult:
     """The results of a row so far, as `results.json` keeps them.
 
     Attributes:
+        load_before: load averages of the machine before the row; another program's work shows in them.
         rounds: values by metric and side, one for each round.
         skipped: why a side was not measured, by side.
         notes: sentences shown below the table.
@@ -147,6 +148,7 @@ class RowResult:
 
     date: str = ""
     size: str = ""
+    load_before: str = ""
     rounds: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -22,8 +22,13 @@ def describe(directory: pathlib.Path) -> dict[str, str]:
         "Python": f"{platform.python_version()}, " + ", ".join(_version(name) for name in ("grpcio", "numpy", "numba")),
         "Java": _java(),
         "RocketMQ": "5.3.3",
-        "load before": " ".join(f"{load:.1f}" for load in os.getloadavg()),
+        "load before": load(),
     }
+
+
+def load() -> str:
+    """The load averages of the last 1, 5 and 15 minutes."""
+    return " ".join(f"{value:.1f}" for value in os.getloadavg())
 
 
 def _cpu() -> str:

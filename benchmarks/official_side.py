@@ -1,4 +1,4 @@
-"""RocketMQ's official Java client, version 5, as the load of rows 13 to 16 and 20; its drivers are in `official_java/`."""
+"""RocketMQ's official Java client, version 5, as the load of rows 3c, 13 to 16 and 20; its drivers are in `official_java/`."""
 
 import contextlib
 import pathlib
@@ -35,11 +35,11 @@ def consume(endpoint: str, mode: str, context: Context, *more: object) -> dict[s
     )
 
 
-def transactions(endpoint: str, context: Context, thread_count: int) -> dict[str, Any]:
-    """What TransactionLoad.java measures; `count` is of all transactions, those of the warm-up too."""
+def send(endpoint: str, mode: str, context: Context, thread_count: int) -> dict[str, Any]:
+    """What the driver measures; see SendLoad.java for its modes. `count` is of all, those of the warm-up too."""
     sizes = context.sizes
     more = (sizes.warm_seconds, sizes.measure_seconds, thread_count, BODY_BYTES)
-    return _drive(context, "TransactionLoad", endpoint, TOPIC, *more)
+    return _drive(context, "SendLoad", mode, endpoint, TOPIC, *more)
 
 
 def _drive(context: Context, main: str, *arguments: object) -> dict[str, Any]:

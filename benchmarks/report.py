@@ -165,7 +165,8 @@ def _figure(value: float) -> str:
 
 def _story(row: Row, result: RowResult) -> str:
     rounds = max((len(values) for sides in result.rounds.values() for values in sides.values()), default=0)
-    head = f"- **{row.number} {row.title}.** {row.what} ({result.date}, {result.size}, rounds: {rounds})"
+    load = f", load before: {result.load_before}" if result.load_before else ""
+    head = f"- **{row.number} {row.title}.** {row.what} ({result.date}, {result.size}, rounds: {rounds}{load})"
     skipped = [f"  - {side} is left out: {why}" for side, why in result.skipped.items()]
     return "\n".join([head, *skipped, *(f"  - {note}" for note in result.notes)])
 
@@ -177,6 +178,7 @@ def _chart(name: str, points: Sequence[tuple[float, float]]) -> svg.Chart:
         "growth_start": ("Start as the store grows", "messages in the store", "s", True),
         "restart_fresh": ("Restart after kill -9, checkpoints fresh", "GiB of log", "s", True),
         "pipeline_growth": ("Rebuild on Spark as the log grows", "GiB of log", "s", False),
+        "first_seconds": ("Appends after a start", "s after SERVING", "messages/s", False),
         "memory": ("Memory under load 1", "s of load", "RSS of all processes, MiB", False),
     }
     title, x_name, y_name, is_log_x = titles.get(name, (name.replace("_", " "), "", "", False))

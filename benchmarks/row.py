@@ -13,7 +13,7 @@ from benchmarks.figures import ECHO, OURS, THEIRS, Metric, RowResult
 from benchmarks.our_side import OurStack, running_stack
 from benchmarks.sizes import Sizes
 
-RowId = int | str  # 1, or T1 for a row of the pipeline
+RowId = int | str  # 1; 1c for the same with a compiled client; T1 for a row of the pipeline
 SIDES = (OURS, THEIRS, ECHO)
 QUIET = {"REPUT_LOG_LEVEL": "warning"}
 ASYNC_FLUSH = {"flushDiskType": "ASYNC_FLUSH", "transientStorePoolEnable": "false", "diskMaxUsedSpaceRatio": 99}

@@ -4,19 +4,23 @@ import pathlib
 import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
+from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import pipeline
 from benchmarks.plain_decode import decode_log
+from pipeline.object_files import RANGE_BYTES, READ_AHEAD_COUNT
 from pipeline.scan.commitlog import CommitLogDataSource
 from pipeline.scan.split import Split
 from pipeline.spark_session import close_session
+from services.object_uri import connect
 
 # The columns that queue units are made of.
 QUEUE_COLUMNS = "topic,queueId,queueOffset,physicalOffset,storeSize,tagsCode"
@@ -190,9 +194,26 @@ class Tasks:
         counts = list(self._pool.map(read_partition, [reader] * len(partitions), partitions))
         return {"seconds": time.perf_counter() - start, "count": sum(counts)}
 
+    def read_objects(self, store: str) -> dict[str, Any]:
+        """Reads the log files of a store in an object store by pyarrow alone, in as many processes as Spark has cores."""
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self._cores, mp_context=get_context("spawn"))
+        fs, root = connect(store)
+        start = time.perf_counter()
+        paths = [info.path for info in fs.get_file_info(FileSelector(f"{root}/commitlog"))]
+        sizes = list(self._pool.map(read_object, [store] * len(paths), paths))
+        return {"seconds": time.perf_counter() - start, "bytes": sum(sizes)}
+
     def remove(self, path: str) -> None:
         """Removes files that a task has made."""
         shutil.rmtree(path, ignore_errors=True)
+
+
+def read_object(uri: str, path: str) -> int:
+    """The size of an object, which is read whole: the ranges of a scan, as many at once; runs in a process of the pool."""
+    with connect(uri)[0].open_input_file(path) as file, ThreadPoolExecutor(READ_AHEAD_COUNT) as threads:
+        begins = range(0, file.size(), RANGE_BYTES)
+        return sum(len(data) for data in threads.map(partial(file.read_at, RANGE_BYTES), begins))
 
 
 def read_partition(reader: DataSourceReader, partition: InputPartition) -> int:

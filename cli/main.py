@@ -56,6 +56,7 @@ VERBS = {
 PIPELINE_VERBS = {
     "rebuild": ("cli.pipeline.rebuild", "rebuild"),
     "audit": ("cli.pipeline.audit", "audit"),
+    "audit-cluster": ("cli.pipeline.audit_cluster", "audit_cluster"),
     "archive": ("cli.pipeline.archive", "archive"),
     "ship-cold": ("cli.pipeline.ship_cold", "ship_cold"),
     "restore": ("cli.pipeline.restore", "restore"),

@@ -2,11 +2,14 @@
 
 import enum
 import pathlib
+import re
 from typing import Annotated
 
 import typer
 
 DEFAULT_ADDRESS = "127.0.0.1:8081"
+# `Path` makes one slash of two.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class OutputFormat(enum.StrEnum):
@@ -106,3 +109,13 @@ def note_ignored(name_server: str | None, cluster: str | None) -> None:
         warn("-n is ignored: there is no name server here; --address names the gateway")
     if cluster is not None:
         warn("-c is ignored: the gateway asks all its shards")
+
+
+def on_this_machine(path: pathlib.Path | None) -> pathlib.Path | None:
+    """Callback of an option that names a file or directory to write; typer.BadParameter for a URI.
+
+    Without it, `s3://bucket/x` would make a folder named `s3:`.
+    """
+    if path is not None and _URI.match(str(path)):
+        raise typer.BadParameter("this is a URI: name a path of this machine, and copy the files afterwards")
+    return path

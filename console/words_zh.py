@@ -407,6 +407,8 @@ CHINESE: dict[str, str] = {
     "Send the next ones": "继续发送后面的",
     "Send them again": "重新发送",
     "Something was found": "发现了问题",
+    "Compared log": "已比较的日志",
+    "only its log": "仅日志",
     "Sorted are the first {count} topics by name: filter to sort fewer.": "只对按名称排列的前 {count} 个主题排序：请先筛选。",
     "Stored as a half message": "存为半消息",
     "Stored once more": "再次存储",

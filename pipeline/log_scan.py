@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pipeline.object_files import open_root
 from store.audit.findings import Findings
 from store.audit.log_files import LogFileRun, LogFiles
 from store.compiled import loading
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.dispatch_walk import walk_columns
 from store.errors import RecordCorruptedError, StoreCorruptedError
-from store.files.file_system import FileSystem, RealFileSystem
+from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
 from store.format.delay_levels import delay_levels_in_use, use_delay_levels
 from store.format.paths import commit_log_dir, log_file_name, own_state_dir
@@ -38,7 +39,7 @@ class LogSplit:
     """A part of one log file; offsets are commit-log offsets in bytes.
 
     Attributes:
-        root: the store root.
+        root: the store root, or its URI.
         file_offset: the file's first byte.
         file_size_bytes: of each file.
         begin: a record's start.
@@ -191,9 +192,9 @@ def scan_split(
         split: what to read.
         see: called with about a thousand records at a time.
         begin: a record's start to begin at instead of the split's begin (commit-log offset).
-        fs: the port to the disk; None for the real one.
+        fs: the port to the disk; None for that of the split's root.
     """
-    [end] = _scan(split, see, split.begin if begin is None else begin, fs or RealFileSystem(), over_damage=False)
+    [end] = _scan(split, see, split.begin if begin is None else begin, fs, over_damage=False)
     return end
 
 
@@ -202,7 +203,7 @@ def sound_stretches(split: LogSplit, see: Callable[[DispatchColumns], None]) -> 
 
     Yields where each stretch of good records ended, before `see` gets the next stretch.
     """
-    return _scan(split, see, split.begin, RealFileSystem(), over_damage=True)
+    return _scan(split, see, split.begin, None, over_damage=True)
 
 
 def damage_at(end: ScanEnd) -> RecordCorruptedError:
@@ -215,11 +216,13 @@ def damage_at(end: ScanEnd) -> RecordCorruptedError:
 
 
 def _scan(
-    split: LogSplit, see: Callable[[DispatchColumns], None], begin: int, fs: FileSystem, *, over_damage: bool
+    split: LogSplit, see: Callable[[DispatchColumns], None], begin: int, fs: FileSystem | None, *, over_damage: bool
 ) -> Iterator[ScanEnd]:
     use_delay_levels(split.delay_levels_millis)
-    files = _SplitRun(fs, split)
+    opened, root = open_root(split.root)
+    files = _SplitRun(fs or opened, root, split)
     file = files.files[0]
+    file.will_read(begin, split.end)
     full = FullCheck(files)
     decoded, buffer = begin, bytearray()
     gaps: list[Gap] = []
@@ -265,8 +268,8 @@ def _scan(
 class _SplitRun(LogFileRun):
     """The split's file, and the next one: the bytes after the last record show whether it is torn."""
 
-    def __init__(self, fs: FileSystem, split: LogSplit) -> None:
-        directory = Path(commit_log_dir(split.root))
+    def __init__(self, fs: FileSystem, root: Path, split: LogSplit) -> None:
+        directory = Path(commit_log_dir(str(root)))
         behind = split.file_offset + split.file_size_bytes
         has_next = split.end == behind and fs.exists(directory / log_file_name(behind))
         super().__init__(fs, directory, split.file_size_bytes, [split.file_offset, *[behind][: int(has_next)]])

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 
 @dataclass
@@ -32,11 +32,11 @@ class JobReport:
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, job: str, *, is_dry_run: bool = False, clock: Callable[[], float] = time.time) -> "JobReport":
+    def begin(cls, job: str, *, is_dry_run: bool = False, clock: Callable[[], float] = time.time) -> Self:
         """The report of a job that starts now."""
         return cls(job, is_dry_run, started_at_millis=int(clock() * 1000))
 
-    def end(self, clock: Callable[[], float] = time.time) -> "JobReport":
+    def end(self, clock: Callable[[], float] = time.time) -> Self:
         """The same report, with the time that the job took."""
         self.seconds = round(clock() - self.started_at_millis / 1000, 3)
         return self

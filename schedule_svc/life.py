@@ -27,7 +27,7 @@ from google.protobuf.message import Message
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
 from reput.schedule.v1 import state_pb2
-from services.following.state_topic.state_writer import OnRefused, StateWriter
+from services.following.state_topic.state_writer import OnWritten, StateWriter
 from services.following.store_clock import DueClock
 from services.reading.queue_reader import Reader
 from store.errors import ServiceUnavailableError, StoreError, StoreReadOnlyError
@@ -158,7 +158,7 @@ class Life:
         records: Sequence[InternalRecord] = (),
         *,
         may_lose: bool = False,
-        on_refused: OnRefused | None = None,
+        on_written: OnWritten | None = None,
     ) -> "Future[int]":
         """Have records appended, with the changes that belong to them, as one atomic request; the caller holds `lock`.
 
@@ -166,13 +166,13 @@ class Life:
             changes: `reput.schedule.v1.Change`, already applied in memory; may be empty.
             records: at most 1,000, at most 4 MiB of bodies unless it is one.
             may_lose: a power cut may lose records and changes together: they are answered before a flush.
-            on_refused: called for each record that the log refuses, when the others and the changes are written.
+            on_written: called when the changes are written, with the records that the log refuses.
 
         Returns:
             Done when they are in the log; see StateWriter.submit.
         """
         assert self._writer is not None
-        return self._writer.submit(changes, records, may_lose=may_lose, on_refused=on_refused)
+        return self._writer.submit(changes, records, may_lose=may_lose, on_written=on_written)
 
     def newest_write(self) -> "Future[int]":
         """Done when everything that was submitted so far is in the log."""

@@ -69,6 +69,11 @@ def shown(uri: str) -> str:
     return _PASSWORD.sub("//...@", uri.partition("?")[0])
 
 
+def check_uri(uri: str) -> None:
+    """InvalidArgumentError if a URI has options that are not accepted, or is ambiguous; opens nothing."""
+    _split(uri)
+
+
 def connect(uri: str, *, is_whole: bool = False) -> "tuple[FileSystem, str]":
     """The file system behind a URI, and the path in it without a slash at its end.
 

@@ -1,14 +1,15 @@
-"""Row 6: the four queries with a warm client."""
+"""Rows 6 and 6c: the four queries with a warm client."""
 
 import time
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import grpc
 
-from benchmarks import rocketmq_side, stores
+from benchmarks import compiled_side, rocketmq_side, stores
 from benchmarks.echo import running_echo, unary_latencies_millis
 from benchmarks.figures import ECHO, OURS, Metric, RowResult, part_of_theirs, quantile
-from benchmarks.row import QUIET, Context, Row
+from benchmarks.row import QUIET, Context, Row, RowId
 from benchmarks.sizes import Sizes
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
@@ -23,7 +24,8 @@ Samples = list[list[str]]
 class Queries(Row):
     """Row 6."""
 
-    number = 6
+    number: ClassVar[RowId] = 6
+    p50_factor: ClassVar[float] = 2  # of RocketMQ's
     title = "Queries with a warm client"
     what = (
         "The same store on both sides, one caller, one query after the other, messages chosen evenly over the store; "
@@ -34,12 +36,15 @@ class Queries(Row):
         super().__init__(sizes)
         lines = []
         for kind in KINDS.values():
-            p50, p99 = part_of_theirs(2, stretch=1), part_of_theirs(1)
+            p50, p99 = part_of_theirs(self.p50_factor, stretch=1), part_of_theirs(1)
             lines.append(Metric(f"{kind}, p50", "ms", lower_is_better=True, target=p50))
             lines.append(Metric(f"{kind}, p99", "ms", lower_is_better=True, target=p99))
-        lines += [Metric(f"{ECHO_NAME}, {part}", "ms", lower_is_better=True, sides=(ECHO,)) for part in ("p50", "p99")]
-        self.metrics = tuple(lines)
+        self.metrics = (*lines, *self._echo_metrics())
         self._kept: stores.KeptStore | None = None
+
+    def _echo_metrics(self) -> tuple[Metric, ...]:
+        parts = (f"{ECHO_NAME}, {part}" for part in ("p50", "p99"))
+        return tuple(Metric(part, "ms", lower_is_better=True, sides=(ECHO,)) for part in parts)
 
     def prepare(self, context: Context) -> None:
         """Makes the store for the queries: the largest of the growing ones."""
@@ -66,7 +71,10 @@ class Queries(Row):
             root = stores.copy_of(kept, path / "store")
             with running_stack(root, QUIET | stores.settings(self.sizes, kept.log_file_bytes)) as stack:
                 stack.wait_until_built()
-                return our_latencies(stack.addresses["gateway"], kept, self.sizes.query_count)
+                return self._query(stack.addresses["gateway"], kept)
+
+    def _query(self, address: str, kept: stores.KeptStore) -> Mapping[str, float]:
+        return our_latencies(address, kept, self.sizes.query_count)
 
     def _theirs(self, context: Context, kept: stores.KeptStore) -> Mapping[str, float]:
         with context.directory() as path:
@@ -76,12 +84,39 @@ class Queries(Row):
                 rocketmq.wait_until_built()
                 where = (rocketmq.namesrv, rocketmq.broker_port, rocketmq_side.CLUSTER, rocketmq_side.BROKER)
                 answer = rocketmq.driver("QueryLoad", *where, stores.TOPIC, kept.samples, self.sizes.query_count)
-        values = {}
-        for kind, name in KINDS.items():
-            if answer[kind]["found"] != answer[kind]["asked"]:
-                raise RuntimeError(f"RocketMQ found {answer[kind]['found']} of {answer[kind]['asked']} {name}")
-            values |= {f"{name}, p50": answer[kind]["p50_millis"], f"{name}, p99": answer[kind]["p99_millis"]}
-        return values
+        return _java_latencies(answer, "RocketMQ")
+
+
+class CompiledQueries(Queries):
+    """Row 6c."""
+
+    number = "6c"
+    title = "Queries with a warm client, Java on both sides"
+    what = "As row 6; ours with the blocking stub that protoc generates for Java."
+    p50_factor = 1.2
+
+    def _echo_metrics(self) -> tuple[Metric, ...]:
+        return ()
+
+    def prepare(self, context: Context) -> None:
+        """Makes the store, and the client if that is possible here."""
+        super().prepare(context)
+        compiled_side.prepare("java", context.say)
+
+    def _query(self, address: str, kept: stores.KeptStore) -> Mapping[str, float]:
+        answer = compiled_side.run(
+            "java", "GatewayQueries", address, stores.TOPIC, kept.samples, self.sizes.query_count
+        )
+        return _java_latencies(answer, "the gateway")
+
+
+def _java_latencies(answer: Mapping[str, Mapping[str, float]], who: str) -> dict[str, float]:
+    values = {}
+    for kind, name in KINDS.items():
+        if answer[kind]["found"] != answer[kind]["asked"]:
+            raise RuntimeError(f"{who} found {answer[kind]['found']} of {answer[kind]['asked']} {name}")
+        values |= {f"{name}, p50": answer[kind]["p50_millis"], f"{name}, p99": answer[kind]["p99_millis"]}
+    return values
 
 
 def our_latencies(

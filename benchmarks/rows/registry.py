@@ -6,20 +6,25 @@ from benchmarks.rows.bulk_pull import BulkPull
 from benchmarks.rows.catch_up import CatchUp
 from benchmarks.rows.cold_query import ColdQuery
 from benchmarks.rows.cold_tier import ColdTier
+from benchmarks.rows.compiled_append import CompiledOneKib, CompiledSmall
 from benchmarks.rows.consumer_growth import ConsumerGrowth
 from benchmarks.rows.consuming import PushLatency, PushThroughput, SimpleThroughput
 from benchmarks.rows.failover import Failover
 from benchmarks.rows.findable import Findable
+from benchmarks.rows.first_seconds import FirstSeconds
 from benchmarks.rows.growth import Growth
 from benchmarks.rows.idle_polls import IdlePolls
 from benchmarks.rows.memory import Memory
 from benchmarks.rows.mirrored import Mirrored
+from benchmarks.rows.object_scan import ObjectScan
 from benchmarks.rows.pipeline_jobs import ArchiveGroup, IndexFill, ScanGrowth, SparkRebuild, WorkerMemory
 from benchmarks.rows.pipeline_scans import ArrowScan, FullScan, Pruning, Pushdown, QueueScan, SparkCost
-from benchmarks.rows.queries import Queries
+from benchmarks.rows.queries import CompiledQueries, Queries
 from benchmarks.rows.rebuild import Rebuild
 from benchmarks.rows.replicated_append import ReplicatedAppend
 from benchmarks.rows.restart import Restart
+from benchmarks.rows.sending import OfficialSend
+from benchmarks.rows.six_services import SixServices
 from benchmarks.rows.start import Start
 from benchmarks.rows.timer_growth import TimerGrowth
 from benchmarks.rows.timers import TimerLateness
@@ -28,12 +33,13 @@ from benchmarks.rows.unary_append import SyncUnary, Unary
 from benchmarks.sizes import Sizes
 
 _ROWS: tuple[type[Row], ...] = (
-    OneKib, Small, Unary, SyncUnary, Findable, Queries, ColdQuery, Rebuild, Restart, Memory, Start, Growth,
+    OneKib, CompiledOneKib, Small, CompiledSmall, Unary, OfficialSend, SyncUnary, Findable, Queries, CompiledQueries,
+    ColdQuery, Rebuild, Restart, Memory, Start, Growth,
     PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
-    Failover, Mirrored,
+    Failover, Mirrored, FirstSeconds, SixServices,
     QueueScan, FullScan, ArrowScan, SparkCost, SparkRebuild, IndexFill, Pushdown, Pruning, ArchiveGroup, WorkerMemory,
-    ScanGrowth, ColdTier,
+    ScanGrowth, ObjectScan, ColdTier,
 )  # fmt: skip
 NUMBERS = tuple(row.number for row in _ROWS)
 
@@ -41,7 +47,7 @@ NUMBERS = tuple(row.number for row in _ROWS)
 def parse(text: str) -> RowId:
     """The row number in a text; ValueError when there is no such row."""
     for number in NUMBERS:
-        if str(number) == text.strip().upper():
+        if str(number).upper() == text.strip().upper():
             return number
     raise ValueError(f"there is no row {text}; rows are {', '.join(map(str, NUMBERS))}")
 

@@ -33,7 +33,7 @@ class Transactions(Row):
     def measure(self, side: str, context: Context) -> Mapping[str, float]:
         """One round."""
         with official_side.serving(side, context, "TRANSACTION") as served:
-            said = official_side.transactions(served.endpoint, context, THREAD_COUNT)
+            said = official_side.send(served.endpoint, "transaction", context, THREAD_COUNT)
             what = f"the {said['count']:,} messages of the transactions"
             processes.wait_for(lambda: committed_count(served.root) >= said["count"], what, STORED_SECONDS_MAX, 1.0)
             return {RATE: said["rate"]}

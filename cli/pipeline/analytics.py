@@ -9,14 +9,19 @@ from typing import Annotated
 import typer
 
 from cli.exits import CliError, Exit, usage_error
+from cli.options import on_this_machine
 
 Store = Annotated[
-    pathlib.Path, typer.Option("--store", help="The store root; nothing is written there.", show_default=False)
+    str, typer.Option("--store", help="The store root, or its URI; nothing is written there.", show_default=False)
 ]
 Out = Annotated[
     pathlib.Path,
     typer.Option(
-        "--out", help="Directory for tables and page; made if it does not exist.", show_default=False, file_okay=False
+        "--out",
+        help="Directory for tables and page; made if it does not exist.",
+        show_default=False,
+        callback=on_this_machine,
+        file_okay=False,
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be read and written.")]
@@ -33,9 +38,10 @@ def analytics(*, store: Store, out: Out, dry_run: DryRun = False, master: Master
     from cli.pipeline.spark_failures import failure_in_spark
     from pipeline.analytics import analytics as job
     from pipeline.progress import progress_bar
-    from store.errors import StoreError
+    from services.object_uri import is_uri
+    from store.errors import ServiceUnavailableError, StoreError
 
-    if not (store / "commitlog").is_dir():
+    if not is_uri(store) and not (pathlib.Path(store) / "commitlog").is_dir():
         usage_error(f"{store} has no commitlog/", "Name the root of a store: the directory with commitlog/ in it.")
     try:
         if dry_run:
@@ -44,6 +50,8 @@ def analytics(*, store: Store, out: Out, dry_run: DryRun = False, master: Master
             spark = pipeline.session(master=master)
             with progress_bar() as progress:
                 report = job.run(spark, store, out, progress=progress)
+    except ServiceUnavailableError as error:
+        raise CliError(Exit.UNAVAILABLE, error.reason(), error.message) from error
     except StoreError as error:
         raise CliError(Exit.USAGE, error.reason(), error.message) from error
     except (PySparkException, Py4JJavaError) as error:

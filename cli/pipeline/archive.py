@@ -4,7 +4,6 @@ Exit codes: 0 done, 1 a log file could not be archived, a record was damaged bef
 not a store or another log's archive, 4 the disk failed.
 """
 
-import pathlib
 from typing import Annotated
 
 import typer
@@ -15,7 +14,7 @@ from cli.pipeline.spark_job import Archive, BrokerName, DryRun, Master, run_on_s
 EXIT_FOUND = 1
 
 Store = Annotated[
-    pathlib.Path | None, typer.Option("--store", help="The store root; may be served.", show_default=False)
+    str | None, typer.Option("--store", help="The store root, or its URI; may be served.", show_default=False)
 ]
 IncludeActive = Annotated[bool, typer.Option("--include-active", help="Also the last file of the log, up to its end.")]
 
@@ -33,18 +32,17 @@ def archive(
     master: Master = "local[*]",
 ) -> int:
     """Copy the full files of the log into an archive, each exactly once. A further run continues behind the last one."""
-    from store.files.file_system import RealFileSystem
-
     if verify:
         return _verify(archive, broker_name, master)
     if store is None:
         usage_error("--store is missing", "Name the root of the store to archive.")
 
     from pipeline.archive import archive as job
+    from pipeline.object_files import open_root
 
     report = run_on_session(
         master,
-        lambda: job.log_file_offsets(RealFileSystem(), store),
+        lambda: job.log_file_offsets(*open_root(store)),
         lambda spark, progress: job.run(
             spark,
             store,
@@ -59,14 +57,14 @@ def archive(
     return EXIT_FOUND if report.findings else Exit.FOUND
 
 
-def _verify(archive: pathlib.Path, broker_name: str, master: str) -> int:
+def _verify(archive: str, broker_name: str, master: str) -> int:
     from pipeline.archive import verify as job
+    from pipeline.object_files import open_root
     from store.archive.manifest import check_archive
-    from store.files.file_system import RealFileSystem
 
     report = run_on_session(
         master,
-        lambda: check_archive(RealFileSystem(), archive),
+        lambda: check_archive(*open_root(archive)),
         lambda spark, progress: job.run(spark, archive, broker_name=broker_name, progress=progress),
     )
     print(report.to_json())

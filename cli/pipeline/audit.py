@@ -10,14 +10,22 @@ import typer
 
 from cli.delay_levels import DelayLevels, use_list
 from cli.exits import CliError, Exit, usage_error
+from cli.options import on_this_machine
 from store.format.delay_levels import DELAY_LEVELS_DEFAULT
 
 EXIT_CLEAN, EXIT_FOUND = 0, 1
 
-Store = Annotated[pathlib.Path, typer.Option("--store", help="The store root.", show_default=False)]
+Store = Annotated[
+    str, typer.Option("--store", help="The store root, or its URI: s3://BUCKET/STORE.", show_default=False)
+]
 Out = Annotated[
     pathlib.Path | None,
-    typer.Option("--out", help="Write the findings here: .parquet, .csv, else JSON lines.", show_default=False),
+    typer.Option(
+        "--out",
+        help="Write the findings here: .parquet, .csv, else JSON lines.",
+        show_default=False,
+        callback=on_this_machine,
+    ),
 ]
 Scratch = Annotated[
     pathlib.Path | None,
@@ -37,20 +45,27 @@ def audit(
     master: Master = "local[*]",
 ) -> int:
     """Check a stopped store: every hole, dangling unit, wrong tag code, unreachable key and failed checksum is a row."""
-    from store.errors import StoreError, StoreLockedError, UnsupportedStoreError
-    from store.files.file_system import RealFileSystem
+    from services.object_uri import is_uri
+    from store.errors import (
+        InvalidArgumentError,
+        PermissionDeniedError,
+        StoreError,
+        StoreLockedError,
+        UnsupportedStoreError,
+    )
 
     use_list(delay_levels)
-    if not store.is_dir():
+    if not is_uri(store) and not pathlib.Path(store).is_dir():
         usage_error(f"{store} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
     if scratch is not None and (not scratch.is_dir() or any(scratch.iterdir())):
         usage_error(f"{scratch} is no empty directory", "Make one for --scratch.")
     try:
         import pipeline
         from pipeline.audit import audit as job
+        from pipeline.object_files import open_root
         from pipeline.progress import progress_bar
 
-        job.refuse_unfit(RealFileSystem(), store)  # before Spark starts, which takes seconds
+        job.refuse_unfit(*open_root(store))  # before Spark starts, which takes seconds
         with progress_bar() as progress:
             report = job.run(
                 pipeline.session(master=master), store, scratch=scratch, dry_run=dry_run, progress=progress
@@ -58,7 +73,7 @@ def audit(
         if out is not None and not dry_run:
             job.write_rows(report.findings, out)
             report.outputs["findings"] = str(out)
-    except (StoreLockedError, UnsupportedStoreError) as error:
+    except (InvalidArgumentError, PermissionDeniedError, StoreLockedError, UnsupportedStoreError) as error:
         raise CliError(Exit.USAGE, error.reason(), error.message) from error
     except (StoreError, OSError) as error:
         raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error

@@ -4,7 +4,6 @@ Exit codes: 0 found, 1 nothing found, 2 usage or a damaged archive, 3 messages m
 """
 
 import enum
-import pathlib
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +28,7 @@ class Mode(enum.StrEnum):
 
 
 ModeArgument = Annotated[Mode, typer.Argument(help="What to ask by.", show_default=False)]
-Store = Annotated[pathlib.Path | None, typer.Option("--store", help="The store of the archive.", show_default=False)]
+Store = Annotated[str | None, typer.Option("--store", help="The store of the archive, or its URI.", show_default=False)]
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic name; not needed by id.")]
 Key = Annotated[str, typer.Option("--msgKey", "-k", help="byKey: the key, whole.")]
 MessageId = Annotated[str, typer.Option("--msgId", "-i", help="byId: the offsetMsgId. byUniqueKey: the unique key.")]

@@ -11,11 +11,17 @@ from typing import Annotated
 import typer
 
 from cli.exits import Exit
+from cli.options import on_this_machine
 from cli.pipeline.spark_job import Archive, BrokerName, DryRun, Master, run_on_session
 
 Out = Annotated[
     pathlib.Path,
-    typer.Option("--out", help="The root to make: empty, or a path that does not exist.", show_default=False),
+    typer.Option(
+        "--out",
+        help="The root to make: empty, or a path that does not exist.",
+        show_default=False,
+        callback=on_this_machine,
+    ),
 ]
 From = Annotated[
     str | None, typer.Option("--from", help="Begin: a commit-log offset, or a time as ISO-8601, now or -2h.")
@@ -37,14 +43,14 @@ def restore(
     """Make a store from an archive: the log byte for byte, queues and indexes rebuilt. Only whole log files are restored."""
     from cli.pipeline.rebuild import layout_of_settings
     from pipeline.archive import restore as job
+    from pipeline.object_files import open_root
     from store.archive.manifest import check_archive
-    from store.files.file_system import RealFileSystem
 
     from_offset, from_millis = _place(begin, is_end=False)
     to_offset, to_millis = _place(end, is_end=True)
     report = run_on_session(
         master,
-        lambda: check_archive(RealFileSystem(), archive),
+        lambda: check_archive(*open_root(archive)),
         lambda spark, progress: job.run(
             spark,
             archive,

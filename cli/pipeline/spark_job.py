@@ -1,6 +1,5 @@
 """Shared by the commands that run a job on Spark: options, and a job run on a session with its failures as CliError."""
 
-import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from pipeline.progress import Progress
     from pipeline.report import JobReport
 
-Archive = Annotated[pathlib.Path, typer.Option("--archive", help="The archive.", show_default=False)]
+Archive = Annotated[str, typer.Option("--archive", help="The archive; to read also its URI.", show_default=False)]
 BrokerName = Annotated[str, typer.Option("--broker-name", envvar="REPUT_BROKER_NAME", help="The shard of the log.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, write nothing.")]
 Master = Annotated[str, typer.Option("--master", help="Spark's master.")]

@@ -48,9 +48,14 @@ def _check_sees_store(calls: Calls) -> None:
 
 
 def _to_json(report: dict[str, object]) -> dict[str, object]:
-    names = {
-        "is_dry_run": "isDryRun",
-        "started_at_millis": "startedAtMillis",
-        "finding_count": "findingCount",
-    }
-    return {names.get(name, name): value for name, value in report.items()}
+    """With the names of the console's JSON, also in rows."""
+    return {_camel(name): _rows_to_json(value) if name == "replicas" else value for name, value in report.items()}
+
+
+def _rows_to_json(rows: object) -> object:
+    return [{_camel(name): value for name, value in row.items()} for row in rows] if isinstance(rows, tuple) else rows
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

@@ -1,6 +1,7 @@
 """The pipeline's reports on the store: the JSON that its jobs print, in one directory.
 
     DIR/audit-2026-11-22.json       one report a file: `reput pipeline audit --store ... > DIR/audit-2026-11-22.json`
+    DIR/audit-cluster.json          of `reput pipeline audit-cluster --out DIR`; it has a row for each replica
     DIR/analytics.json
     DIR/analytics/report.html       the page of `reput pipeline analytics --out DIR/analytics`
 
@@ -21,6 +22,7 @@ FILE_COUNT_MAX = 40
 FILE_BYTES_MAX = 2 << 20
 PAGE_BYTES_MAX = 32 << 20
 FINDING_COUNT_MAX = 20
+REPLICA_COUNT_MAX = 768  # 256 shards of three
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
@@ -33,6 +35,7 @@ class Report:
         job: `audit`, `analytics`, ...
         findings: the first findings.
         finding_count: the number of all findings.
+        replicas: of an audit of a cluster, what it says of each replica.
     """
 
     name: str
@@ -45,6 +48,43 @@ class Report:
     finding_count: int = 0
     notes: tuple[str, ...] = ()
     problem: str = ""
+    replicas: tuple["AuditedReplica", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedReplica:
+    """A replica in the report of an audit of a cluster; offsets are commit-log offsets in bytes.
+
+    Attributes:
+        broker_name, replica: its shard and its name.
+        first_offset, end_offset: the part of its log that was compared.
+        lag_bytes: what it lacks of the longest log of the shard.
+        error_count, warning_count: findings.
+        is_log_only: its queues and indexes were left out.
+    """
+
+    broker_name: str
+    replica: str
+    first_offset: int
+    end_offset: int
+    lag_bytes: int
+    error_count: int
+    warning_count: int
+    is_log_only: bool
+
+    @classmethod
+    def of(cls, row: Any) -> "AuditedReplica":
+        """From the report; KeyError, TypeError or ValueError if it is none."""
+        return cls(
+            str(row["broker_name"]),
+            str(row["replica"]),
+            int(row["first_offset"]),
+            int(row["end_offset"]),
+            int(row["lag_bytes"]),
+            int(row["error_count"]),
+            int(row["warning_count"]),
+            bool(row["is_log_only"]),
+        )
 
 
 class Reports:
@@ -126,6 +166,7 @@ def _report(name: str, read: Any) -> Report:
             tuple(json.dumps(finding, ensure_ascii=False) for finding in findings[:FINDING_COUNT_MAX]),
             len(findings),
             tuple(str(note) for note in notes),
+            replicas=tuple(map(AuditedReplica.of, (read.get("replicas") or [])[:REPLICA_COUNT_MAX])),
         )
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         return Report(name, problem=f"not a report: {error}")

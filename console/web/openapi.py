@@ -314,6 +314,13 @@ def _topic() -> dict[str, Any]:
 
 def _reports() -> dict[str, Any]:
     texts = {"type": "array", "items": _TEXT}
+    whole = {"type": "integer"}
+    replica = {
+        "brokerName": _TEXT,
+        "replica": _TEXT,
+        **dict.fromkeys(("firstOffset", "endOffset", "lagBytes", "errorCount", "warningCount"), whole),
+        "isLogOnly": {"type": "boolean"},
+    }
     report = {
         "name": _TEXT,
         "job": _TEXT,
@@ -325,6 +332,7 @@ def _reports() -> dict[str, Any]:
         "findingCount": {"type": "integer"},
         "notes": texts,
         "problem": _TEXT,
+        "replicas": {"type": "array", "items": _object(replica)},
     }
     return _object({"reports": {"type": "array", "items": _object(report)}, "pages": texts})
 

@@ -27,15 +27,16 @@ from pipeline.analytics import tables
 from pipeline.analytics.digest import bucket_seconds_for, digest_of
 from pipeline.analytics.files import publish
 from pipeline.analytics.groups.job import positions_of_broker, write_group_tables
-from pipeline.analytics.groups.tables import Span
+from pipeline.analytics.groups.tables import Position, Span
 from pipeline.analytics.growth import Disk, growth, windows
-from pipeline.analytics.index import index_files, index_tables, load_of
+from pipeline.analytics.index import index_files, index_tables, load_at
 from pipeline.analytics.page import page
 from pipeline.analytics.texts import LANGUAGES, PAGE_NAMES, Texts
+from pipeline.object_files import ObjectFileSystem, named, open_root
 from pipeline.progress import Progress, run_on_spark, silent
 from pipeline.report import JobReport
 from store.errors import UnsupportedStoreError
-from store.files.file_system import RealFileSystem
+from store.files.file_system import FileSystem, RealFileSystem
 from store.format.paths import commit_log_dir, parse_log_file_name
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ disk_usage = RealFileSystem().disk_usage
 
 def run(
     spark: "SparkSession",
-    store: Path,
+    store: Path | str,
     out: Path,
     *,
     dry_run: bool = False,
@@ -65,7 +66,7 @@ def run(
 
     Args:
         spark: a session with the formats registered.
-        store: the root of the store; only read.
+        store: the root of the store, or its URI in an object store; only read.
         out: a directory on a disk that driver and executors share; created if missing. Files of an earlier run are replaced.
         dry_run: only report what would be read and written.
         progress: called with the count of steps done.
@@ -79,8 +80,9 @@ def run(
     if dry_run:
         return plan(store, out, clock=clock)
     report = _begin(store, out, is_dry_run=False, clock=clock)
-    store, out = store.absolute(), out.absolute()
-    paths, layout = index_files(store)
+    out = out.absolute()
+    fs, root, place = _opened(store)
+    paths, layout = index_files(root, fs)
 
     def done(step: str) -> None:
         progress(STEP, STEPS.index(step) + 1, len(STEPS))
@@ -89,8 +91,11 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     staging = out / f".analytics-{report.started_at_millis}"
     try:
-        bucket_seconds = _write_tables(spark, store, staging, report, done, Disk(*disk(store)))
-        loads = [] if layout is None else run_on_spark(spark)("index", partial(load_of, layout=layout), paths)
+        space = None if isinstance(fs, ObjectFileSystem) else Disk(*disk(root))
+        positions = positions_of_broker(fs, root)
+        bucket_seconds = _write_tables(spark, place, positions, staging, report, done, space)
+        load = partial(load_at, store=place, layout=layout) if layout is not None else None
+        loads = [] if load is None else run_on_spark(spark)("index", load, paths)
         for name, rows in index_tables(loads).items():
             (staging / name).mkdir(parents=True)
             pq.write_table(rows, staging / name / "part-0.parquet")
@@ -98,7 +103,7 @@ def run(
         row_counts = {name: publish(staging / name, out, name) for name in TABLE_NAMES}
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    digest = digest_of(out, str(store), report.started_at_millis, bucket_seconds, row_counts)
+    digest = digest_of(out, named(root), report.started_at_millis, bucket_seconds, row_counts)
     for language in LANGUAGES:
         fresh = out / f".{PAGE_NAMES[language]}"
         fresh.write_text(page(digest, Texts(language)), encoding="utf-8")
@@ -111,23 +116,38 @@ def run(
     return report.end(clock)
 
 
-def plan(store: Path, out: Path, *, clock: Callable[[], float] = time.time) -> JobReport:
+def plan(store: Path | str, out: Path, *, clock: Callable[[], float] = time.time) -> JobReport:
     """What `run` would read and write; needs no Spark."""
     return _begin(store, out, is_dry_run=True, clock=clock).end(clock)
 
 
-def _begin(store: Path, out: Path, *, is_dry_run: bool, clock: Callable[[], float]) -> JobReport:
+def _begin(store: Path | str, out: Path, *, is_dry_run: bool, clock: Callable[[], float]) -> JobReport:
     report = JobReport.begin("analytics", is_dry_run=is_dry_run, clock=clock)
-    store, out = store.absolute(), out.absolute()
-    if not Path(commit_log_dir(str(store))).is_dir():
-        raise UnsupportedStoreError(f"{store} has no commitlog/: name the root of a store", directory=store)
-    report.counts |= {"log_bytes": _log_bytes(store), "index_file_count": len(index_files(store)[0])}
+    out = out.absolute()
+    fs, root, _ = _opened(store)
+    if not fs.is_dir(commit_log_dir(str(root))):
+        raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
+    report.counts |= {"log_bytes": _log_bytes(fs, root), "index_file_count": len(index_files(root, fs)[0])}
     report.outputs = {"page": str(out / PAGE_NAMES["en"]), "page_zh": str(out / PAGE_NAMES["zh"])}
     report.outputs |= {name: str(out / f"{name}.parquet") for name in TABLE_NAMES}
     return report
 
 
-def _write_tables(spark: "SparkSession", store: Path, staging: Path, report: JobReport, done: Done, disk: Disk) -> int:
+def _opened(store: Path | str) -> tuple[FileSystem, Path, str]:
+    """The port of a store, its root there, and the path or URI by which tasks open it."""
+    fs, root = open_root(store)
+    return (fs, root, str(store)) if isinstance(fs, ObjectFileSystem) else (fs, root.absolute(), str(root.absolute()))
+
+
+def _write_tables(
+    spark: "SparkSession",
+    store: str,
+    positions: Sequence[Position],
+    staging: Path,
+    report: JobReport,
+    done: Done,
+    disk: Disk | None,
+) -> int:
     """Writes a directory of Parquet parts for each table of the log; returns the bucket length of `timeline` in seconds."""
     from pyspark.sql import functions as f
 
@@ -137,7 +157,7 @@ def _write_tables(spark: "SparkSession", store: Path, staging: Path, report: Job
         reader = spark.read.format("commitlog").option("columns", ",".join(columns))
         if topics:
             reader = reader.option("topics", ",".join(topics))
-        return reader.options(**bounds).load(str(store))
+        return reader.options(**bounds).load(store)
 
     def write(name: str, rows: "DataFrame") -> None:
         tables.in_order(name, rows).write.mode("overwrite").parquet(str(staging / name))
@@ -182,7 +202,7 @@ def _write_tables(spark: "SparkSession", store: Path, staging: Path, report: Job
     done("timeline")
     topic_names = pq.read_table(staging / "topics", columns=["topic"]).column("topic").to_pylist()
     span = Span(first_millis or 0, last_millis or 0, bucket_seconds)
-    notes = write_group_tables(spark, read_log, write, topic_names, span, positions_of_broker(store))
+    notes = write_group_tables(spark, read_log, write, topic_names, span, positions)
     report.notes += notes
     done("groups")
     found = windows(read_log, span.first_millis, span.last_millis).first() if end is not None else None
@@ -193,9 +213,8 @@ def _write_tables(spark: "SparkSession", store: Path, staging: Path, report: Job
     return bucket_seconds
 
 
-def _log_bytes(store: Path) -> int:
+def _log_bytes(fs: FileSystem, store: Path) -> int:
     """Total size of the log files, with their part that is not written yet."""
-    fs = RealFileSystem()
     directory = Path(commit_log_dir(str(store)))
     names = [name for name in fs.listdir(directory) if parse_log_file_name(name) is not None]
     return sum(fs.stat_size(directory / name) for name in names)

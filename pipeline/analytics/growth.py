@@ -32,7 +32,7 @@ SCHEMA = pa.schema(
         pa.field("bytes_per_second", pa.float64()),
         pa.field("disk_free_bytes", pa.int64()),
         pa.field("disk_size_bytes", pa.int64()),
-        pa.field("full_after_seconds", pa.float64()),  # null: it does not grow
+        pa.field("full_after_seconds", pa.float64()),  # null: it does not grow, or the disk is not known
         pa.field("fits_seconds", pa.float64()),  # null likewise
     ]
 )
@@ -64,12 +64,12 @@ def windows(read_log: ReadLog, first_millis: int, last_millis: int) -> "DataFram
     return log.agg(*measures)
 
 
-def growth(found: Mapping[str, Any], disk: Disk, first_millis: int, last_millis: int) -> pa.Table:
+def growth(found: Mapping[str, Any], disk: Disk | None, first_millis: int, last_millis: int) -> pa.Table:
     """The table.
 
     Args:
         found: the row of `windows`; empty for an empty log.
-        disk: the disk of the store.
+        disk: the disk of the store; None for an object store, which has no end.
         first_millis: store time of the first message.
         last_millis: store time of the last one.
     """
@@ -86,10 +86,10 @@ def growth(found: Mapping[str, Any], disk: Disk, first_millis: int, last_millis:
                 "log_bytes": log_bytes,
                 "derived_bytes": derived_bytes,
                 "bytes_per_second": rate,
-                "disk_free_bytes": disk.free_bytes,
-                "disk_size_bytes": disk.size_bytes,
-                "full_after_seconds": disk.free_bytes / rate if rate else None,
-                "fits_seconds": (disk.free_bytes + whole) / rate if rate else None,
+                "disk_free_bytes": disk.free_bytes if disk else None,
+                "disk_size_bytes": disk.size_bytes if disk else None,
+                "full_after_seconds": disk.free_bytes / rate if disk and rate else None,
+                "fits_seconds": (disk.free_bytes + whole) / rate if disk and rate else None,
             }
         )
     return pa.Table.from_pylist(rows, SCHEMA)

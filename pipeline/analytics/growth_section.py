@@ -41,7 +41,7 @@ def growth_section(digest: Digest, say: Texts) -> str:
         "disk holds, retention keeps it from becoming full."
     )
     caption = ""
-    if digest.growth:
+    if digest.growth and digest.growth[0]["disk_size_bytes"] is not None:
         free, size = digest.growth[0]["disk_free_bytes"], digest.growth[0]["disk_size_bytes"]
         caption = say("The disk has {free} of {size} free.", free=bytes_text(free), size=bytes_text(size))
     return section("growth", say("Growth"), hint, card(table(heads, rows, caption)))

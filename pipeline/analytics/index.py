@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.object_files import open_root
 from store.derive.index_state import ENTRY_DTYPE
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem, RealFileSystem
@@ -81,6 +82,7 @@ def load_of(path: Path, layout: IndexLayout, fs: FileSystem | None = None) -> In
     try:
         header = decode_index_header(_read(fs, fd, path, HEADER_SIZE, 0))
         entry_count = max(header.entry_count - 1, 0)
+        fs.will_read(fd, entry_position(1, layout.slot_count), entry_position(entry_count + 1, layout.slot_count))
         per_slot = np.zeros(layout.slot_count, dtype=np.int64)
         for first in range(0, entry_count, CHUNK_ENTRY_COUNT):
             count = min(CHUNK_ENTRY_COUNT, entry_count - first)
@@ -100,6 +102,11 @@ def load_of(path: Path, layout: IndexLayout, fs: FileSystem | None = None) -> In
         tuple(lengths.tolist()),
         tuple(counts.tolist()),
     )
+
+
+def load_at(path: Path, store: str, layout: IndexLayout) -> IndexFileLoad:
+    """`load_of` a file of a store, which is named by its path or URI."""
+    return load_of(path, layout, open_root(store)[0])
 
 
 def count_slots(hashes: npt.NDArray[np.int32], per_slot: npt.NDArray[np.int64]) -> None:

@@ -12,9 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.archive.segment import LogFileInArchive, archive_log_file, log_path, map_file
+from pipeline.archive.segment import LogFileInArchive, archive_log_file, log_path
+from pipeline.object_files import named, open_root
 from pipeline.progress import Progress, run_here, run_on_spark, silent
 from pipeline.report import JobReport
+from services.object_uri import is_uri, shown
 from store.archive import layout
 from store.archive.archive_reader import ArchiveReader
 from store.archive.manifest import (
@@ -27,7 +29,7 @@ from store.archive.manifest import (
     segment_offsets,
 )
 from store.archive.topic_table import keep_topic_table
-from store.errors import StoreCorruptedError, UnsupportedStoreError
+from store.errors import InvalidArgumentError, StoreCorruptedError, UnsupportedStoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.json_state import read_bytes
 from store.files.locks import OwnerLock
@@ -53,7 +55,7 @@ def run(
 
     Args:
         spark: the session whose executors run the tasks; None: this process runs them one after another.
-        store: the store root; services may write to it meanwhile.
+        store: the store root, or its URI in an object store; services may write to it meanwhile.
         archive: the archive; created if it does not exist.
         broker_name: the name of the shard whose log this is.
         include_active: also archive the file that the log ends in, up to the log's end; a later run replaces it.
@@ -70,8 +72,16 @@ def run(
         StoreLockedError: another run writes to this archive.
     """
     report = JobReport.begin("archive", is_dry_run=dry_run)
-    fs, store, archive = RealFileSystem(), Path(store), Path(archive)
-    offsets = log_file_offsets(fs, store)
+    if isinstance(archive, str) and is_uri(archive):
+        raise InvalidArgumentError(
+            f"{shown(archive)} is a URI: an archive is written to a directory. Copy its files afterwards: the jobs that read "
+            "an archive take URIs",
+            field="archive",
+        )
+    place, archive = str(store), Path(archive)
+    fs = RealFileSystem()
+    store_fs, store = open_root(store)
+    offsets = log_file_offsets(store_fs, store)
     exists = fs.exists(layout.archive_file(str(archive)))
     lock = OwnerLock(archive / "lock")
     if not dry_run:
@@ -82,19 +92,19 @@ def run(
         check_archive(fs, archive)
     try:
         known = _published(fs, archive, broker_name) if exists else {}
-        _refuse_other_log(store, archive, broker_name, offsets, known)
+        _refuse_other_log(store_fs, store, archive, broker_name, offsets, known)
         if not dry_run:
             report.counts["leftover_file_count"] = remove_leftovers(fs, archive)
         todo = [offset for offset in offsets if offset not in known or not known[offset].is_sealed]
         task = functools.partial(
-            _archive_one, str(store), str(archive), broker_name, include_active, dry_run, offsets[-1] if offsets else -1
+            _archive_one, place, str(archive), broker_name, include_active, dry_run, offsets[-1] if offsets else -1
         )
         run_tasks = run_here(progress) if spark is None else run_on_spark(spark, progress)
         outcomes = [LogFileInArchive(**row) for row in run_tasks("archive", task, todo)]
         _fill(report, outcomes, known, offsets)
         if not dry_run:
             remove_leftovers(fs, archive)  # segments of a growing file that this run replaced
-            _keep_topics(fs, report, store, archive, broker_name)
+            _keep_topics(fs, report, store_fs, store, archive, broker_name)
             _note_holes(report, archive, broker_name)
     finally:
         lock.release()
@@ -105,8 +115,11 @@ def run(
 def log_file_offsets(fs: FileSystem, store: Path) -> list[int]:
     """First offsets of the log files of a store (bytes), ascending; UnsupportedStoreError without commitlog/."""
     directory = commit_log_dir(str(store))
-    if not fs.is_dir(directory):
-        raise UnsupportedStoreError(f"{store} has no commitlog/: name the root of a store", directory=store)
+    # First the root: of an object store, it tells that the bucket does not exist.
+    if not fs.is_dir(store) or not fs.is_dir(directory):
+        raise UnsupportedStoreError(
+            f"{named(store)} has no commitlog/: name the root of a store", directory=named(store)
+        )
     offsets = (parse_log_file_name(name) for name in fs.listdir(directory))
     return sorted(offset for offset in offsets if offset is not None)
 
@@ -140,7 +153,7 @@ def _published(fs: FileSystem, archive: Path, broker_name: str) -> dict[int, Seg
 
 
 def _refuse_other_log(
-    store: Path, archive: Path, broker_name: str, offsets: list[int], known: dict[int, Segment]
+    store_fs: FileSystem, store: Path, archive: Path, broker_name: str, offsets: list[int], known: dict[int, Segment]
 ) -> None:
     """UnsupportedStoreError if the newest file that is in both begins with another record."""
     both = [offset for offset in offsets if offset in known and known[offset].record_count]
@@ -149,10 +162,14 @@ def _refuse_other_log(
     segment = known[both[-1]]
     frame = ArchiveReader(archive, broker_name).reader(segment).frame(segment.first_offset)
     try:
-        log_file = map_file(log_path(store, segment.first_offset))
+        handle = store_fs.open(log_path(store, segment.first_offset), os.O_RDONLY)
     except FileNotFoundError:
         return
-    if bytes(log_file[: len(frame)]) != frame:
+    try:
+        head = store_fs.pread(handle, len(frame), 0)
+    finally:
+        store_fs.close(handle)
+    if head != frame:
         raise UnsupportedStoreError(
             f"The archive {archive} holds another log under the name {broker_name!r}: the records at commit-log offset "
             f"{segment.first_offset} differ. Name the shard with --broker-name, or name another archive",
@@ -172,15 +189,17 @@ def _archive_one(
 ) -> dict[str, Any]:
     """One Spark task: archives and publishes one log file; returns the outcome as plain data."""
     fs = RealFileSystem()
+    store_fs, root = open_root(store)
     outcome = archive_log_file(
         fs,
-        Path(store),
+        root,
         Path(archive),
         broker_name,
         first_offset,
         include_active=include_active,
         is_last=first_offset == last_first_offset,
         is_dry_run=is_dry_run,
+        store_fs=store_fs,
     )
     if outcome.segment is not None:
         publish_segment(fs, Path(archive), outcome.segment)
@@ -210,11 +229,13 @@ def _fill(report: JobReport, outcomes: list[LogFileInArchive], known: dict[int, 
             report.findings.append({"kind": "record_damaged", "commit_log_offset": offset, "what": what})
 
 
-def _keep_topics(fs: FileSystem, report: JobReport, store: Path, archive: Path, broker_name: str) -> None:
+def _keep_topics(
+    fs: FileSystem, report: JobReport, store_fs: FileSystem, store: Path, archive: Path, broker_name: str
+) -> None:
     if not segment_offsets(fs, archive, broker_name):
         return  # a shard is in the archive only after its first log file
     try:
-        topic_count = keep_topic_table(fs, store, archive, broker_name)
+        topic_count = keep_topic_table(fs, store, archive, broker_name, store_fs=store_fs)
     except StoreCorruptedError as error:
         report.findings.append({"kind": "topics_not_archived", "file": error.metadata["file"], "what": error.message})
         return

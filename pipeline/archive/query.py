@@ -13,17 +13,20 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.archive.segment import log_path, map_file, walk_log_file
+from pipeline.archive.segment import log_path, map_log_file, walk_log_file
+from pipeline.object_files import ObjectFileSystem, open_root
 from store.archive.archive_reader import ArchiveReader, missing_log
 from store.archive.manifest import Segment
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_units import NO_UNIT_BIT
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
+from store.files.mapped_file import MappedFile
 from store.format.index_layout import index_key, key_hash
 from store.format.message_id import decode_offset_msg_id
 from store.format.paths import commit_log_dir, parse_log_file_name
-from store.format.record import Record, decode_record
+from store.format.record import Record, decode_header, decode_record
+from store.format.record_layout import HEADER_BYTES_MAX
 
 COUNT_DEFAULT = 64
 
@@ -62,10 +65,9 @@ class UnionReader:
     """An archive and optionally the store that it was made from.
 
     Args:
-        archive: the archive.
-        store: the store root; None for the archive alone.
+        archive: the archive, or its URI in an object store.
+        store: the store root, or its URI; None for the archive alone.
         broker_name: the shard.
-        fs: the port to the disk.
 
     Raises:
         StoreError: the archive cannot be opened.
@@ -77,12 +79,14 @@ class UnionReader:
         store: Path | str | None,
         *,
         broker_name: str = "broker-a",
-        fs: FileSystem | None = None,
     ) -> None:
-        self._fs = fs or RealFileSystem()
-        self._archive = ArchiveReader(Path(archive), broker_name, self._fs)
+        archive_fs, root = open_root(archive)
+        self._archive = ArchiveReader(root, broker_name, archive_fs)
         self._archive.range()  # raises if `archive` is not an archive
-        self._store = None if store is None else Path(store)
+        self._fs: FileSystem = RealFileSystem()
+        self._store: Path | None = None
+        if store is not None:
+            self._fs, self._store = open_root(store)
         self._maps: dict[int, memoryview] = {}
         self._log_offsets = self._list_log()
 
@@ -202,10 +206,9 @@ class UnionReader:
         first = max((offset for offset in self._log_offsets if offset <= commit_log_offset), default=None)
         if first is not None:
             try:
-                log_file = self._map(first)
-                if commit_log_offset - first < len(log_file):
-                    record = decode_record(log_file, at=commit_log_offset - first, commit_log_offset=commit_log_offset)
-                    return FoundMessage(record, Source.LIVE)
+                frame = self._frame(first, commit_log_offset)
+                if len(frame):
+                    return FoundMessage(decode_record(frame, commit_log_offset=commit_log_offset), Source.LIVE)
             except FileNotFoundError:
                 self._log_offsets = self._list_log()  # retention has removed the file
             except RecordCorruptedError as error:
@@ -254,8 +257,24 @@ class UnionReader:
         names = self._fs.listdir(commit_log_dir(str(self._store)))
         return sorted(offset for name in names if (offset := parse_log_file_name(name)) is not None)
 
+    def _frame(self, first_offset: int, commit_log_offset: int) -> memoryview | bytes:
+        """The log file's bytes from an offset on, at least one record; empty behind its end. Of an object only the record."""
+        if first_offset in self._maps or not isinstance(self._fs, ObjectFileSystem):
+            return self._map(first_offset)[commit_log_offset - first_offset :]
+        assert self._store is not None
+        path = log_path(self._store, first_offset)
+        end = first_offset + self._fs.stat_size(path)
+        if commit_log_offset >= end:
+            return b""
+        file = MappedFile(self._fs, path, first_offset, end - first_offset, writable=False)
+        try:
+            head = file.read(commit_log_offset, HEADER_BYTES_MAX)
+            return file.read(commit_log_offset, decode_header(head, 0, commit_log_offset).size_bytes)
+        finally:
+            file.close()
+
     def _map(self, first_offset: int) -> memoryview:
         assert self._store is not None
         if first_offset not in self._maps:
-            self._maps[first_offset] = map_file(log_path(self._store, first_offset))
+            self._maps[first_offset] = map_log_file(self._fs, log_path(self._store, first_offset))
         return self._maps[first_offset]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.archive.restore_segment import restore_log_file
+from pipeline.object_files import open_root
 from pipeline.progress import Progress, run_here, run_on_spark, silent
 from pipeline.rebuild.layout import StoreLayout
 from pipeline.rebuild.plan import make_plan
@@ -21,7 +22,7 @@ from store.archive.archive_reader import ArchiveReader, missing_log
 from store.archive.manifest import Segment, read_segment
 from store.archive.topic_table import read_topic_table
 from store.errors import InvalidArgumentError, OffsetOutOfRangeError
-from store.files.file_system import FileSystem, RealFileSystem
+from store.files.file_system import RealFileSystem
 from store.files.json_state import write_bytes_atomic
 from store.format.paths import commit_log_dir, topics_file
 
@@ -53,7 +54,7 @@ def run(
 
     Args:
         spark: the session whose executors run the tasks; None: this process runs them one after another.
-        archive: the archive.
+        archive: the archive, or its URI in an object store.
         out: the output root; it must be empty or missing.
         broker_name: the shard.
         from_offset: begin of the range (bytes, inclusive); None: the archive's first offset.
@@ -71,11 +72,16 @@ def run(
         UnsupportedStoreError: `archive` is not an archive.
     """
     report = JobReport.begin("restore", is_dry_run=dry_run)
-    fs, archive, out = RealFileSystem(), Path(archive), Path(out)
+    fs, place, out = RealFileSystem(), str(archive), Path(out)
+    archive_fs, archive = open_root(archive)
     if fs.listdir(out):
         raise InvalidArgumentError(f"{out} is not empty: name a directory that is empty or does not exist", field="out")
     segments = _chosen(
-        ArchiveReader(archive, broker_name, fs), from_offset, to_offset, from_millis=from_millis, to_millis=to_millis
+        ArchiveReader(archive, broker_name, archive_fs),
+        from_offset,
+        to_offset,
+        from_millis=from_millis,
+        to_millis=to_millis,
     )
     report.counts |= {
         "log_file_count": len(segments),
@@ -83,7 +89,7 @@ def run(
         "log_bytes": sum(segment.file_end_offset - segment.first_offset for segment in segments),
     }
     report.notes.append(f"commit-log offsets {segments[0].first_offset} to {segments[-1].end_offset}")
-    topics = read_topic_table(fs, archive, broker_name)
+    topics = read_topic_table(archive_fs, archive, broker_name)
     if topics is None:
         report.notes.append("the archive has no topic table: config/topics.json is not restored")
     if dry_run:
@@ -91,7 +97,7 @@ def run(
     staging = out.with_name(out.name + STAGING_SUFFIX)
     shutil.rmtree(staging, ignore_errors=True)  # left by a killed run
     run_tasks = run_here(progress) if spark is None else run_on_spark(spark, progress)
-    task = functools.partial(_restore_one, str(archive), broker_name, str(staging / LOG_FOLDER))
+    task = functools.partial(_restore_one, place, broker_name, str(staging / LOG_FOLDER))
     run_tasks("restore", task, [segment.first_offset for segment in segments])
     plan, notes = make_plan(fs, staging / LOG_FOLDER, staging / BUILT_FOLDER, layout or StoreLayout())
     Rebuild(fs, plan, run_tasks, report).run(dry_run=False)
@@ -144,5 +150,6 @@ def _chosen(
 
 def _restore_one(archive: str, broker_name: str, out: str, first_offset: int) -> int:
     """One Spark task: restores one log file; returns its size in bytes."""
-    fs: FileSystem = RealFileSystem()
-    return restore_log_file(fs, Path(archive), read_segment(fs, Path(archive), broker_name, first_offset), Path(out))
+    fs, root = open_root(archive)
+    segment = read_segment(fs, root, broker_name, first_offset)
+    return restore_log_file(RealFileSystem(), root, segment, Path(out), archive_fs=fs)

@@ -13,7 +13,9 @@ from store.format.paths import commit_log_dir, log_file_name
 RESTORE_COLUMNS = ("physicalOffset", *FRAME_COLUMNS)
 
 
-def restore_log_file(fs: FileSystem, archive: Path, segment: Segment, out: Path) -> int:
+def restore_log_file(
+    fs: FileSystem, archive: Path, segment: Segment, out: Path, *, archive_fs: FileSystem | None = None
+) -> int:
     """Writes the log file of a segment below a store root and flushes it; returns its size in bytes.
 
     Args:
@@ -21,6 +23,7 @@ def restore_log_file(fs: FileSystem, archive: Path, segment: Segment, out: Path)
         archive: the archive.
         segment: one of its segments.
         out: the store root that is being made.
+        archive_fs: the port to the archive's disk; None for the same as that of `out`.
 
     Raises:
         StoreCorruptedError: the archive's files do not yield the archived log file; metadata has `file`.
@@ -35,8 +38,8 @@ def restore_log_file(fs: FileSystem, archive: Path, segment: Segment, out: Path)
     try:
         fs.fallocate(fd, 0, size_bytes)  # without a block on the disk, a write through the map could raise SIGBUS
         with mmap.mmap(fd, size_bytes) as log_file:
-            record_count = _write_records(fs, archive, segment, log_file)
-            tail = read_tail(fs, archive, segment)
+            record_count = _write_records(archive_fs or fs, archive, segment, log_file)
+            tail = read_tail(archive_fs or fs, archive, segment)
             at = segment.records_end_offset - segment.first_offset
             log_file[at : at + len(tail)] = tail
             log_file.flush()

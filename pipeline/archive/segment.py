@@ -5,6 +5,7 @@ It does not need Spark: `archive.py` calls it in a Spark task for each log file,
 
 import mmap
 import os
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.archive.columns import archive_table, load
+from pipeline.object_files import ObjectFileSystem
 from store.archive.manifest import Segment
 from store.archive.segment_writer import SegmentRecords, write_segment
 from store.compiled import loading
@@ -30,6 +32,7 @@ from store.walk.record_runs import RunCheck
 RECORD_COUNT_MAX = (1 << 31) - 1
 # More would make the report too long to read.
 DAMAGED_RECORD_COUNT_MAX = 100
+COPY_BYTES = 4 << 20  # of an object, at a time
 
 
 @dataclass(slots=True)
@@ -76,6 +79,7 @@ def archive_log_file(
     include_active: bool = False,
     is_last: bool = False,
     is_dry_run: bool = False,
+    store_fs: FileSystem | None = None,
 ) -> LogFileInArchive:
     """Writes the segment of a log file, except its manifest.
 
@@ -88,6 +92,7 @@ def archive_log_file(
         include_active: also archive a file that still grows, up to its last whole record.
         is_last: whether this is the last log file.
         is_dry_run: check the file, write nothing.
+        store_fs: the port to the store's disk; None for the same as the archive's.
 
     Raises:
         StoreError, OSError: writing to the archive failed.
@@ -95,7 +100,7 @@ def archive_log_file(
     path = log_path(store, first_offset)
     outcome = LogFileInArchive(first_offset)
     try:
-        log_file = map_file(path)
+        log_file = map_log_file(store_fs or fs, path)
     except FileNotFoundError:
         outcome.why_not = f"{path} does not exist any more: retention removed it before it was archived"
         outcome.is_damaged = True
@@ -131,6 +136,26 @@ def map_file(path: Path) -> memoryview:
         if not os.fstat(file.fileno()).st_size:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+def map_log_file(fs: FileSystem, path: Path) -> memoryview:
+    """As `map_file`; an object is first copied to an unnamed file of this machine, in Spark's spill directory in a task."""
+    if not isinstance(fs, ObjectFileSystem):
+        return map_file(path)
+    size_bytes = fs.stat_size(path)
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
+    handle = fs.open(path, os.O_RDONLY)
+    try:
+        fs.will_read(handle, 0, size_bytes)
+        with tempfile.TemporaryFile(prefix="reput-log-", dir=local if os.path.isdir(local) else None) as copy:
+            for at in range(0, size_bytes, COPY_BYTES):
+                copy.write(fs.pread(handle, COPY_BYTES, at))
+            copy.flush()
+            if not copy.tell():
+                return memoryview(b"")
+            return memoryview(mmap.mmap(copy.fileno(), 0, access=mmap.ACCESS_READ))
+    finally:
+        fs.close(handle)
 
 
 def read_log_file(log_file: memoryview, first_offset: int, path: Path, *, is_last: bool) -> tuple[SegmentRecords, bool]:

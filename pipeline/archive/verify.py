@@ -19,6 +19,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.object_files import named, open_root
 from pipeline.progress import Progress, run_here, run_on_spark, silent
 from pipeline.report import JobReport
 from store.archive import layout
@@ -52,7 +53,7 @@ def run(
 
     Args:
         spark: the session whose executors run the tasks; None: this process runs them one after another.
-        archive: the archive.
+        archive: the archive, or its URI in an object store.
         broker_name: the shard.
         progress: called with the count of segments done.
 
@@ -63,14 +64,15 @@ def run(
         UnsupportedStoreError: the directory is not an archive.
     """
     report = JobReport.begin("archive-verify")
-    fs, archive = RealFileSystem(), Path(archive)
+    place = str(archive)
+    fs, archive = open_root(archive)
     check_archive(fs, archive)
     offsets = segment_offsets(fs, archive, broker_name)
     run_tasks = run_here(progress) if spark is None else run_on_spark(spark, progress)
-    task = functools.partial(_verify_one, str(archive), broker_name)
+    task = functools.partial(verify_one, place, broker_name)
     outcomes = list(run_tasks("verify", task, offsets))
     report.findings += [finding for outcome in outcomes for finding in outcome["findings"]]
-    problem = ArchiveReader(archive, broker_name).problem()
+    problem = ArchiveReader(archive, broker_name, fs).problem()
     if problem is not None and problem.metadata.get("beginOffset"):
         report.findings.append(_finding("log_missing", str(archive), problem))
     try:
@@ -81,7 +83,7 @@ def run(
         "segment_count": len(offsets),
         "record_count": sum(outcome["record_count"] for outcome in outcomes),
     }
-    report.outputs["archive"] = str(archive)
+    report.outputs["archive"] = named(archive)
     return report.end()
 
 
@@ -147,7 +149,7 @@ def _contents(fs: FileSystem, archive: Path, segment: Segment, log_file: FileIO)
         what = f"its records end at commit-log offset {at}, the manifest says {segment.records_end_offset}"
         yield {"kind": "records_missing", "file": index, "what": what}
     elif tail is not None:
-        fs.pwrite(log_file.fileno(), tail, segment.records_end_offset - segment.first_offset)
+        RealFileSystem().pwrite(log_file.fileno(), tail, segment.records_end_offset - segment.first_offset)
         log_file.truncate(segment.file_end_offset - segment.first_offset)  # zeros up to there
         log_file.seek(0)
         digest = hashlib.file_digest(log_file, "sha256").hexdigest()
@@ -180,7 +182,7 @@ def _rows(
                 frame = head + body + tail
                 places.append((offset, len(frame)))
                 if segment.first_offset <= offset <= segment.file_end_offset - len(frame):
-                    fs.pwrite(log_file.fileno(), frame, offset - segment.first_offset)
+                    RealFileSystem().pwrite(log_file.fileno(), frame, offset - segment.first_offset)
                 try:
                     record = decode_record(frame, commit_log_offset=offset)
                     if topic != record.topic.encode("utf-8", "replace").decode() or topic != file.topic:
@@ -201,12 +203,12 @@ def _finding(kind: str, file: str, error: StoreError, **more: Any) -> Finding:
     return {"kind": kind, "file": file, **more, "what": error.message}
 
 
-def _verify_one(archive: str, broker_name: str, first_offset: int) -> dict[str, Any]:
+def verify_one(archive: str, broker_name: str, first_offset: int) -> dict[str, Any]:
     """One Spark task: verifies one segment."""
-    fs = RealFileSystem()
+    fs, root = open_root(archive)
     try:
-        segment = read_segment(fs, Path(archive), broker_name, first_offset)
+        segment = read_segment(fs, root, broker_name, first_offset)
     except StoreError as error:
         return {"findings": [_finding("manifest_damaged", str(error.metadata["file"]), error)], "record_count": 0}
-    findings = list(verify_segment(fs, Path(archive), segment))
+    findings = list(verify_segment(fs, root, segment))
     return {"findings": findings, "record_count": segment.record_count}

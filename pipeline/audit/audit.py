@@ -14,7 +14,9 @@ import re
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +25,12 @@ from pipeline.audit.log import JoinedLogAudit
 from pipeline.audit.queues import QueueTask, audit_queues
 from pipeline.audit.scan import AuditScanTask, FileScan, QueueId, UnitSpan, scan_file
 from pipeline.log_scan import LogSplit
+from pipeline.object_files import named, open_root, refuse_held
 from pipeline.progress import Progress, RunTasks, run_on_spark, silent
 from pipeline.rebuild.files import IndexFilePlan, KeyPart, keys_before, plan_index_files
 from pipeline.report import JobReport
 from store.audit.codes import Severity
 from store.audit.findings import Finding, Findings
-from store.audit.holders import refuse_held_root
 from store.audit.index_files import check_index_files
 from store.audit.index_layout import find_index_layout
 from store.audit.log_audit import LogSummary
@@ -68,7 +70,7 @@ def run(
 
     Args:
         spark: the session that runs the tasks.
-        store: the store root.
+        store: the store root, or its URI in an object store.
         scratch: an empty directory that all tasks can write to; None for a temporary directory of this machine.
         dry_run: only count what would be read.
         progress: called with the progress of each step.
@@ -76,28 +78,29 @@ def run(
     Raises:
         UnsupportedStoreError: `store` has no commitlog/.
         StoreLockedError: another process has the store open.
+        InvalidArgumentError, PermissionDeniedError, ServiceUnavailableError: see `services/object_uri.told`.
         StoreError, OSError: the disk cannot be read.
     """
     report = JobReport.begin("audit", is_dry_run=dry_run)
-    fs, root = RealFileSystem(), Path(store)
+    fs, root = open_root(store)
     refuse_unfit(fs, root)
     if dry_run:
         outline_only(fs, root, report)
         return report.end()
     place = Path(scratch) if scratch is not None else Path(tempfile.mkdtemp(prefix="reput-audit-"))
     try:
-        Audit(fs, root, place, run_on_spark(spark, progress), report).run()
+        Audit(store, place, run_on_spark(spark, progress), report).run()
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    refuse_held_root(fs, root)  # a process that opened it meanwhile may have changed what was read
+    refuse_held(fs, root)  # a process that opened it meanwhile may have changed what was read
     return report.end()
 
 
 def refuse_unfit(fs: FileSystem, root: Path) -> None:
     """UnsupportedStoreError for a directory without commitlog/, StoreLockedError for a store in use."""
     if not fs.is_dir(commit_log_dir(str(root))):
-        raise UnsupportedStoreError(f"{root} has no commitlog/: name the root of a store", directory=root)
-    refuse_held_root(fs, root)
+        raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
+    refuse_held(fs, root)
 
 
 def outline_only(fs: FileSystem, root: Path, report: JobReport) -> None:
@@ -148,20 +151,19 @@ class Audit:
     """One run.
 
     Args:
-        fs: the port to the disk, for the driver's own part.
-        root: the store root.
+        store: the store root, or its URI.
         scratch: directory for files that later tasks read.
         run_tasks: runs the tasks.
         report: receives counts and findings.
     """
 
-    def __init__(self, fs: FileSystem, root: Path, scratch: Path, run_tasks: RunTasks, report: JobReport) -> None:
-        self._fs = fs
-        self._root = root
+    def __init__(self, store: Path | str, scratch: Path, run_tasks: RunTasks, report: JobReport) -> None:
+        self._fs, self._root = open_root(store)
+        self._place = str(store)
         self._scratch = scratch
         self._run_tasks = run_tasks
         self._report = report
-        self._findings = Findings(root)
+        self._findings = Findings(self._root)
         self.judged = Judged([self._findings])
 
     def run(self) -> None:
@@ -187,7 +189,7 @@ class Audit:
         size = files.file_size_bytes
         tasks = [
             AuditScanTask(
-                LogSplit(str(self._root), first, size, first, first + size),
+                LogSplit(self._place, first, size, first, first + size),
                 str(self._scratch / f"log-{first}"),
                 tuple(sorted(offset for offset in state.watched if first < offset <= first + size)),
             )
@@ -209,7 +211,7 @@ class Audit:
         groups = [queues[at : at + QUEUES_PER_TASK_MIN] for at in range(0, len(queues), QUEUES_PER_TASK_MIN)]
         tasks = [
             QueueTask(
-                str(self._root), frozenset(group), tuple(pair for queue in group for pair in spans.get(queue, ())),
+                self._place, frozenset(group), tuple(pair for queue in group for pair in spans.get(queue, ())),
                 summary.first_offset, summary.end_offset, tuple(summary.lost),
                 state.queues.next_offset if state.queues is not None else None,
             )
@@ -230,12 +232,12 @@ class Audit:
         spills = [(stem, scan.key_count) for scan, stem in scans.values()]
         key_count = sum(count for _, count in spills)
         plans = self._plans_of_sound_files(layout, spills, summary)
-        if plans is not None and all(self._run_tasks("index files", is_as_rebuilt, plans)):
+        if plans is not None and all(self._run_tasks("index files", partial(is_as_rebuilt, root=self._place), plans)):
             check_index_files(self._fs, self._root, layout, self._findings)
             self._report.counts |= {"key_count": key_count, "entry_count": key_count}
             return
         task = IndexTask(
-            str(self._root), layout, tuple(KeyPart(stem, 0, count) for stem, count in spills),
+            self._place, layout, tuple(KeyPart(stem, 0, count) for stem, count in spills),
             summary.first_offset, summary.end_offset, tuple(summary.lost),
             state.index.next_offset if state.index is not None else None, state.index_unflushed_from,
         )  # fmt: skip
@@ -256,7 +258,7 @@ class Audit:
             return None
         return plan_index_files(
             self._root, iter([path.name for path in paths]), layout, spills,
-            key_before=keys_before(self._fs, layout, spills),
+            key_before=keys_before(RealFileSystem(), layout, spills),
             is_followed=len(paths) > counts[0],
             is_flushed=False,
         )  # fmt: skip
@@ -303,8 +305,16 @@ def row_of(finding: Finding) -> dict[str, Any]:
     }
 
 
-def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
-    """Writes the rows as Parquet or CSV, by the file's ending, else as one JSON object per line."""
+def write_rows(
+    rows: list[dict[str, Any]], path: Path, further: Sequence[str] = (), numbers: Sequence[str] = ()
+) -> None:
+    """Writes the rows as Parquet or CSV, by the file's ending, else as one JSON object per line.
+
+    Args:
+        rows: the findings.
+        path: the file.
+        further, numbers: names of columns beyond ROW_FIELDS; those in `numbers` are numbers, the others texts.
+    """
     import json
 
     if path.suffix not in (".parquet", ".csv"):
@@ -312,8 +322,9 @@ def write_rows(rows: list[dict[str, Any]], path: Path) -> None:
         return
     import pyarrow as pa
 
-    whole = {"offset", "commit_log_offset", "queue", "count"}
-    schema = pa.schema([(name, pa.int64() if name in whole else pa.string()) for name in ROW_FIELDS])
+    whole = {"offset", "commit_log_offset", "queue", "count", *numbers}
+    names = (*further, *ROW_FIELDS, *numbers)
+    schema = pa.schema([(name, pa.int64() if name in whole else pa.string()) for name in names])
     table = pa.Table.from_pylist(rows, schema=schema)
     if path.suffix == ".csv":
         from pyarrow import csv

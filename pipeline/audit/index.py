@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.log_scan import load_kernels
+from pipeline.object_files import open_root
 from pipeline.rebuild.files import FILL_KEY_COUNT, IndexFilePlan, KeyPart, read_keys
 from store.audit.findings import Findings
 from store.audit.index_audit import IndexAudit
@@ -28,7 +29,7 @@ class IndexTask:
     """The input of the audit of the whole index.
 
     Attributes:
-        root: the store root.
+        root: the store root, or its URI.
         layout: slots and entries of its files; None if it is not known.
         parts: all keys, in log order.
         log_first_offset, log_end_offset: the range of the log (bytes).
@@ -55,10 +56,15 @@ class IndexOutcome:
     key_count: int
 
 
-def is_as_rebuilt(plan: IndexFilePlan) -> bool:
-    """Whether an index file equals, byte for byte, the file that a rebuild makes from its keys."""
+def is_as_rebuilt(plan: IndexFilePlan, root: str) -> bool:
+    """Whether an index file equals, byte for byte, the file that a rebuild makes from its keys.
+
+    Args:
+        plan: the file's name and its keys, which lie in files of this machine or of all.
+        root: the store root, or its URI.
+    """
     load_kernels()
-    fs, layout = RealFileSystem(), plan.layout
+    fs, layout = open_root(root)[0], plan.layout
     if fs.stat_size(plan.path) != layout.file_size_bytes:
         return False
     state = IndexFileState.seeded(
@@ -68,8 +74,9 @@ def is_as_rebuilt(plan: IndexFilePlan) -> bool:
         end_commit_log_offset=plan.before_offset,
     )
     file = OpenFiles(fs).get(Path(plan.path))
+    fs.will_read(file.fd, entry_position(0, layout.slot_count), layout.file_size_bytes)
     filler = IndexFiller(state, min(FILL_KEY_COUNT, sum(part.key_count for part in plan.parts)))
-    for hashes, offsets, times_millis in read_keys(fs, plan.parts):
+    for hashes, offsets, times_millis in read_keys(RealFileSystem(), plan.parts):
         position = entry_position(state.header.entry_count, layout.slot_count)
         entries = filler.fill(hashes, offsets, times_millis)
         if file.read(position, len(entries)) != entries:
@@ -95,15 +102,15 @@ def is_as_rebuilt(plan: IndexFilePlan) -> bool:
 
 def audit_index(task: IndexTask) -> IndexOutcome:
     """Audits the whole index, key by key."""
-    findings = Findings(Path(task.root))
-    fs = RealFileSystem()
+    fs, root = open_root(task.root)
+    findings = Findings(root)
     audit = IndexAudit(
-        fs, Path(task.root), task.layout, task.log_first_offset, findings,
+        fs, root, task.layout, task.log_first_offset, findings,
         resumes_at=task.resumes_at, unflushed_from=task.unflushed_from,
     )  # fmt: skip
     for begin, end in task.lost:
         audit.lose(begin, end)
-    for hashes, offsets, times_millis in read_keys(fs, task.parts):
+    for hashes, offsets, times_millis in read_keys(RealFileSystem(), task.parts):
         audit.see_keys(hashes.astype(np.int64), offsets, times_millis)
     audit.finish(task.log_end_offset)
     return IndexOutcome(findings, audit.entry_count, audit.key_count)

@@ -1,13 +1,12 @@
 """The second step of an audit: `QueueAudit` compares a group of queues with the units that follow from the log."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipeline.audit.scan import QueueId, UnitSpan
+from pipeline.object_files import open_root
 from store.audit.findings import Findings
 from store.audit.queue_audit import QueueAudit
 from store.derive.queue_placement import UnitRun
-from store.files.file_system import RealFileSystem
 from store.format.queue_unit import UNIT_SIZE_BYTES
 
 
@@ -16,7 +15,7 @@ class QueueTask:
     """A group of queues to audit.
 
     Attributes:
-        root: the store root.
+        root: the store root, or its URI.
         queues: topic and queue id of each queue.
         spans: the units that they must hold, in log order, with the path of the units' scratch file.
         log_first_offset, log_end_offset: the range of the log (bytes).
@@ -45,8 +44,9 @@ class QueueOutcome:
 
 def audit_queues(task: QueueTask) -> QueueOutcome:
     """Audits the queues of one task."""
-    findings = Findings(Path(task.root))
-    audit = QueueAudit(RealFileSystem(), Path(task.root), task.log_first_offset, findings, resumes_at=task.resumes_at)
+    fs, root = open_root(task.root)
+    findings = Findings(root)
+    audit = QueueAudit(fs, root, task.log_first_offset, findings, resumes_at=task.resumes_at)
     for begin, end in task.lost:
         audit.lose(begin, end)
     for path, span in task.spans:

@@ -5,17 +5,20 @@ needs to join files: ranges of sound records, where each queue begins and ends i
 watched offsets, which checkpoints refer to.
 """
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.log_scan import LogSplit, load_kernels, sound_stretches
+from pipeline.object_files import open_root
 from pipeline.rebuild.files import KeySpill
 from pipeline.rebuild.scan import Batches, memory_bytes_max
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_runs import place_runs
 from store.files.file_system import RealFileSystem
+from store.format.paths import commit_log_dir, log_file_name
 from store.format.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
 
@@ -114,7 +117,10 @@ class _FileScan:
         self._result = FileScan()
         self._keys = KeySpill(self._fs, Path(task.spill))
         self._units = open(task.spill + ".units", "wb")  # noqa: SIM115 - closed by run
-        self._log = open(log_path(task.split), "rb")  # noqa: SIM115
+        self._log_fs, root = open_root(task.split.root)
+        path = Path(commit_log_dir(str(root))) / log_file_name(task.split.file_offset)
+        self._log = self._log_fs.open(path, os.O_RDONLY)
+        self._log_fs.will_read(self._log, 0, task.split.file_size_bytes)
         self._units_at = 0
         self._segments: list[Segment] = []
         self._batches = Batches()
@@ -129,7 +135,7 @@ class _FileScan:
         finally:
             self._keys.close()
             self._units.close()
-            self._log.close()
+            self._log_fs.close(self._log)
         self._result.key_count = self._keys.key_count
         self._result.memory_bytes_max = memory_bytes_max()
         return self._result
@@ -194,8 +200,8 @@ class _FileScan:
         for first in range(0, len(ends), UNGUARDED_RECORD_COUNT):
             part = ends[first : first + UNGUARDED_RECORD_COUNT]
             begin = int(columns.commit_log_offsets[first])
-            self._log.seek(begin - self._task.split.file_offset)
-            data = np.frombuffer(self._log.read(int(part[-1]) - begin), dtype=np.uint8)
+            read = self._log_fs.pread(self._log, int(part[-1]) - begin, begin - self._task.split.file_offset)
+            data = np.frombuffer(read, dtype=np.uint8)
             places = (part - begin - CRC_PROPERTY_SIZE_BYTES)[:, None] + np.arange(len(marker))
             unguarded = np.flatnonzero(~(data[places] == marker).all(axis=1))
             self._result.unguarded_count += len(unguarded)
@@ -221,10 +227,3 @@ def _first(columns: DispatchColumns, count: int) -> DispatchColumns:
         columns.first,
         None,
     )
-
-
-def log_path(split: LogSplit) -> Path:
-    """The split's log file."""
-    from store.format.paths import commit_log_dir, log_file_name
-
-    return Path(commit_log_dir(split.root)) / log_file_name(split.file_offset)

@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.scan.log_files import LogFile
+from services.object_uri import is_uri
 from store.compiled import loading
 from store.derive.record_dispatch import decode_dispatch
-from store.errors import RecordCorruptedError
+from store.errors import RecordCorruptedError, StoreError
 from store.files.file_system import FileSystem
 from store.format.record_header import Buffer
 from store.walk import scan_plain
@@ -116,8 +118,11 @@ def walk_file(
         read=PieceBuffer().read,
     )
     try:
+        opened.will_read(file.first_offset, file.last_offset)
         for _ in cursor:
             pass
+    except FileNotFoundError:  # an object, unlike an open file, can go while it is read
+        raise file.gone() from None
     finally:
         opened.close()
     is_complete = cursor.offset == file.last_offset
@@ -180,28 +185,30 @@ def _marks(block: Int64s) -> list[Mark]:
 
 
 class BoundaryCache:
-    """Walks of complete files, kept in a directory, one small JSON file each.
+    """Walks of complete files, kept in a directory or in an object store, one small JSON file each.
 
     A walk is used only for a file of the same path, size, modification time, inode and first bytes; other files are walked
     again. Cache files that cannot be read or written are ignored.
 
     Args:
-        directory: the cache's directory, made when missing. None keeps nothing.
+        directory: the cache's place, made when missing. None keeps nothing.
+        fs: the port to the files that are walked.
     """
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | ObjectRoot | None, fs: FileSystem) -> None:
         self._directory = directory
+        self._fs = fs
 
     def get(self, file: LogFile, *, check: int, block_bytes: int) -> FileWalk | None:
         """The kept walk of a file; None without one, or if the file has changed."""
         if self._directory is None:
             return None
         try:
-            state = json.loads(self._path(file, check, block_bytes).read_bytes())
-            if state["format"] != FORMAT or state["file"] != _identity(file):
+            state = json.loads(self._read(_name(file, check, block_bytes)))
+            if state["format"] != FORMAT or state["file"] != _identity(self._fs, file):
                 return None
             marks = tuple(Mark(*map(int, row)) for row in state["marks"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, StoreError, ValueError, KeyError, TypeError):
             return None
         offsets = [mark.offset for mark in marks]
         if not marks or offsets != sorted(set(offsets)) or offsets[0] != file.first_offset:
@@ -220,40 +227,59 @@ class BoundaryCache:
         """
         if self._directory is None or not walk.is_complete or walk.has_damage or not walk.marks:
             return
-        if identity != _identity(file):  # the file changed during the walk
+        if identity != identity_of(self._fs, file):  # the file changed during the walk
             return
         rows = [(mark.offset, mark.record_count, mark.time_millis_min, mark.time_millis_max) for mark in walk.marks]
         text = json.dumps({"format": FORMAT, "file": identity, "marks": rows}, separators=(",", ":"))
-        path = self._path(file, check, block_bytes)
+        name = _name(file, check, block_bytes)
         try:
+            if isinstance(self._directory, ObjectRoot):
+                self._directory.put_bytes(name, text.encode())
+                return
             self._directory.mkdir(parents=True, exist_ok=True)
-            handle, written = tempfile.mkstemp(dir=self._directory, prefix=path.name)
+            handle, written = tempfile.mkstemp(dir=self._directory, prefix=name)
             with open(handle, "w", encoding="ascii") as stream:
                 stream.write(text)
-            os.rename(written, path)
-        except OSError:  # then the next scan walks again
+            os.rename(written, self._directory / name)
+        except (OSError, StoreError):  # then the next scan walks again
             return
 
-    def _path(self, file: LogFile, check: int, block_bytes: int) -> Path:
+    def _read(self, name: str) -> bytes:
         assert self._directory is not None
-        name = f"{os.path.realpath(file.path)}\0{check}\0{block_bytes}"
-        return self._directory / (hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".json")
+        if isinstance(self._directory, ObjectRoot):
+            return self._directory.read(name) or b""
+        return (self._directory / name).read_bytes()
 
 
-def identity_of(file: LogFile) -> dict[str, Any]:
-    """Path, size, time, inode and first bytes, which identify one state of a file; empty when the file is gone."""
+def _name(file: LogFile, check: int, block_bytes: int) -> str:
+    name = f"{_real_path(file)}\0{check}\0{block_bytes}"
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ".json"
+
+
+def _real_path(file: LogFile) -> str:
+    return file.path if is_uri(file.path) else os.path.realpath(file.path)
+
+
+def identity_of(fs: FileSystem, file: LogFile) -> dict[str, Any]:
+    """Path, size, time, inode and first bytes, which identify one state of a file; empty when the file is gone.
+
+    Of an object it is what the listing says, which costs no request.
+    """
     try:
-        return _identity(file)
+        return _identity(fs, file)
     except OSError:
         return {}
 
 
-def _identity(file: LogFile) -> dict[str, Any]:
+def _identity(fs: FileSystem, file: LogFile) -> dict[str, Any]:
+    if is_uri(file.path):
+        stamp = fs.stamp(file.path)
+        return {"path": file.path, "size_bytes": stamp.size_bytes, "mtime_ns": stamp.modified_nanos}
     with open(file.path, "rb") as stream:
         head = stream.read(HEAD_BYTES)
         stat = os.fstat(stream.fileno())
     return {
-        "path": os.path.realpath(file.path),
+        "path": _real_path(file),
         "size_bytes": stat.st_size,
         "mtime_ns": stat.st_mtime_ns,
         "inode": stat.st_ino,

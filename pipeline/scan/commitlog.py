@@ -1,6 +1,7 @@
 """format("commitlog"): the log files of a store root as rows, read in parallel, without a broker or a service.
 
     spark.read.format("commitlog").option("topics", "orders").load("store").where("queueId = 3").count()
+    spark.read.format("commitlog").load("s3://bucket/store").count()
 
 The options are those of `pipeline/scan/options.py`, the columns those of `pipeline/scan/schema.py`.
 Spark asks a source written in Python for all columns of its schema: choose fewer by
@@ -18,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.kept_workers import settle
+from pipeline.object_files import open_root
 from pipeline.scan.arrow_batches import ArrowBatches, damage_row, mask_of
 from pipeline.scan.filters import PHYSICAL_OFFSET, QUEUE_ID, STORE_TIME, TOPIC, Condition, matches, take_filters
 from pipeline.scan.log_files import LogFileGoneError
@@ -120,6 +122,7 @@ class CommitLogReader(DataSourceReader):
             row_count_max=self._scan.batch_rows,
             with_hosts=batches.needs_hosts,
             over_damage=self._scan.corrupt is not Corrupt.FAIL,
+            fs=open_root(self._scan.root)[0],
         )
         damages: list[Damage] = []
         try:

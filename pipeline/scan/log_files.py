@@ -7,7 +7,7 @@ where a walk of the last file ends.
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.audit.holders import refuse_held_root
+from pipeline.object_files import named, refuse_held
 from store.errors import RecordCorruptedError, StoreLockedError, UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
@@ -28,7 +28,7 @@ class LogFile:
     """One file of the log.
 
     Attributes:
-        path: the file.
+        path: the file; of an object, its URI without options.
         first_offset: commit-log offset of its first byte.
         last_offset: commit-log offset after its last byte.
     """
@@ -38,7 +38,7 @@ class LogFile:
     last_offset: int
 
     def open(self, fs: FileSystem) -> MappedFile:
-        """The file, opened for reading; it stays readable when it is deleted meanwhile.
+        """The file, opened for reading; it stays readable when it is deleted meanwhile, unless it is an object.
 
         Raises:
             LogFileGoneError: the file does not exist.
@@ -48,13 +48,17 @@ class LogFile:
                 fs, Path(self.path), self.first_offset, self.last_offset - self.first_offset, writable=False
             )
         except FileNotFoundError:
-            raise LogFileGoneError(
-                f"The log file {self.path} does not exist any more: retention has deleted it since the scan was planned, with "
-                f"commit-log offsets {self.first_offset} to {self.last_offset}. Read again, or set "
-                "failOnDataLoss=false to go on without it.",
-                file=self.path,
-                commitLogOffset=self.first_offset,
-            ) from None
+            raise self.gone() from None
+
+    def gone(self) -> LogFileGoneError:
+        """The error for a file that was listed and does not exist any more."""
+        return LogFileGoneError(
+            f"The log file {self.path} does not exist any more: retention has deleted it since the scan was planned, with "
+            f"commit-log offsets {self.first_offset} to {self.last_offset}. Read again, or set "
+            "failOnDataLoss=false to go on without it.",
+            file=self.path,
+            commitLogOffset=self.first_offset,
+        )
 
 
 def list_log_files(fs: FileSystem, root: Path) -> list[LogFile]:
@@ -67,7 +71,7 @@ def list_log_files(fs: FileSystem, root: Path) -> list[LogFile]:
     if not fs.is_dir(directory):
         what = "has no commitlog/ in it" if fs.is_dir(root) else "is not a directory"
         raise UnsupportedStoreError(
-            f"{root} {what}: set option path to a store root, the directory that contains commitlog/.",
+            f"{named(root)} {what}: set option path to a store root, the directory that contains commitlog/.",
             directory=root,
         )
     offsets = sorted(offset for name in fs.listdir(directory) if (offset := parse_log_file_name(name)) is not None)
@@ -78,7 +82,7 @@ def list_log_files(fs: FileSystem, root: Path) -> list[LogFile]:
             size_bytes = fs.stat_size(path)
         except FileNotFoundError:  # retention deleted it before the scan was planned, so it is not part of the scan
             continue
-        files.append(LogFile(str(path), offset, offset + size_bytes))
+        files.append(LogFile(named(path), offset, offset + size_bytes))
     while files and _is_empty(fs, files[-1]):
         files.pop()
     return files
@@ -97,9 +101,9 @@ def _is_empty(fs: FileSystem, file: LogFile) -> bool:
 
 
 def is_written_to(fs: FileSystem, root: Path) -> bool:
-    """Whether a process has the store open for writing."""
+    """Whether a process has the store open for writing; nobody writes to a log in an object store."""
     try:
-        refuse_held_root(fs, root)
+        refuse_held(fs, root)
     except StoreLockedError:
         return True
     except OSError:  # the locks cannot be read

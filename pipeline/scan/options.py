@@ -1,6 +1,7 @@
 """The options of format("commitlog"); upper and lower case of names are equal, as in Spark.
 
-path                    the store root: the directory that contains commitlog/                required
+path                    the store root: the directory that contains commitlog/, or its URI    required
+                        in an object store or HDFS, such as s3://BUCKET/STORE
 columns                 names, separated by commas                                            all
 includeBody             false leaves the column body out                                      true
 raw                     true adds the column raw: the whole record                            false
@@ -22,7 +23,8 @@ failOnDataLoss          false goes on when retention has deleted a file since th
 pushdown                true hands a `where` to the scan: only for a DataFrame that serves    false
                         one query
 delayLevels             the store's list of delay levels, if it has its own: for tagsCode       RocketMQ's
-boundaryCache           directory where record boundaries of complete files are kept, or off  the user's cache
+boundaryCache           directory or URI where record boundaries of complete files are kept,  the user's cache
+                        or off
 """
 
 import os
@@ -35,6 +37,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from pipeline.rebuild.object_root import ObjectRoot
+from services.object_uri import check_uri, is_uri
 from store.errors import InvalidArgumentError
 from store.format.delay_levels import DELAY_LEVELS_MILLIS, parse_delay_levels
 
@@ -81,7 +85,7 @@ class Corrupt(StrEnum):
 class ScanOptions:
     """The checked options of a scan; see the module's table. Times are in milliseconds since 1970 UTC."""
 
-    root: Path
+    root: Path | ObjectRoot
     columns: tuple[str, ...] | None = None
     include_body: bool = True
     with_raw: bool = False
@@ -97,7 +101,7 @@ class ScanOptions:
     with_pushdown: bool = False
     topics: tuple[str, ...] | None = None
     queue_ids: tuple[int, ...] | None = None
-    boundary_cache: Path | None = None
+    boundary_cache: Path | ObjectRoot | None = None
     delay_levels_millis: tuple[int, ...] = DELAY_LEVELS_MILLIS
 
 
@@ -141,12 +145,18 @@ def default_cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "reput" / "boundaries"
 
 
-def _path(text: str) -> Path:
-    if "://" in text or text.startswith("file:"):
+def _path(text: str) -> Path | ObjectRoot:
+    if text.startswith("file:"):
         parts = urlsplit(text)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
+        if parts.netloc not in ("", "localhost"):
             raise ValueError("give a local path that every executor sees")
         text = unquote(parts.path)
+    elif is_uri(text):
+        try:
+            check_uri(text)
+        except InvalidArgumentError as error:
+            raise ValueError(error.message.rstrip(".")) from error
+        return ObjectRoot(text)
     if not text:
         raise ValueError("it is empty")
     return Path(text).absolute()
@@ -237,8 +247,10 @@ def _delay_levels(text: str) -> tuple[int, ...]:
         raise ValueError(error.message) from error
 
 
-def _cache(text: str) -> Path | None:
-    return None if text.strip().lower() == "off" else Path(text).expanduser().absolute()
+def _cache(text: str) -> Path | ObjectRoot | None:
+    if text.strip().lower() == "off":
+        return None
+    return _path(text) if is_uri(text) else Path(text).expanduser().absolute()
 
 
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {

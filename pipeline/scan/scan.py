@@ -202,7 +202,10 @@ class SplitScan:
         """
         file = self._split.file.open(self._fs)
         try:
+            file.will_read(self._split.begin, self._split.end)
             yield from self._runs(file)
+        except FileNotFoundError:  # an object, unlike an open file, can go while it is read
+            raise self._split.file.gone() from None
         finally:
             file.close()
 
@@ -273,7 +276,8 @@ class SplitScan:
             raise SplitBoundaryError(
                 f"The record at commit-log offset {offset} of {file.path} reaches to {reaches}, beyond "
                 f"{self._split.end}, where the next task begins: the file changed while it was read, or after its "
-                "boundaries were cached. Read again, with boundaryCache=off if it repeats.",
+                "boundaries were cached. Read again, with boundaryCache=off if it repeats, and in an object store with "
+                "splitBytes as large as a file.",
                 commitLogOffset=offset,
                 file=file.path,
             )

@@ -3,6 +3,8 @@
 - A record belongs to the split in which it starts; the splits of a file follow one another from its first byte on.
 - A split ends where the next begins, or at the end of a complete file: its task proves that. So a scan without left-out
   splits has proven, by induction from each file's first byte, that it has read every record once.
+- A complete file in an object store is not walked before it is read: a few probes find records near the wanted ends
+  (`probes.py`). What they find is proven by the tasks in the same way.
 - A split is left out only if its walk shows that it holds no wanted offset or store time.
 - The last file ends where the walk ends, before a record that a crash has torn, or at the durable mark of a log that is
   being written to.
@@ -12,22 +14,27 @@ import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
+from pipeline.object_files import ObjectFileSystem, open_root
 from pipeline.scan.boundaries import BLOCK_BYTES, BoundaryCache, FileWalk, Mark, identity_of, kernel, walk_file
 from pipeline.scan.filters import Condition
 from pipeline.scan.log_files import LogFile, durable_offset, is_written_to, list_log_files
 from pipeline.scan.options import OFFSET_MAX, Corrupt, ScanOptions, Verify
+from pipeline.scan.probes import PROBED, ends_complete, probe_file
 from pipeline.scan.scan import Damage, SplitScan
 from pipeline.scan.split import Split
 from store.errors import StoreCorruptedError
 from store.files.abort import has_abort_marker
-from store.files.file_system import FileSystem, RealFileSystem
+from store.files.file_system import FileSystem
 from store.format.paths import log_file_name
 from store.walk.record_search import find_record_in
 from store.walk.scan_layout import AT, LENGTHS, PLACE, SUMS
 
 # Walks run without the GIL, so threads help; more of them at once only compete for the disk.
 WALKER_COUNT_MAX = 4
+# Files of an object store are not walked. A prober waits for round trips, and holds one piece.
+PROBER_COUNT_MAX = 16
 TAIL_ROW_COUNT = 4096
 CHECKS = {Verify.NONE: LENGTHS, Verify.STRUCTURE: PLACE, Verify.CRC: SUMS}
 
@@ -42,18 +49,20 @@ def plan_splits(
         StoreCorruptedError: a file is missing between two others.
         OSError: the disk cannot be read.
     """
-    fs = fs or RealFileSystem()
-    is_live = is_written_to(fs, options.root)
-    files = list_log_files(fs, options.root)
+    opened, root = open_root(options.root)
+    fs = fs or opened
+    is_live = is_written_to(fs, root)
+    files = list_log_files(fs, root)
     # Read after the listing: the mark covers listed files, or a file that this scan does not see.
-    durable = durable_offset(fs, options.root) if is_live else None
+    durable = durable_offset(fs, root) if is_live else None
     _refuse_gaps(files, options.corrupt)
     wanted = [file for file in files if _overlaps(file.first_offset, file.last_offset, options)]
     if not wanted:
         return []
-    planner = _Planner(fs, options, is_live=is_live, durable=durable, files=files)
+    planner = _Planner(fs, root, options, is_live=is_live, durable=durable, files=files)
     kernel()  # compiled once, before threads ask for it
-    with ThreadPoolExecutor(min(WALKER_COUNT_MAX, len(wanted))) as pool:
+    worker_count_max = PROBER_COUNT_MAX if isinstance(fs, ObjectFileSystem) else WALKER_COUNT_MAX
+    with ThreadPoolExecutor(min(worker_count_max, len(wanted))) as pool:
         planned = [split for splits in pool.map(planner.splits_of, wanted) for split in splits]
     return [split for split in planned if _may_hold(split, options, conditions)]
 
@@ -62,6 +71,7 @@ class _Planner:
     def __init__(
         self,
         fs: FileSystem,
+        root: Path,
         options: ScanOptions,
         *,
         is_live: bool,
@@ -69,26 +79,29 @@ class _Planner:
         files: Sequence[LogFile],
     ) -> None:
         self._fs = fs
+        self._root = root
         self._options = options
         self._is_live = is_live
         self._durable = durable
         self._first, self._last = files[0], files[-1]
-        self._cache = BoundaryCache(options.boundary_cache)
+        self._cache = BoundaryCache(options.boundary_cache, fs)
         self._check = min(CHECKS[options.verify], PLACE)
         self._block_bytes = min(BLOCK_BYTES, options.split_bytes)
 
     def splits_of(self, file: LogFile) -> list[Split]:
-        if file == self._last:
+        is_probed = isinstance(self._fs, ObjectFileSystem)
+        if file == self._last and not (is_probed and ends_complete(self._fs, file)):
             return self._splits_of_last(file)
         size_bytes = file.last_offset - file.first_offset
         if self._options.split_bytes >= size_bytes:
             # One task a file: its first byte is a boundary, which its name states, so no walk is needed first.
             return [Split(file, file.first_offset, file.last_offset, is_to_file_end=True)]
-        walk = self._cache.get(file, check=self._check, block_bytes=self._block_bytes)
+        check, block_bytes = (PROBED, self._options.split_bytes) if is_probed else (self._check, self._block_bytes)
+        walk = self._cache.get(file, check=check, block_bytes=block_bytes)
         if walk is None:
-            identity = identity_of(file)
-            walk = self._walk(file, over_damage=True)
-            self._cache.put(file, walk, check=self._check, block_bytes=self._block_bytes, identity=identity)
+            identity = identity_of(self._fs, file)
+            walk = probe_file(self._fs, file, block_bytes) if is_probed else self._walk(file, over_damage=True)
+            self._cache.put(file, walk, check=check, block_bytes=block_bytes, identity=identity)
         return list(self._cut(file, walk, file.last_offset, is_to_file_end=True))
 
     def _splits_of_last(self, file: LogFile) -> list[Split]:
@@ -115,7 +128,7 @@ class _Planner:
         """
         if not walk.marks or self._check == LENGTHS:
             return walk.end_offset
-        begin = file.first_offset if has_abort_marker(self._fs, self._options.root) else walk.marks[-1].offset
+        begin = file.first_offset if has_abort_marker(self._fs, self._root) else walk.marks[-1].offset
         wrong: list[int] = []
         last_sound = -1
         tail = Split(file, begin, walk.end_offset)

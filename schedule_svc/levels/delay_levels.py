@@ -7,13 +7,12 @@ Messages of one level come in the order in which they were stored.
 
 from collections.abc import Iterator, Sequence
 
-from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import state_pb2
 from schedule_svc.batch_reading import BATCH_COUNT_MAX, BatchReader, is_lost
 from schedule_svc.due_record import level_due
+from schedule_svc.ended_batch import EndedBatch
 from schedule_svc.life import NEVER_MILLIS, Life
-from schedule_svc.skipped import UNUSABLE, log_skipped
 from schedule_svc.state.codec import level_change
 from schedule_svc.under_way import UnderWay
 from services.convert import timestamp_to_millis
@@ -166,9 +165,9 @@ class DelayLevels:
         units = run.units[: self._batches.fitting_count([unit.record_size_bytes for unit in run.units])]
         now_millis = self._life.clock.millis()
         offset = run.queue_offset
-        skipped_count = offset - self._next_offsets.get(level, 0)
-        records: list[InternalRecord] = []
-        sources: list[tuple[int, int]] = []
+        next_offset = self._next_offsets.get(level, 0)
+        ended = EndedBatch("level", self._count)
+        ended.skip_removed(next_offset, offset - next_offset)
         for found in self._batches.read(units):
             outcome = checked(found, SCHEDULE_TOPIC, level - 1, offset)
             if isinstance(outcome, StoreError):
@@ -176,35 +175,28 @@ class DelayLevels:
                     if offset == run.queue_offset:
                         raise outcome
                     break  # the messages before it go; it is first the next time
-                skipped_count += 1
-                log_skipped("level", offset, units[offset - run.queue_offset].commit_log_offset, "", outcome)
+                ended.skip(offset, units[offset - run.queue_offset].commit_log_offset, outcome)
             elif self.due_of(outcome) > now_millis:
                 break
             elif (record := level_due(outcome)) is None:
-                skipped_count += 1
-                log_skipped("level", offset, outcome.commit_log_offset, "", UNUSABLE)
+                ended.skip(offset, outcome.commit_log_offset, outcome)
             else:
-                records.append(record)
-                sources.append((offset, outcome.commit_log_offset))
+                ended.append(outcome, record)
             offset += 1
         first_due_millis = self._due_millis.pop(level, NEVER_MILLIS)
-        if offset == self._next_offsets.get(level, 0):
+        if offset == next_offset:
             return
         with self._life.lock:
             self._next_offsets[level] = offset
-            self.skipped_count += skipped_count
-            self.delivered_count += len(records)
-
-            def on_refused(at: int, error: StoreError) -> None:
-                with self._life.lock:
-                    self.delivered_count -= 1
-                    self.skipped_count += 1
-                log_skipped("level", *sources[at], records[at].topic, error)
-
             change = level_change(level, offset)
-            written = self._life.change([change], records, may_lose=True, on_refused=on_refused)
+            written = self._life.change([change], ended.records, may_lose=True, on_written=ended.on_written)
             first_byte = units[0].commit_log_offset
             self._under_way.add(
                 written, offset - run.queue_offset, first_byte, first_due_millis
             )  # at every moment in one place
         self._look(level)
+
+    def _count(self, delivered_count: int, skipped_count: int) -> None:
+        with self._life.lock:
+            self.delivered_count += delivered_count
+            self.skipped_count += skipped_count

@@ -4,7 +4,7 @@ A recall is one request: a record of the timer topic with TIMER_DEL_UNIQKEY, so 
 message, too, and the change that says that the message is done.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from reput.message.v1.message_pb2 import StoredMessage
 from schedule_svc.batch_reading import BatchReader
@@ -94,12 +94,13 @@ class Recalls:
             if not book.end(facts.due_millis, message.queue_offset):
                 return None
 
-            def on_refused(_at: int, error: StoreError) -> None:
-                # Our state says it all the same, and what is handed to a broker has only what waits.
-                log_skipped("recall", message.queue_offset, message.commit_log_offset, topic, error)
+            def on_written(refused: Sequence[tuple[int, StoreError]]) -> None:
+                for _, error in refused:
+                    # Our state says it all the same, and what is handed to a broker has only what waits.
+                    log_skipped("recall", message.queue_offset, message.commit_log_offset, topic, error)
 
             change = book.change([(message.queue_offset, facts.due_millis)])
-            written = life.change([change], [recall_of(message)], on_refused=on_refused)
+            written = life.change([change], [recall_of(message)], on_written=on_written)
             book.recalled_count += 1
         wait_for(written)
         return message

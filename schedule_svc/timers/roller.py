@@ -7,10 +7,9 @@ record is rolled when it is older than a setting, half of the time that files ar
 import numpy as np
 import structlog
 
-from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from schedule_svc.batch_reading import BATCH_COUNT_MAX, BatchReader, is_lost
+from schedule_svc.ended_batch import EndedBatch
 from schedule_svc.life import NEVER_MILLIS, Life
-from schedule_svc.skipped import log_skipped
 from schedule_svc.timers.entries import Entries
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import TIMER_QUEUE, rolled
@@ -18,7 +17,6 @@ from services.convert import timestamp_to_millis
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import checked
 from store.errors import StoreError
-from store.format.properties import REAL_TOPIC
 from store.format.queue_unit import QueueUnit
 from store.format.topic import TIMER_TOPIC
 
@@ -104,15 +102,8 @@ class Roller:
             for offset, size_bytes in zip(batch.commit_log_offsets.tolist(), batch.sizes_bytes.tolist(), strict=True)
         ]
         outcomes = self._batches.read(units)
-        records: list[InternalRecord] = []
-        sources: list[tuple[int, int]] = []
+        done = EndedBatch("timer", lambda _stored_count, skipped_count: book.count(0, skipped_count))
         ended: list[tuple[int, int]] = []
-
-        def on_refused(at: int, error: StoreError) -> None:
-            with life.lock:
-                book.skipped_count += 1
-            log_skipped("timer", *sources[at], records[at].properties.get(REAL_TOPIC, ""), error)
-
         with life.lock:
             life.refuse_if_over()
             for at, (due_millis, offset, found) in enumerate(
@@ -127,13 +118,11 @@ class Roller:
                 if book.end(due_millis, offset):
                     ended.append((offset, due_millis))
                     if isinstance(outcome, StoreError):
-                        book.skipped_count += 1
-                        log_skipped("timer", offset, int(batch.commit_log_offsets[at]), "", outcome)
+                        done.skip(offset, int(batch.commit_log_offsets[at]), outcome)
                     else:
-                        records.append(rolled(outcome))
-                        sources.append((offset, outcome.commit_log_offset))
+                        done.append(outcome, rolled(outcome))
             if not ended:
                 return []
-            written = life.change([book.change(ended)], records, on_refused=on_refused)
+            written = life.change([book.change(ended)], done.records, on_written=done.on_written)
         wait_for(written)
         return [offset for offset, _ in ended]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from reput.schedule.v1 import state_pb2
-from schedule_svc.life import Life
+from schedule_svc.life import NEVER_MILLIS, Life
 from schedule_svc.state.codec import timers_change, timers_pieces
 from schedule_svc.state.schedule_state import TimersState
 from schedule_svc.timers.entries import Entries, Int64s
@@ -163,6 +163,22 @@ class TimerBook:
             return False
         self._end([(queue_offset, due_millis)])
         return True
+
+    def end_unusable(self, queue_offsets: Sequence[int]) -> list[tuple[int, int]]:
+        """Note that messages are done that never come into the index, as it is not known when they are due.
+
+        Returns:
+            Their positions, without those that were done before, and a time that is never passed.
+        """
+        ended = [(offset, NEVER_MILLIS) for offset in queue_offsets if offset not in self.done]
+        self.done.update(ended)
+        return ended
+
+    def count(self, delivered_count: int, skipped_count: int) -> None:
+        """Count messages whose end is in the log."""
+        with self._life.lock:
+            self.delivered_count += delivered_count
+            self.skipped_count += skipped_count
 
     def take(self, until_millis: int, count: int) -> Entries:
         """What is in hand, else the next messages that are due; without those that are done."""

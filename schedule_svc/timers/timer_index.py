@@ -95,8 +95,8 @@ class TimerIndex:
             self._replace(small, Run(Entries.joined([entries, *(run.rest() for run in small)])))
             self.next_queue_offset, self.last_log_offset = next_queue_offset, last_log_offset
 
-    def settle(self, *, is_last: bool = False) -> None:
-        """Move what is in memory to a file, if it is much or the life ends, and merge files.
+    def settle(self, *, even_little: bool = False) -> None:
+        """Move what is in memory to a file, if it is much or `even_little`, and merge files.
 
         Raises:
             ServiceUnavailableError: what was taken is not confirmed.
@@ -107,7 +107,7 @@ class TimerIndex:
             return
         if self.next_queue_offset == self._flushed_offset:
             return
-        if is_last or sum(map(len, self._in_memory())) >= MEMORY_COUNT_MAX:
+        if even_little or sum(map(len, self._in_memory())) >= MEMORY_COUNT_MAX:
             self._keep(self._files)
 
     def merge_in_memory(self) -> None:

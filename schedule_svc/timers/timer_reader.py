@@ -3,13 +3,14 @@
 import structlog
 
 from schedule_svc.batch_reading import BatchReader, is_lost
+from schedule_svc.ended_batch import EndedBatch
 from schedule_svc.life import NOTHING_NEEDED, KindWithoutState, Life
-from schedule_svc.skipped import UNUSABLE, log_skipped
+from schedule_svc.skipped import log_removed
 from schedule_svc.timers.roller import Roller
 from schedule_svc.timers.run_files import RunFiles, SavedRuns
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import TIMER_QUEUE, TimerFacts, facts_of
-from services.reading.queue_reader import checked
+from services.reading.queue_reader import Outcome, checked
 from store.errors import DiskFullError, FlushFailedError, StoreError
 from store.format.topic import TIMER_TOPIC
 
@@ -49,6 +50,7 @@ class TimerReader(KindWithoutState):
         self._roller = roller
         self._known_end = 0
         self._again_millis = 0  # when files are tried again that could not be written
+        self._removed: list[tuple[int, int]] = []  # positions that retention removed, and how many; not counted yet
 
     def begin(self) -> None:
         """See Kind: take over the files, if they are of this log."""
@@ -92,7 +94,7 @@ class TimerReader(KindWithoutState):
         """See Kind: the next start has nothing to read again."""
         if is_clean and self._files is not None:
             try:
-                self._book.index.settle(is_last=True)
+                self._book.index.settle(even_little=True)
             except (StoreError, OSError) as error:
                 _log.warning("timers.files_not_written", error=str(error))
 
@@ -108,13 +110,22 @@ class TimerReader(KindWithoutState):
     def _keep_files(self) -> None:
         """Move what is much to files. While that fails it stays in memory, and what is due is delivered from there."""
         try:
-            self._book.index.settle()
+            self._book.index.settle(even_little=bool(self._removed))
         except FILE_ERRORS as error:
             self._note_failure(error)
         else:
             if self._again_millis:
                 _log.info("timers.files_written_again")
             self._again_millis = 0
+            self._count_removed()
+
+    def _count_removed(self) -> None:
+        """Count what retention removed unread; the files are behind it now, so the next life does not count it again."""
+        if not self._life.is_read_only:
+            for queue_offset, message_count in self._removed:
+                self._book.count(0, message_count)
+                log_removed("timer", queue_offset, message_count)
+        self._removed.clear()
 
     def _note_failure(self, error: Exception) -> int:
         if not self._again_millis:
@@ -149,8 +160,10 @@ class TimerReader(KindWithoutState):
         if not run.units:
             return False
         offset = run.queue_offset
-        skipped_count = offset - begin
+        if offset > begin:
+            self._removed.append((begin, offset - begin))
         rows: list[tuple[int, int, TimerFacts, int]] = []
+        unusable: list[tuple[int, int, Outcome]] = []
         failure: StoreError | None = None
         for unit, found in zip(run.units, self._batches.read_headers(run.units), strict=True):
             outcome = checked(found, TIMER_TOPIC, TIMER_QUEUE, offset)
@@ -162,26 +175,34 @@ class TimerReader(KindWithoutState):
             else:
                 facts = facts_of(outcome)
             if facts is None:
-                skipped_count += 1
-                why = outcome if isinstance(outcome, StoreError) else UNUSABLE
-                log_skipped("timer", offset, unit.commit_log_offset, "", why)
+                unusable.append((offset, unit.commit_log_offset, outcome))
             else:
                 rows.append((offset, unit.commit_log_offset, facts, unit.record_size_bytes))
             offset += 1
         if offset > run.queue_offset:
-            self._add(rows, offset, run.units[offset - run.queue_offset - 1].commit_log_offset, skipped_count)
+            self._add(rows, offset, run.units[offset - run.queue_offset - 1].commit_log_offset, unusable)
         if failure is not None:
             raise failure
         return True
 
     def _add(
-        self, rows: list[tuple[int, int, TimerFacts, int]], next_offset: int, last_log_offset: int, skipped_count: int
+        self,
+        rows: list[tuple[int, int, TimerFacts, int]],
+        next_offset: int,
+        last_log_offset: int,
+        unusable: list[tuple[int, int, Outcome]],
     ) -> None:
         life, book = self._life, self._book
+        skipped = EndedBatch("timer", book.count)
         with life.lock:
             ended = book.add(rows, next_offset, last_log_offset)
-            if ended and not life.is_read_only:
-                life.change([book.change(ended)])
-            book.skipped_count += skipped_count
+            # The log says that they are done, too: without files the next life reads them again.
+            unusable_ended = dict(book.end_unusable([offset for offset, _, _ in unusable]))
+            ended += unusable_ended.items()
+            for offset, commit_log_offset, outcome in unusable:
+                if offset in unusable_ended:
+                    skipped.skip(offset, commit_log_offset, outcome)
+            if ended and not life.is_read_only:  # on a store that is only read another service delivers, and counts
+                life.change([book.change(ended)], on_written=skipped.on_written)
             book.is_known = book.is_known or next_offset >= self._known_end
         book.note_added()

@@ -14,8 +14,8 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.schedule.v1 import state_pb2
 from schedule_svc.batch_reading import BATCH_COUNT_MAX, BatchReader, is_lost
 from schedule_svc.due_record import timer_due
+from schedule_svc.ended_batch import EndedBatch
 from schedule_svc.life import NEVER_MILLIS, Life
-from schedule_svc.skipped import UNUSABLE, log_skipped
 from schedule_svc.timers.entries import Entries
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import TIMER_QUEUE, due_of
@@ -135,22 +135,19 @@ class Timers:
     def _submit(self, batch: Entries, outcomes: Sequence[Outcome], now_millis: int) -> None:
         """Have a batch written; what cannot be read now waits again."""
         book = self.book
-        records: list[InternalRecord] = []
-        sources: list[tuple[int, int]] = []
+        done = EndedBatch("timer", book.count)
         ended: list[tuple[int, int]] = []
         waiting: list[tuple[int, int, int, int, int]] = []
         failure: StoreError | None = None
         for at, (offset, found) in enumerate(zip(batch.queue_offsets.tolist(), outcomes, strict=True)):
             outcome = checked(found, TIMER_TOPIC, TIMER_QUEUE, offset)
             record: InternalRecord | None = None
-            why: StoreError | str = UNUSABLE
             due_millis = int(batch.dues_millis[at])
             if isinstance(outcome, StoreError):
                 if not is_lost(outcome):
                     failure = outcome
                     waiting.append((now_millis + AGAIN_MILLIS, *_row(batch, at)[1:]))
                     continue
-                why = outcome
             else:
                 found_millis = due_of(outcome)
                 if found_millis is not None and found_millis > now_millis:
@@ -160,24 +157,14 @@ class Timers:
                 if found_millis is not None:
                     due_millis = found_millis
                     record = timer_due(outcome, timestamp_to_millis(outcome.store_time, "store_time"), now_millis)
-            if record is None:
-                book.skipped_count += 1
-                log_skipped("timer", offset, int(batch.commit_log_offsets[at]), "", why)
+            if isinstance(outcome, StoreError) or record is None:
+                done.skip(offset, int(batch.commit_log_offsets[at]), outcome)
             else:
-                records.append(record)
-                sources.append((offset, int(batch.commit_log_offsets[at])))
+                done.append(outcome, record)
             ended.append((offset, due_millis))
         if ended:
-            book.delivered_count += len(records)
-
-            def on_refused(at: int, error: StoreError) -> None:
-                with self._life.lock:
-                    book.delivered_count -= 1
-                    book.skipped_count += 1
-                log_skipped("timer", *sources[at], records[at].topic, error)
-
-            written = self._life.change([book.change(ended)], records, may_lose=True, on_refused=on_refused)
-            written.add_done_callback(lambda done: self._confirm(done, len(ended)))
+            written = self._life.change([book.change(ended)], done.records, may_lose=True, on_written=done.on_written)
+            written.add_done_callback(lambda outcome: self._confirm(outcome, len(ended)))
             oldest_millis = min(due_millis for _, due_millis in ended)
             self._under_way.add(written, len(ended), int(batch.commit_log_offsets.min()), oldest_millis)
             book.kept.difference_update(offset for offset, _ in ended)

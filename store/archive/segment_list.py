@@ -9,7 +9,7 @@ from threading import Lock
 from store.archive import layout
 from store.archive.manifest import Segment, check_archive, read_segment, reading, segment_offsets, unreadable
 from store.errors import StoreCorruptedError, StoreError
-from store.files.file_system import FileSystem
+from store.files.file_system import FileStamp, FileSystem
 
 # Coarser than the timestamps of file systems: two changes within it may have the same timestamp.
 SETTLED_NANOS = 2_000_000_000
@@ -41,7 +41,7 @@ class SegmentList:
         self._clock_nanos = clock_nanos
         self._lock = Lock()
         # The folder's stamp when its manifests were read; None if it might have changed since.
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: FileStamp | None = None
         self._manifests: dict[int, tuple[object, Segment | StoreError]] = {}
 
     def load(self) -> list[Segment | StoreError]:
@@ -57,7 +57,7 @@ class SegmentList:
     def _load(self) -> list[Segment | StoreError]:
         directory = layout.segments_dir(str(self._root), self._broker_name)
         listed_at_nanos = self._clock_nanos()
-        stamp = _stamp(directory)
+        stamp = _stamp(self._fs, directory)
         with self._lock:
             known = self._manifests
             if stamp is not None and stamp == self._stamp:
@@ -67,7 +67,7 @@ class SegmentList:
         for offset in segment_offsets(self._fs, self._root, self._broker_name):
             path = os.path.join(directory, f"{offset:020d}.json")
             try:
-                file_stamp = _stamp(path)
+                file_stamp = _stamp(self._fs, path)
                 if file_stamp is None:
                     continue  # removed since it was listed
                 if offset in known and known[offset][0] == file_stamp:
@@ -96,10 +96,9 @@ class SegmentList:
         return [manifest for _, manifest in manifests.values()]
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    """A value that changes when the file or folder does; None when it does not exist."""
+def _stamp(fs: FileSystem, path: str) -> FileStamp | None:
+    """A value that changes when the file or folder does; None when it does not exist, or is no object of an object store."""
     try:
-        state = os.stat(path)
+        return fs.stamp(path)
     except FileNotFoundError:
         return None
-    return state.st_ino, state.st_mtime_ns, state.st_size

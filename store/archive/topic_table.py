@@ -18,7 +18,9 @@ from store.format.paths import topics_file
 from store.format.topic import decode_topic_table
 
 
-def keep_topic_table(fs: FileSystem, store: Path, archive: Path, broker_name: str) -> int | None:
+def keep_topic_table(
+    fs: FileSystem, store: Path, archive: Path, broker_name: str, *, store_fs: FileSystem | None = None
+) -> int | None:
     """Copies a store's topic table into an archive, in place of the previous one; how many topics, None without a table.
 
     Args:
@@ -26,11 +28,12 @@ def keep_topic_table(fs: FileSystem, store: Path, archive: Path, broker_name: st
         store: the store root.
         archive: the archive.
         broker_name: the shard.
+        store_fs: the port to the store's disk; None for the same as the archive's.
 
     Raises:
         StoreCorruptedError: the store's file is not a topic table; the archive keeps its previous one.
     """
-    data = topic_table_of(fs, store)
+    data = topic_table_of(store_fs or fs, store)
     if data is None:
         return None
     document = json.dumps({"crc32": zlib.crc32(data), "topics": data.decode()}).encode()

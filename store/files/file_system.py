@@ -11,6 +11,7 @@ Rules:
 - File handles are real file descriptors, so that a reader may map them.
 
 `OverlayFileSystem` is the same port for a store that must not be changed: writes go to anonymous memory.
+`pipeline/object_files.py` is the port, for reading, over an object store; only its handles are not descriptors.
 """
 
 import errno
@@ -65,6 +66,9 @@ class FileSystem(Protocol):
 
     def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
         """As `pread`, but fills `buffer`; returns how many bytes were read."""
+
+    def will_read(self, fd: int, position: int, end: int) -> None:
+        """Says that the bytes `[position, end)` will be read soon, in rising order; a store with round trips fetches ahead."""
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """Writes all of `data` at `position`, or raises."""
@@ -205,6 +209,9 @@ class RealFileSystem:
                 raise
             raise _unreadable(fd, position) from error
         return done
+
+    def will_read(self, fd: int, position: int, end: int) -> None:
+        """Does nothing: the operating system reads ahead by itself."""
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> None:
         """See FileSystem."""

@@ -52,6 +52,10 @@ class MappedFile:
         room = buffer[: self.last_offset - offset]
         return self._fs.pread_into(self._fd, room, offset - self.first_offset)
 
+    def will_read(self, begin_offset: int, end_offset: int) -> None:
+        """Says that the addresses `[begin_offset, end_offset)` will be read soon, in rising order."""
+        self._fs.will_read(self._fd, begin_offset - self.first_offset, end_offset - self.first_offset)
+
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Writes all of `data` at address `offset`; it must lie inside the file."""
         assert self.first_offset <= offset

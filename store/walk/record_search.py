@@ -41,6 +41,7 @@ def find_record_behind(files: LogBytes, offset: int, end_offset: int = OFFSET_MA
 def find_record_in(file: MappedFile, offset: int, end_offset: int = OFFSET_MAX) -> int | None:
     """The same in one file."""
     for begin, end in file.data_ranges(max(offset, file.first_offset)):
+        file.will_read(begin, min(end, end_offset))
         for position in range(begin, min(end, end_offset), SEARCH_BYTES):
             # A head that lies across two pieces is seen whole in the first.
             piece = file.read(position, min(SEARCH_BYTES, end - position) + HEADER_BYTES_MAX)

@@ -41,6 +41,7 @@ def run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(bench.rocketmq_side, "why_unavailable", lambda: missing or None)
         monkeypatch.setattr(bench.rocketmq_side, "classpath", lambda: "")
         monkeypatch.setattr(bench.ghz, "find", lambda: ("", "no ghz"))
+        monkeypatch.setattr(bench.processes, "run", lambda command, seconds, **options: b"")  # kernels are not compiled
         monkeypatch.setattr(bench, "_end_all", lambda: None)  # it would end what belongs to other tests
         results = tmp_path / "results"
         code = bench.main(
@@ -80,6 +81,16 @@ def test_a_failing_side_does_not_take_the_others_with_it(run: Any) -> None:
     assert result.skipped == {THEIRS: "failed in round 1: broken in store"}
 
 
+def test_a_row_that_cannot_be_prepared_does_not_take_the_run_with_it(run: Any) -> None:
+    class Unprepared(FakeRow):
+        def prepare(self, context: Context) -> None:
+            raise RuntimeError("no store")
+
+    code, result = run(Unprepared(TINY))
+    assert (code, result.rounds) == (1, {})
+    assert result.skipped == dict.fromkeys((OURS, THEIRS, ECHO), "failed to prepare: no store")
+
+
 def test_a_skipped_side_says_why_and_is_no_failure(run: Any) -> None:
     row = FakeRow(TINY, {ECHO: SkippedError("needs ghz")})
     code, result = run(row, "--rounds", "2")
@@ -113,7 +124,7 @@ def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
     assert stop.value.code == 2
 
 
-def test_rows_of_the_pipeline_are_named_with_a_letter() -> None:
-    assert bench._row_numbers("2, t1,T5") == (2, "T1", "T5")
+def test_rows_of_the_pipeline_and_of_compiled_clients_are_named_with_a_letter() -> None:
+    assert bench._row_numbers("2, t1,T5, 1c,6C") == (2, "T1", "T5", "1c", "6c")
     assert bench._row_numbers("") == registry.NUMBERS
     assert [registry.place(number) for number in registry.NUMBERS] == list(range(len(registry.NUMBERS)))

@@ -103,7 +103,7 @@ def test_every_row_has_a_target_and_metrics_of_distinct_names(number: int | str)
     assert row.number == number
     assert len(names) == len(set(names))
     assert any(metric.target for metric in row.metrics) or number == "T4", "only T4 is reported and not judged"
-    rates = ("messages/s", "transactions/s", "calls/s", "keys/s", "times", "MB/s")
+    rates = ("messages/s", "transactions/s", "calls/s", "keys/s", "times", "MB/s", "MiB/s")
     assert all(metric.lower_is_better == (metric.unit not in rates) for metric in row.metrics)
 
 

@@ -50,6 +50,12 @@ def test_a_lower_time_is_said_as_such() -> None:
     assert cells[-1] == "yes (400)"
 
 
+def test_a_row_says_how_busy_the_machine_was_before() -> None:
+    result = RowResult(date="today", size="sample", load_before="1.5 0.9 0.7")
+    assert "(today, sample, rounds: 0, load before: 1.5 0.9 0.7)" in report.markdown(Results(rows={11: result}))
+    assert "load before" not in report.markdown(Results(rows={11: RowResult(size="sample")}))
+
+
 def test_what_was_left_out_says_why() -> None:
     result = RowResult(size="sample", skipped={THEIRS: "needs java"})
     result.add(OURS, {"all processes": 2.5})

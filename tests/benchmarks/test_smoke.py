@@ -12,11 +12,14 @@ from benchmarks import processes, report, rocketmq_side
 from benchmarks.figures import OURS, THEIRS
 from benchmarks.row import RowId
 from benchmarks.rows import registry
+from benchmarks.rows.compiled_append import metrics_of
 from benchmarks.sizes import TINY
+from tests.clients import documented
 
 ROOT = pathlib.Path(__file__).parents[2]
 REASON = rocketmq_side.why_unavailable()
 MIRRORED = 25  # its own side is a broker, too
+GO_METRICS = {metric.name for metric in metrics_of("go", factor=1)}
 
 
 def _run(tmp_path: pathlib.Path, *arguments: str) -> report.Results:
@@ -37,9 +40,9 @@ def _command_line(pid: int) -> str:
         return ""
 
 
-# Each row of the pipeline starts its own Java processes: one for a change, all for a release.
+# Rows of the pipeline and of compiled clients start Java processes of their own: one for a change, all for a release.
 OUR_ROWS = tuple(number for number in registry.NUMBERS if number != MIRRORED)
-ROWS_OF_A_CHANGE = (*(number for number in OUR_ROWS if isinstance(number, int)), "T1")
+ROWS_OF_A_CHANGE = (*(number for number in OUR_ROWS if isinstance(number, int)), "C", "R", "T1")
 
 
 @pytest.mark.bench
@@ -54,6 +57,7 @@ def test_rows_run_on_our_side(tmp_path: pathlib.Path, numbers: Sequence[RowId]) 
         wanted = {metric.name for metric in registry.make(number, TINY).metrics if OURS in metric.sides}
         measured = {name for name, sides in result.rounds.items() if OURS in sides}
         optional = {"p99 over gRPC"}  # ghz says it, and where it is missing threads of Python call instead
+        optional |= GO_METRICS if documented.why_unavailable("go") else set()
         assert measured | optional >= wanted, f"row {number}"
     assert (tmp_path / "results" / "growth_append_rate.svg").exists()
 
@@ -64,9 +68,25 @@ def test_rows_run_on_our_side(tmp_path: pathlib.Path, numbers: Sequence[RowId]) 
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.timeout(1200)
 def test_batched_appends_run_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
-    results = _run(tmp_path, "--sides", "rocketmq", "--rows", "1,2")
+    results = _run(tmp_path, "--sides", "rocketmq", "--rows", "1,1c,2,2c")
     assert results.rows[1].rounds["through the gateway"][THEIRS][0] > 0
     assert results.rows[2].rounds["through the gateway"][THEIRS][0] > 0
+    assert results.rows["1c"].rounds["Java client"][THEIRS] == results.rows["1c"].rounds["Go client"][THEIRS]
+    assert results.rows["2c"].rounds["Java client"][THEIRS][0] > 0
+
+
+@pytest.mark.bench
+@pytest.mark.release
+@pytest.mark.rocketmq
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.timeout(1200)
+def test_java_clients_send_and_query_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
+    results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "3c,6c")
+    for row in ("3c", "6c"):
+        assert not results.rows[row].skipped
+        for values in results.rows[row].rounds.values():
+            assert values[OURS][0] > 0
+            assert values[THEIRS][0] > 0
 
 
 @pytest.mark.bench

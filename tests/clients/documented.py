@@ -25,9 +25,9 @@ RUN_SECONDS_MAX = 120
 LEFT_OVER = ("docs/clients/rust/target/debug/deps", "docs/clients/rust/target/debug/build")
 
 
-def why_unavailable() -> str | None:
-    """The reason why the programs cannot be built here, or None when they can."""
-    missing = [tool for tools in TOOLS.values() for tool in tools if shutil.which(tool) is None]
+def why_unavailable(*languages: str) -> str | None:
+    """The reason why the programs of languages, or all programs, cannot be built here, or None when they can."""
+    missing = [tool for language in languages or TOOLS for tool in TOOLS[language] if shutil.which(tool) is None]
     return f"needs {' and '.join(missing)}" if missing else None
 
 

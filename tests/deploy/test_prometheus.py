@@ -2,7 +2,7 @@
 
 Every dashboard expression has data while messages and queries come; no alert fires then; and nearly every alert fires once its
 cause is there. The rules are the shipped ones, only with windows of seconds for those of minutes. (`ReputPageIncomplete` needs
-a bug; promtool's tests have it, and the three of messages that wait.)
+a bug; promtool's tests have it, and those of messages that wait and of audits.)
 """
 
 import contextlib
@@ -92,6 +92,8 @@ UNPROVOKED = OF_REPLICAS | {
     "ReputMessagesSkipped",
     "ReputTransactionsHang",
     "ReputMirrorStands",
+    "ReputAuditFound",
+    "ReputAuditStands",
 }
 NAMES = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")  # each after those that it calls
 

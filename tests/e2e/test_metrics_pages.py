@@ -38,6 +38,12 @@ ONLY_SOMETIMES = {
     ),
     "reput_replicas_in_sync_min",
     "reput_gateway_shard_led",
+    # Of `reput pipeline audit-cluster`.
+    *(
+        f"reput_audit_{what}"
+        for what in ("findings", "new_findings", "replica_lag_bytes", "read_bytes", "duration_seconds")
+    ),
+    "reput_audit_completed_timestamp_seconds",
     *(f"reput_followed_lag_{unit}" for unit in ("bytes", "seconds")),  # the same, or beside a broker
 }
 TOPIC_COUNT = 1_000

@@ -13,7 +13,9 @@ from schedule_svc.servicer import ScheduleServicer
 from schedule_svc.transactions.check_gateways import CheckGateways
 from services.calling.commitlog import CommitLogClient
 from services.serving.server_options import RECEIVE_BYTES_MAX
-from store.errors import InvalidArgumentError
+from store.errors import InvalidArgumentError, ServiceUnavailableError
+from store.format.properties import REAL_QUEUE_ID, TIMER_OUT_MS
+from store.format.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.schedule_svc.memory_life import ROLL_AFTER_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import START_MILLIS, ManualClock
 
@@ -133,3 +135,86 @@ def test_a_request_that_the_service_cannot_receive_is_refused_before_it_is_sent(
         )
     assert refused.value.metadata["field"] == "records"
     client.close()
+
+
+def unusable(record: InternalRecord) -> InternalRecord:
+    """The record without the queue that its message belongs to."""
+    record.properties.pop(REAL_QUEUE_ID)
+    return record
+
+
+def remove_first(log: MemoryLog, topic: str) -> None:
+    """The first record of a system topic is gone; its unit stays."""
+    del log.records[log.queues[topic, 0].units[0].commit_log_offset]
+
+
+@pytest.mark.parametrize("kind", ["level", "timer", "timer stored again", "refused"])
+def test_a_skip_whose_change_a_kill_lost_was_counted_again_by_the_next_life(
+    log: MemoryLog, begin: Callable[..., MemoryLife], clock: ManualClock, kind: str
+) -> None:
+    life = begin()
+    due_millis = START_MILLIS + (5 * HOUR_MILLIS if kind == "timer stored again" else 500)
+    if kind == "level":
+        log.write([unusable(delayed("a", 1))])
+    else:
+        log.write(
+            [timed("a", due_millis)] if kind != "refused" else [large(timed("a", due_millis)), timed("b", due_millis)]
+        )
+    life.work()
+    if kind == "refused":
+        log.body_bytes_max = 1_000
+    elif kind != "level":
+        remove_first(log, TIMER_TOPIC)
+    clock.now += ROLL_AFTER_MILLIS + 1_000
+    log.appends_left = 0
+    with capture_logs() as events:
+        with pytest.raises(ServiceUnavailableError):
+            life.work()
+        assert skipped_count(life) == 0
+        log.appends_left = None
+        life = begin()
+        life.work()
+        assert skipped_count(life) == 1
+        life = begin()
+        life.work()
+        assert skipped_count(life) == 0
+    assert len([event for event in events if event["event"].endswith(".skipped")]) == 1
+
+
+def test_a_timer_that_does_not_say_when_it_is_due_was_counted_again_by_each_life_that_read_it(
+    log: MemoryLog, begin: Callable[..., MemoryLife]
+) -> None:
+    life = begin()
+    log.write([timed("a", START_MILLIS + HOUR_MILLIS, **{TIMER_OUT_MS: "x"})])
+    counts = []
+    for _ in range(3):
+        life.work()
+        counts.append(skipped_count(life))
+        life = begin()  # killed before its timers are in files
+    assert counts == [1, 0, 0]
+
+
+def test_a_store_that_is_only_read_counts_no_skip_of_the_service_that_delivers(
+    log: MemoryLog, begin: Callable[..., MemoryLife]
+) -> None:
+    log.write([timed("a", START_MILLIS + HOUR_MILLIS, **{TIMER_OUT_MS: "x"})])
+    life = begin(read_only=True)
+    life.work()
+    assert skipped_count(life) == 0
+
+
+def test_an_event_of_a_skip_names_the_topic_only_where_the_record_says_it(
+    log: MemoryLog, life: MemoryLife, clock: ManualClock
+) -> None:
+    log.write([delayed("a", 1), unusable(delayed("b", 1)), timed("c", START_MILLIS + 500, **{TIMER_OUT_MS: "x"})])
+    remove_first(log, SCHEDULE_TOPIC)
+    clock.now += 1_000
+    with capture_logs() as events:
+        life.work()
+    skipped = [event for event in events if event["event"].endswith(".skipped")]
+    assert [(event["event"], event["queue_offset"], event.get("topic")) for event in skipped] == [
+        ("level.skipped", 0, None),
+        ("level.skipped", 1, TARGET),
+        ("timer.skipped", 0, TARGET),
+    ]
+    assert "topic" not in skipped[0]

@@ -65,6 +65,14 @@ class ObjectStore:
         entries = self.fs.get_file_info(FileSelector(path, recursive=True, allow_not_found=True))
         return {entry.path[len(path) + 1 :]: entry.size for entry in entries if entry.type == FileType.File}
 
+    def upload(self, source: Path, path: str) -> str:
+        """All files below a directory as objects below `BUCKET/PREFIX`; the URI of these."""
+        for file in source.rglob("*"):
+            if file.is_file():
+                with self.fs.open_output_stream(f"{path}/{file.relative_to(source).as_posix()}") as stream:
+                    stream.write(file.read_bytes())
+        return self.uri(path)
+
     def download(self, path: str, target: Path) -> Path:
         """All objects below `BUCKET/PREFIX` as files."""
         for name in self.sizes(path):

@@ -4,6 +4,7 @@
     release                 they go on
     refuse FRAGMENT COUNT   the upload after COUNT of them is answered with 403, and with a third number so many of them
     keep FRAGMENT           objects whose path has FRAGMENT cannot be deleted
+    deny FRAGMENT           every request whose path has FRAGMENT is answered with 403
     hide PATH               nobody may look at PATH, a bucket's, itself
     delay MILLIS            each request is answered so much later
     count                   says how many requests have come since the last time
@@ -27,17 +28,19 @@ class Gate:
         self._lock = threading.Lock()
         self._fragment, self._left, self._closed_count, self._is_refused = "", 0, 0, False
         self._released = threading.Event()
-        self._kept = self._hidden = ""
+        self._kept = self._hidden = self._denied = ""
         self._delay_seconds = 0.0
         self._request_count = 0
 
     def command(self, word: str, fragment: str = "", count: str = "0", closed_count: str = "1") -> None:
         with self._lock:
             if word == "release":
-                self._fragment = self._kept = self._hidden = ""
+                self._fragment = self._kept = self._hidden = self._denied = ""
                 self._released.set()
             elif word == "keep":
                 self._kept = fragment
+            elif word == "deny":
+                self._denied = fragment
             elif word == "hide":
                 self._hidden = fragment
             elif word == "delay":
@@ -55,6 +58,8 @@ class Gate:
             self._request_count += 1
         if self._delay_seconds:
             time.sleep(self._delay_seconds)  # the latency of a far store
+        if self._denied and self._denied in environ["PATH_INFO"]:
+            return refusal(start_response)
         if environ["REQUEST_METHOD"] in ("PUT", "POST") and self._is_closed_for(environ["PATH_INFO"]):
             if self._is_refused:
                 return refusal(start_response)

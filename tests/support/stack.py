@@ -34,6 +34,7 @@ class Stack:
 
     Attributes:
         defaults: settings that hold unless `settings` has others.
+        serving_time: when all services were SERVING, in seconds since the epoch.
     """
 
     defaults: Mapping[str, str] = SMALL_LOG_FILES
@@ -56,6 +57,7 @@ class Stack:
             self.kill()
             raise RuntimeError(f"reput serve did not come up: {error}\n{self.log_path.read_text()[-4000:]}") from error
         self.addresses: dict[str, str] = json.loads(port_file.read_text())
+        self.serving_time = port_file.stat().st_mtime
         self.channel = grpc.insecure_channel(self.addresses["gateway"])
         self.gateway = gateway_grpc.GatewayServiceStub(self.channel)
 

@@ -172,6 +172,9 @@ class MemoryFileSystem:
         with self._lock:
             return len(self._open[fd].data)
 
+    def will_read(self, fd: int, position: int, end: int) -> None:
+        """Nothing: memory is near."""
+
     def drop_cache(self, fd: int, position: int) -> None:
         """Nothing: no flush ever fails here."""
 

@@ -8,6 +8,8 @@ from pipeline.analytics.groups import moves, tables
 from pipeline.analytics.groups.state_records import STATE_TOPIC
 from pipeline.analytics.groups.tables import Position, Span
 from store.errors import StoreCorruptedError
+from store.files.file_system import FileSystem
+from store.files.json_state import read_bytes
 from store.format.consumer_files import decode_offsets
 
 if TYPE_CHECKING:
@@ -86,15 +88,14 @@ def write_group_tables(
     return notes
 
 
-def positions_of_broker(store: Path) -> list[Position]:
+def positions_of_broker(fs: FileSystem, store: Path) -> list[Position]:
     """The positions in `config/consumerOffset.json` of a store root; none without that file.
 
     Raises:
         StoreCorruptedError: it is no JSON.
     """
-    try:
-        data = (store / BROKER_FILE).read_bytes()
-    except FileNotFoundError:
+    data = read_bytes(fs, store / BROKER_FILE)
+    if data is None:
         return []
     try:
         table = decode_offsets(data)

@@ -29,6 +29,8 @@ from store.format.queue_unit import QueueUnit
 # The queues must hold the life's first record before the state is read.
 QUEUES_SECONDS_MAX = 60.0
 QUEUES_WAIT_MILLIS = 1_000
+# No record ends a wait on an empty log: look often, until its queues are open.
+EMPTY_WAIT_MILLIS = 50
 # A request is this part of a log file at most. A moved record may be nearly twice as large as its source, when that is small.
 FILE_PARTS = 3
 
@@ -116,12 +118,14 @@ class StateLog(Generic[State]):
     def wait_for_queues(self, past_offset: int) -> None:
         """Wait until the queues have everything before an offset of the log (bytes)."""
         deadline = time.monotonic() + QUEUES_SECONDS_MAX
+        wait_millis = 0
         while time.monotonic() < deadline:
             status = self._consumequeue.get_status(
-                past_offset=max(past_offset - 1, 0), wait_millis=QUEUES_WAIT_MILLIS, timeout_seconds=CALL_SECONDS
+                past_offset=max(past_offset - 1, 0), wait_millis=wait_millis, timeout_seconds=CALL_SECONDS
             )
             if status.next_offset >= past_offset and not status.catching_up:
                 return
+            wait_millis = QUEUES_WAIT_MILLIS if past_offset > 0 else EMPTY_WAIT_MILLIS
         raise ServiceUnavailableError(
             f"the queues are still being built: the state of the {self._topic.follower} service cannot be read yet"
         )

@@ -6,7 +6,7 @@ the moved messages, and one state record with all changes. So a move and the cha
 the cost of a flush is shared. A caller is answered when its changes are in the log.
 
 A request that the log refuses as it is was not written. Each submission is then tried alone, and one that says what is to be
-done about it (`on_refused`) goes without the records that the log refuses: one bad message must not stop the others.
+done about it (`on_written`) goes without the records that the log refuses: one bad message must not stop the others.
 
 An append that fails otherwise breaks the writer (`batch_writer.py`): memory and log may differ, and only the log counts. A
 larger epoch keeps late appends of this life out (`FollowerFencedError`).
@@ -44,8 +44,8 @@ WRITE_SECONDS_MAX = 10.0
 REFUSALS = (InvalidArgumentError, InvalidMessageError)
 
 Append = Callable[[Sequence[InternalRecord], FlushMode], Sequence[AppendResult]]
-# Told the place of a record among those that were submitted, and why the log refuses it.
-OnRefused = Callable[[int, StoreError], None]
+# Told which records were left out because the log refuses them: the place of each among those that were submitted, and why.
+OnWritten = Callable[[Sequence[tuple[int, StoreError]]], None]
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class _Submission:
     changes: Sequence[Message]
     records: Sequence[InternalRecord]
     may_lose: bool
-    on_refused: OnRefused | None = None
+    on_written: OnWritten | None = None
     pieces: Sequence[Any] | None = None
     done: Future[int] = field(default_factory=Future)
 
@@ -103,7 +103,7 @@ class StateWriter(BatchWriter[_Submission]):
         records: Sequence[InternalRecord] = (),
         *,
         may_lose: bool = False,
-        on_refused: OnRefused | None = None,
+        on_written: OnWritten | None = None,
     ) -> "Future[int]":
         """Have changes written, with the records that belong to them.
 
@@ -111,14 +111,15 @@ class StateWriter(BatchWriter[_Submission]):
             changes: already applied in memory; call it in that order. They are not changed any more.
             records: messages to append with them.
             may_lose: a power cut may lose them: they are answered before a flush.
-            on_refused: called for each record without which the others and the changes were written, because the log refuses
-                it; by the writer's thread. None: such a record breaks the writer.
+            on_written: called when the changes are in the log, by the writer's thread, before what is returned is done; with
+                the records without which they and the others were written, because the log refuses them. None: such a
+                record breaks the writer.
 
         Returns:
             Done when they are in the log, with the log offset of the request's first record (bytes); it fails with
             ServiceUnavailableError when the writer is broken.
         """
-        return self._submit(_Submission(changes, records, may_lose, on_refused))
+        return self._submit(_Submission(changes, records, may_lose, on_written))
 
     def newest(self) -> "Future[int]":
         """Done when everything that was submitted so far is in the log; it fails as `submit` does."""
@@ -161,6 +162,7 @@ class StateWriter(BatchWriter[_Submission]):
             return
         changes = [change for submission in taken for change in submission.changes]
         records = [record for submission in taken for record in submission.records]
+        refused: Sequence[tuple[int, StoreError]] = ()
         flush = FLUSH_MODE_ASYNC if all(one.may_lose for one in taken) else FLUSH_MODE_UNSPECIFIED
         try:
             first_offset = self._append_with(changes, records, flush)
@@ -169,8 +171,10 @@ class StateWriter(BatchWriter[_Submission]):
                 for submission in taken:
                     self._write([submission])
                 return
-            first_offset = self._append_without_refused(taken[0], flush, error)
+            first_offset, refused = self._append_without_refused(taken[0], flush, error)
         for submission in taken:
+            if submission.on_written is not None:
+                submission.on_written(refused)
             submission.done.set_result(first_offset)
 
     def _append_with(self, changes: Sequence[Message], records: Sequence[InternalRecord], flush: FlushMode) -> int:
@@ -181,9 +185,11 @@ class StateWriter(BatchWriter[_Submission]):
         self.changes_behind_full += len(changes)
         return results[0].commit_log_offset
 
-    def _append_without_refused(self, submission: _Submission, flush: FlushMode, error: StoreError) -> int:
-        """Append what the log takes of a submission that it refused; the error again when that is nothing."""
-        left = list(range(len(submission.records))) if submission.on_refused is not None else []
+    def _append_without_refused(
+        self, submission: _Submission, flush: FlushMode, error: StoreError
+    ) -> tuple[int, list[tuple[int, StoreError]]]:
+        """Append what the log takes of a submission, and say what it refuses; the error again when it takes none."""
+        left = list(range(len(submission.records))) if submission.on_written is not None else []
         refused: list[tuple[int, StoreError]] = []
         while left:
             index = error.metadata.get("index", "")
@@ -197,10 +203,7 @@ class StateWriter(BatchWriter[_Submission]):
             except REFUSALS as again:
                 error = again
                 continue
-            for at, why in refused:
-                assert submission.on_refused is not None
-                submission.on_refused(at, why)
-            return offset
+            return offset, refused
         raise error
 
     def _write_full(self, pieces: Iterable[Any]) -> None:

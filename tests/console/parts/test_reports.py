@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from console.parts.reports import FILE_BYTES_MAX, Reports
+from pipeline.audit.cluster.outputs import ClusterReport
 from pipeline.report import JobReport
 from store.errors import InvalidArgumentError, RecordNotFoundError, StoreError
 from tests.console.asking import Browser, Tags, console_over
@@ -86,3 +87,30 @@ def test_the_page_begins_with_the_verdict_of_the_newest_report_of_each_job(root:
     assert "Something was found audit : 1 findings" in found
     assert found.index("Something was found") < found.index("record count")
     assert "Nothing wrong in the latest reports" in fine  # the older audit with findings is no news
+
+
+def test_an_audit_of_a_cluster_shows_a_row_for_each_replica(tmp_path: Path, shard, fan_out) -> None:
+    rows = [
+        {
+            "broker_name": "broker-a", "replica": name, "first_offset": 0, "end_offset": 4096, "lag_bytes": lag,
+            "error_count": errors, "warning_count": 0, "is_log_only": lag > 0,
+        }
+        for name, lag, errors in (("r1", 0, 2), ("r2", 2048, 0))
+    ]  # fmt: skip
+    made = ClusterReport("audit-cluster", started_at_millis=1_000, replicas=rows)
+    (tmp_path / "audit-cluster.json").write_text(made.to_json())
+    (tmp_path / "bad.json").write_text(ClusterReport("x", replicas=[{"replica": "r1"}]).to_json())
+    (found,) = [report for report in Reports(tmp_path).newest_first() if not report.problem]
+    app = console_over([shard], fan_out, reports=Reports(tmp_path))
+    browser = Browser(app)
+    page, answer = Tags(browser.get("/reports").text).text, json.loads(browser.get("/reports?format=json").text)
+    app.close()
+
+    assert [(replica.replica, replica.lag_bytes, replica.is_log_only) for replica in found.replicas] == [
+        ("r1", 0, False),
+        ("r2", 2048, True),
+    ]
+    assert "broker-a r1 2 findings 0–4096" in page
+    assert "broker-a r2 nothing wrong only its log 0–4096" in page
+    (replicas,) = [report["replicas"] for report in answer["reports"] if report["job"] == "audit-cluster"]
+    assert replicas[1]["lagBytes"] == 2048

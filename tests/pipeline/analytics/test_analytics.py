@@ -21,6 +21,7 @@ from pipeline.analytics.digest import bucket_seconds_for
 from pipeline.report import JobReport
 from store.format.record import Record, decode_record
 from tests.support.fixture_stores import walk_frames
+from tests.support.object_store import CREDENTIALS, running_object_store
 
 HOUR = 3600
 Rows = list[dict[str, Any]]
@@ -277,3 +278,26 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-m", "cli.main", *arguments], capture_output=True, text=True)
     assert ended.returncode == 2
     assert "has no commitlog/" in ended.stderr
+
+
+def test_a_store_in_an_object_store_has_the_same_tables(
+    spark: SparkSession, broker_store: Path, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but what depends on the disk, which an object store does not have."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with running_object_store() as server:
+        server.fs.create_dir("stores")
+        uri = server.upload(broker_store, "stores/broker")
+        there = analytics.run(spark, uri, tmp_path / "there")
+    here = analytics.run(spark, broker_store, tmp_path / "here")
+    assert there.counts == here.counts
+    for name in analytics.TABLE_NAMES:
+        disk_columns = {"disk_free_bytes", "disk_size_bytes", "full_after_seconds", "fits_seconds"}
+        rows = [
+            [{n: v for n, v in row.items() if n not in disk_columns} for row in _table(tmp_path / out, name)]
+            for out in ("there", "here")
+        ]
+        assert rows[0] == rows[1], name
+    assert all(row["full_after_seconds"] is None for row in _table(tmp_path / "there", "growth"))
+    assert "s3://stores/broker" in (tmp_path / "there/report.html").read_text(encoding="utf-8")

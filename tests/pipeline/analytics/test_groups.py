@@ -18,6 +18,7 @@ from pipeline.analytics.groups.tables import Span
 from pipeline.analytics.growth import Disk, growth, window_of
 from pipeline.report import JobReport
 from store.errors import StoreCorruptedError
+from store.files.file_system import RealFileSystem
 from tests.pipeline.analytics.group_logs import BEGIN_MILLIS, GroupLog, random_log
 
 FREE, SIZE = 123_456_789, 987_654_321
@@ -179,7 +180,7 @@ def test_a_store_of_a_broker_has_the_lag_of_its_file(spark: SparkSession, tmp_pa
         rows[name] = [row.asDict() for row in table.collect()]
 
     span = Span(BEGIN_MILLIS, BEGIN_MILLIS + 40, 1)
-    notes = write_group_tables(spark, read_log, write, ["orders"], span, positions_of_broker(root))
+    notes = write_group_tables(spark, read_log, write, ["orders"], span, positions_of_broker(RealFileSystem(), root))
     (row,) = rows["lag"]
     assert (row["consumer_group"], row["topic"], row["queue_id"]) == ("g", "orders", 1)
     assert (row["consumer_offset"], row["end_queue_offset"], row["lag_count"], row["lag_millis"]) == (2, 5, 3, 20)
@@ -188,11 +189,11 @@ def test_a_store_of_a_broker_has_the_lag_of_its_file(spark: SparkSession, tmp_pa
 
 
 def test_a_broken_file_of_positions_is_named(tmp_path: Path) -> None:
-    assert positions_of_broker(tmp_path) == []
+    assert positions_of_broker(RealFileSystem(), tmp_path) == []
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "consumerOffset.json").write_text("{")
     with pytest.raises(StoreCorruptedError, match=r"consumerOffset\.json"):
-        positions_of_broker(tmp_path)
+        positions_of_broker(RealFileSystem(), tmp_path)
 
 
 def test_windows_end_with_the_log_and_the_forecast_goes_by_a_day() -> None:

@@ -14,15 +14,25 @@ from store.audit.store_audit import audit_store
 from store.files.file_system import RealFileSystem
 from store.readers.index_reader import list_index_files
 from tests.support.dispatches import file_bytes, requests_of
+from tests.support.object_store import CREDENTIALS, running_object_store
 
 STORES = ("broker_store", "engine_store", "engine_crc_store", "crashed_store")
 LEFT_TO_ANALYTICS = {"LOG_UNIQUE_KEY_REPEATED"}
 
 
-def audit_here(root: Path, scratch: Path) -> tuple[JobReport, list[Finding]]:
+@pytest.fixture(scope="module")
+def object_store():
+    with pytest.MonkeyPatch.context() as environment, running_object_store() as store:
+        for name, value in CREDENTIALS.items():
+            environment.setenv(name, value)
+        store.fs.create_dir("stores")
+        yield store
+
+
+def audit_here(root: Path | str, scratch: Path) -> tuple[JobReport, list[Finding]]:
     report = JobReport.begin("audit")
     scratch.mkdir(exist_ok=True)
-    audit = Audit(RealFileSystem(), root, scratch, run_here(), report)
+    audit = Audit(root, scratch, run_here(), report)
     audit.run()
     return report.end(), audit.judged.kept
 
@@ -133,3 +143,31 @@ def test_rows_are_written_as_a_table(tmp_path, name):
     }[name](tmp_path / name)
     assert read.loc[0, "kind"] == "LOG_HOLE"
     assert read.loc[0, "offset"] == 5
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_store_in_an_object_store_is_judged_as_on_the_disk(store, object_store, request, tmp_path):
+    root = request.getfixturevalue(store)
+    uri = object_store.upload(root, f"stores/{store}")
+    before = object_store.sizes(f"stores/{store}")
+
+    report, findings = audit_here(uri, tmp_path / "remote")
+
+    expected, kept = audit_here(root, tmp_path / "local")
+    assert places(findings) == places(kept)
+    changing = ("worker_memory_bytes_max",)
+    assert {n: c for n, c in report.counts.items() if n not in changing} == {
+        n: c for n, c in expected.counts.items() if n not in changing
+    }
+    assert object_store.sizes(f"stores/{store}") == before
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damage_in_an_object_store_is_found_as_on_the_disk(seed, object_store, copy_of_broker_store, tmp_path):
+    _damage(copy_of_broker_store, random.Random(seed))
+    uri = object_store.upload(copy_of_broker_store, f"stores/damaged{seed}")
+
+    _, findings = audit_here(uri, tmp_path / "remote")
+
+    assert places(findings) == places(audit_here(copy_of_broker_store, tmp_path / "local")[1])
+    assert findings

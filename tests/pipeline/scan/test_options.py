@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.scan.options import Corrupt, OptionError, Verify, default_cache_directory, parse_options
 from pipeline.scan.schema import ColumnError
 from store.errors import UnsupportedStoreError
@@ -22,7 +23,10 @@ def test_what_is_not_given_has_its_default() -> None:
     [
         ({}, r"needs a path: \.load"),
         ({"path": ""}, "it is empty"),
-        ({"path": "hdfs://host/store"}, "every executor sees"),
+        ({"path": "file://host/store"}, "every executor sees"),
+        ({"path": "s3://key:secret@bucket/store"}, "remove them and set the usual variables"),
+        ({"path": "s3://bucket/store?secret_key=x"}, "option 'secret_key'"),
+        ({"path": "x", "boundaryCache": "s3://bucket/store#1"}, "write it as %23"),
         ({"path": "x", "verfy": "crc"}, "no option 'verfy'.*verify"),
         ({"path": "x", "subscribe": "orders"}, "'subscribe' belongs to format"),
         ({"path": "x", "endpoint": "localhost:1"}, "'endpoint' belongs to format"),
@@ -76,6 +80,12 @@ def test_a_size_is_bytes_or_has_a_unit(text: str, size: int) -> None:
 def test_names_of_options_and_file_urls(tmp_path: Path) -> None:
     assert parse_options({"PATH": f"file://{tmp_path}/a%20b"}).root == tmp_path / "a b"
     assert parse_options({"path": "x", "BOUNDARYCACHE": "off"}).boundary_cache is None
+
+
+def test_a_uri_is_the_place_of_a_store_and_of_its_boundaries() -> None:
+    options = parse_options({"path": "s3://bucket/a%20store?region=x", "boundaryCache": "hdfs://host/cache"})
+    assert options.root == ObjectRoot("s3://bucket/a%20store?region=x")
+    assert options.boundary_cache == ObjectRoot("hdfs://host/cache")
 
 
 def test_a_directory_that_is_no_store(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_index_is_a_sorted_list(tmp_path: pathlib.Path, seed: int) -> None:
         assert index.oldest_offset() == min((one[2] for one in model), default=None)
         late = sorted(one[1] for one in model if one[:2] < index.passed)
         assert index.summary() == (next_offset, index.passed, late)
-    index.settle(is_last=True)
+    index.settle(even_little=True)
     passed = index.passed
     files = RunFiles(RealFileSystem(), tmp_path)
     again = TimerIndex(files)
