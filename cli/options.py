@@ -2,14 +2,11 @@
 
 import enum
 import pathlib
-import re
 from typing import Annotated
 
 import typer
 
 DEFAULT_ADDRESS = "127.0.0.1:8081"
-# `Path` makes one slash of two.
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class OutputFormat(enum.StrEnum):
@@ -116,6 +113,8 @@ def on_this_machine(path: pathlib.Path | None) -> pathlib.Path | None:
 
     Without it, `s3://bucket/x` would make a folder named `s3:`.
     """
-    if path is not None and _URI.match(str(path)):
+    from services.object_uri import is_uri, named
+
+    if path is not None and is_uri(named(path)):
         raise typer.BadParameter("this is a URI: name a path of this machine, and copy the files afterwards")
     return path

@@ -12,7 +12,6 @@ Paths are those of `open_root`: the URI without its options. A handle is no desc
 
 import errno
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
@@ -21,7 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline.rebuild.object_root import ObjectRoot
-from services.object_uri import connect, refuse_no_bucket, shown, told
+from services.object_uri import connect, named, refuse_no_bucket, shown, told
 from store.audit.holders import refuse_held_root
 from store.files.file_system import FILE_MODE, FileStamp, FileSystem, PathLike, RealFileSystem
 
@@ -39,7 +38,6 @@ READ_AHEAD_COUNT = 8
 KEPT_COUNT = 1
 # Handles begin here, where the operating system has no descriptors: a mix-up is EBADF, not another file's bytes.
 FIRST_HANDLE = 1 << 30
-_ONE_SLASH = re.compile(r"^([a-z0-9]{2,}):/(?!/)")
 
 
 def open_root(root: Path | str | ObjectRoot) -> tuple[FileSystem, Path]:
@@ -63,11 +61,6 @@ def open_root(root: Path | str | ObjectRoot) -> tuple[FileSystem, Path]:
         return RealFileSystem(), local
     fs = ObjectFileSystem(place.uri)
     return fs, fs.root
-
-
-def named(path: PathLike) -> str:
-    """A path for people: of an object, the URI without options. `Path` makes one slash of two."""
-    return _ONE_SLASH.sub(r"\1://", str(path))
 
 
 def refuse_held(fs: FileSystem, root: Path) -> None:

@@ -55,6 +55,7 @@ _DENIALS = (
 )  # fmt: skip
 # The last one is pyarrow's text when it looks for the bucket's region.
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|Bucket '[^']*' not found")
+_ONE_SLASH = re.compile(r"^([a-z0-9]{2,}):/(?!/)")
 _PASSWORD = re.compile(r"//[^/\s]*:\S*@")
 _OPTIONS_IN_TEXT = re.compile(r"(\w://[^\s?'\"]*)\?[^\s'\"]*")
 
@@ -62,6 +63,11 @@ _OPTIONS_IN_TEXT = re.compile(r"(\w://[^\s?'\"]*)\?[^\s'\"]*")
 def is_uri(text: str) -> bool:
     """Whether a text is a URI with a scheme, not a path."""
     return "://" in text
+
+
+def named(path: object) -> str:
+    """A path for people: of an object, the URI without options. `Path` makes one slash of two."""
+    return _ONE_SLASH.sub(r"\1://", str(path))
 
 
 def shown(uri: str) -> str:

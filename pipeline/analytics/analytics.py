@@ -32,9 +32,10 @@ from pipeline.analytics.growth import Disk, growth, windows
 from pipeline.analytics.index import index_files, index_tables, load_at
 from pipeline.analytics.page import page
 from pipeline.analytics.texts import LANGUAGES, PAGE_NAMES, Texts
-from pipeline.object_files import ObjectFileSystem, named, open_root
+from pipeline.object_files import ObjectFileSystem, open_root
 from pipeline.progress import Progress, run_on_spark, silent
 from pipeline.report import JobReport
+from services.object_uri import named
 from store.errors import UnsupportedStoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.paths import commit_log_dir, parse_log_file_name

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.archive.segment import LogFileInArchive, archive_log_file, log_path
-from pipeline.object_files import named, open_root
+from pipeline.object_files import open_root
 from pipeline.progress import Progress, run_here, run_on_spark, silent
 from pipeline.report import JobReport
-from services.object_uri import is_uri, shown
+from services.object_uri import is_uri, named, shown
 from store.archive import layout
 from store.archive.archive_reader import ArchiveReader
 from store.archive.manifest import (

@@ -19,9 +19,10 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.object_files import named, open_root
+from pipeline.object_files import open_root
 from pipeline.progress import Progress, run_here, run_on_spark, silent
 from pipeline.report import JobReport
+from services.object_uri import named
 from store.archive import layout
 from store.archive.archive_reader import ArchiveReader
 from store.archive.manifest import Segment, check_archive, read_segment, segment_offsets
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Finding = dict[str, Any]
+# The archive may be in an object store; the log file that its segment yields is written here.
+_LOCAL = RealFileSystem()
 # More findings for one file would make the report too long to read.
 RECORD_FINDING_COUNT_MAX = 100
 _STATED_OFFSET = slice(28, 36)  # the record's own commit-log offset, in its bytes
@@ -149,7 +152,7 @@ def _contents(fs: FileSystem, archive: Path, segment: Segment, log_file: FileIO)
         what = f"its records end at commit-log offset {at}, the manifest says {segment.records_end_offset}"
         yield {"kind": "records_missing", "file": index, "what": what}
     elif tail is not None:
-        RealFileSystem().pwrite(log_file.fileno(), tail, segment.records_end_offset - segment.first_offset)
+        _LOCAL.pwrite(log_file.fileno(), tail, segment.records_end_offset - segment.first_offset)
         log_file.truncate(segment.file_end_offset - segment.first_offset)  # zeros up to there
         log_file.seek(0)
         digest = hashlib.file_digest(log_file, "sha256").hexdigest()
@@ -182,7 +185,7 @@ def _rows(
                 frame = head + body + tail
                 places.append((offset, len(frame)))
                 if segment.first_offset <= offset <= segment.file_end_offset - len(frame):
-                    RealFileSystem().pwrite(log_file.fileno(), frame, offset - segment.first_offset)
+                    _LOCAL.pwrite(log_file.fileno(), frame, offset - segment.first_offset)
                 try:
                     record = decode_record(frame, commit_log_offset=offset)
                     if topic != record.topic.encode("utf-8", "replace").decode() or topic != file.topic:

@@ -25,10 +25,11 @@ from pipeline.audit.log import JoinedLogAudit
 from pipeline.audit.queues import QueueTask, audit_queues
 from pipeline.audit.scan import AuditScanTask, FileScan, QueueId, UnitSpan, scan_file
 from pipeline.log_scan import LogSplit
-from pipeline.object_files import named, open_root, refuse_held
+from pipeline.object_files import open_root, refuse_held
 from pipeline.progress import Progress, RunTasks, run_on_spark, silent
 from pipeline.rebuild.files import IndexFilePlan, KeyPart, keys_before, plan_index_files
 from pipeline.report import JobReport
+from services.object_uri import named
 from store.audit.codes import Severity
 from store.audit.findings import Finding, Findings
 from store.audit.index_files import check_index_files

@@ -7,7 +7,8 @@ where a walk of the last file ends.
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.object_files import named, refuse_held
+from pipeline.object_files import refuse_held
+from services.object_uri import named
 from store.errors import RecordCorruptedError, StoreLockedError, UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes

@@ -25,6 +25,7 @@ from pipeline.audit.cluster.archives import (
     missing_segments,
     read_segments,
 )
+from pipeline.audit.cluster.judging import Row, deviants, excuse, identity, judged, reference_of, row_of
 from pipeline.audit.cluster.logs import CompareTask, Difference, Hashed, HashTask, Side, compare, hash_range, stamp_of
 from pipeline.audit.cluster.outputs import REPORT_FINDING_COUNT_MAX, ClusterReport, write_outputs
 from pipeline.audit.cluster.replicas import Range, Replica, ReplicaLog, fix_log, joined_root, ranges_of, without_removed
@@ -44,15 +45,7 @@ if TYPE_CHECKING:
 DAY_MILLIS = 86_400_000
 # Log files that are hashed before the state is saved: a kill costs no more than reading these again.
 FILES_PER_SAVE = 32
-# What a crash leaves, and so a snapshot of a running store; the next start repairs it.
-LEFT_BY_A_CRASH = {"LOG_TORN_TAIL", "LOG_STALE_BYTES", "LOG_FILE_UNFINISHED"}
-# What a snapshot of queues or indexes shows that is younger than that of the log.
-AHEAD_OF_THE_LOG = {"QUEUE_SURPLUS_UNITS", "INDEX_SURPLUS_ENTRIES", "STATE_AHEAD", "CHECKPOINT_AHEAD"}
-# With entries ahead of the log, these follow from them in the same file.
-OF_THE_SAME_FILE = {"INDEX_HEADER_WRONG", "INDEX_SLOT_WRONG", "INDEX_CHAIN_WRONG"}
 ARCHIVE = "archive"
-
-Row = dict[str, Any]
 
 
 def run(
@@ -149,12 +142,6 @@ def _finish(
     return report
 
 
-def identity(row: Row) -> str:
-    """What makes a finding the same in a later run: where it is, not how it is told."""
-    names = ("broker_name", "replica", "kind", "file", "offset", "commit_log_offset", "topic", "queue")
-    return "|".join(str(row[name]) for name in names)
-
-
 class ClusterAudit:
     """One run.
 
@@ -240,7 +227,7 @@ class ClusterAudit:
         try:
             Audit(root, place, self._run_tasks, one).run()
         except StoreError as error:
-            row = _row(replica.broker_name, replica.name, "STORE_UNREADABLE", "", 0, None, error.message)
+            row = row_of(replica.broker_name, replica.name, "STORE_UNREADABLE", "", 0, None, error.message)
             return {"rows": [row], "counts": {}}
         finally:
             shutil.rmtree(place)
@@ -267,11 +254,11 @@ class ClusterAudit:
                 self._tell_unread(broker_name, by_name[name], place, hashes[place, name], others=len(found))
             segment = segments.get(place.file_offset) if place.file_offset is not None else None
             archived = segment.log_sha256 if segment is not None and segment.is_sealed else ""
-            for name, reference in _deviants(found, archived):
+            for name, reference in deviants(found, archived):
                 self._tell_difference(broker_name, by_name[name], by_name[reference], place, diverged)
             if archived and found and archived not in found.values():
                 assert segment is not None
-                reference = _reference(found, archived)
+                reference = reference_of(found, archived)
                 self._tell_archived(broker_name, segment, by_name[reference])
         if self._archive is not None:
             self._audit_archive(broker_name, segments, damaged, logs)
@@ -337,7 +324,7 @@ class ClusterAudit:
             return  # the file has changed since it was hashed: the next run reads it again
         if found.one is not None and found.other is None:  # the other one is damaged
             log, other, found = other, log, Difference(found.first, found.last, found.count, found.other, found.one)
-        kind, what = _judged(found, place, other.replica)
+        kind, what = judged(found, place, other.replica)
         file = log.file_at(place.begin)
         assert file is not None
         row = self._add(
@@ -398,66 +385,16 @@ class ClusterAudit:
     def _add(
         self, broker_name: str, replica: str, kind: str, file: str, byte: int, offset: int, what: str, *, count: int = 1
     ) -> Row:
-        row = _row(broker_name, replica, kind, file, byte, offset, what, count)
+        row = row_of(broker_name, replica, kind, file, byte, offset, what, count)
         self.rows.append(row)
         return row
-
-
-def excuse(rows: list[Row], log_end_offset: int) -> None:
-    """Makes findings information that follow from snapshots of a running store, taken one after the other."""
-    ahead = [
-        row for row in rows if row["kind"] in AHEAD_OF_THE_LOG and (row["commit_log_offset"] or -1) >= log_end_offset
-    ]
-    files = {row["file"] for row in ahead}
-    for row in rows:
-        is_of_crash = row["kind"] in LEFT_BY_A_CRASH and row["severity"] == "warning"
-        if is_of_crash or row in ahead or (row["kind"] in OF_THE_SAME_FILE and row["file"] in files):
-            row["severity"] = "info"
 
 
 def _verify(task: tuple[str, str, int]) -> dict[str, Any]:
     return verify_one(*task)
 
 
-def _row(
-    broker_name: str, replica: str, kind: str, file: str, byte: int, offset: int | None, what: str, count: int = 1
-) -> Row:
-    given = {
-        "broker_name": broker_name, "replica": replica, "kind": kind, "severity": "error", "file": file, "offset": byte,
-        "commit_log_offset": offset, "count": count, "what": what,
-    }  # fmt: skip
-    return {**dict.fromkeys(ROW_FIELDS), **given}
-
-
-def _reference(found: dict[str, str], archived: str) -> str:
-    """The replica with the bytes that most have; of equally many those that the archive has, then the first."""
-    hashes = list(found.values())
-    best = max(hashes, key=lambda sha256: (hashes.count(sha256), sha256 == archived))
-    return next(name for name, sha256 in found.items() if sha256 == best)
-
-
-def _deviants(found: dict[str, str], archived: str) -> list[tuple[str, str]]:
-    """Each replica with other bytes than the reference, and the reference."""
-    if len(set(found.values())) < 2:
-        return []
-    reference = _reference(found, archived)
-    return [(name, reference) for name, sha256 in found.items() if sha256 != found[reference]]
-
-
 def _side(log: ReplicaLog, place: Range) -> Side:
     file = log.file_at(place.begin)
     assert file is not None
     return Side(log.root, str(log.path_of(file)), file, log.file_size_bytes)
-
-
-def _judged(found: Difference, place: Range, other: str) -> tuple[str, str]:
-    """Kind and text of a difference of two logs."""
-    where = f"{found.count} bytes differ from {other}, from commit-log offset {found.first} to {found.last}"
-    if found.one is None and found.other is not None:
-        return "REPLICA_DAMAGED", f"{where}; the record at {found.other[0]} is sound there and not here"
-    if found.one is None or found.other is None:
-        return "REPLICA_DIFFERS", f"{where}; neither has a sound record there"
-    behind = max(found.one[1], found.other[1])
-    if found.last >= behind or behind >= place.end:
-        return "REPLICA_DIVERGED", f"{where}; both have sound records, others from {found.one[0]} on"
-    return "REPLICA_DIFFERS", f"{where}; the record at {found.one[0]} is sound in both"

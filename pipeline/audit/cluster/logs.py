@@ -1,7 +1,6 @@
 """Compares the logs of the replicas of one shard: ranges by their SHA-256, then byte by byte where these differ."""
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 from pipeline.log_scan import LogSplit, load_kernels, sound_stretches
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreError
+from store.files.file_system import RealFileSystem
 
 READ_BYTES = 1 << 20
 
@@ -41,10 +41,10 @@ class Hashed:
 def stamp_of(path: Path | str) -> tuple[int, int, int] | None:
     """What changes when a program writes to a file; None without the file."""
     try:
-        state = os.stat(path)
+        stamp = RealFileSystem().stamp(path)
     except OSError:
         return None
-    return state.st_size, state.st_mtime_ns, state.st_ino
+    return stamp.size_bytes, stamp.modified_nanos, stamp.inode
 
 
 def hash_range(task: HashTask) -> Hashed:
