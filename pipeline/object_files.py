@@ -36,6 +36,10 @@ RANGE_BYTES = 8 << 20
 READ_AHEAD_COUNT = 8
 # Ranges that stay behind the reader: a record that did not fit a piece is read again from its begin.
 KEPT_COUNT = 1
+# A small read that nobody announced fetches this much around it, and the newest such pieces are kept: who looks something up in
+# an index reads neighbours, and each request costs a way there and back.
+PIECE_BYTES = 64 << 10
+PIECE_COUNT_MAX = 8
 # Handles begin here, where the operating system has no descriptors: a mix-up is EBADF, not another file's bytes.
 FIRST_HANDLE = 1 << 30
 
@@ -255,6 +259,7 @@ class _OpenObject:
         self._begin = self._end = 0  # of what will be read
         self._ranges: dict[int, Future[bytes]] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._pieces: dict[int, bytes] = {}  # by their begin, the newest last
 
     def will_read(self, begin: int, end: int) -> None:
         """Begins to fetch; what was announced before is forgotten."""
@@ -275,6 +280,9 @@ class _OpenObject:
                 self._fetch_ahead(number)
                 data = self._ranges[number].result()
                 skipped = (at - self._begin) % RANGE_BYTES
+            elif room - done < PIECE_BYTES:
+                skipped = at % PIECE_BYTES
+                data = self._piece(at - skipped)
             else:
                 # Up to what is announced, in one request.
                 data = self._read_at(at, room - done if at >= self._end else min(room - done, self._begin - at))
@@ -285,6 +293,15 @@ class _OpenObject:
             buffer[done : done + size_bytes] = memoryview(data)[skipped : skipped + size_bytes]
             done += size_bytes
         return done
+
+    def _piece(self, begin: int) -> bytes:
+        data = self._pieces.pop(begin, None)
+        if data is None:
+            data = self._read_at(begin, min(PIECE_BYTES, self.size_bytes - begin))
+        if len(self._pieces) == PIECE_COUNT_MAX:
+            del self._pieces[next(iter(self._pieces))]
+        self._pieces[begin] = data
+        return data
 
     def close(self) -> None:
         self._keep(range(0))
