@@ -4,6 +4,7 @@ The object store is moto's S3 in a process of its own.
 """
 
 import itertools
+import os
 import random
 import tracemalloc
 from collections.abc import Iterator
@@ -302,3 +303,18 @@ def test_a_last_file_that_is_full_is_not_read_to_plan(
     monkeypatch.setattr("pipeline.scan.splits.walk_file", None)
     rows = read(uri, splitBytes=2000, raw="true")
     assert [row["raw"] for row in rows] == [frame for frame in frames if offset_of(frame) < 2 * FILE_BYTES]
+
+
+def test_neighbouring_small_reads_share_a_request_and_give_the_objects_bytes(
+    object_store: ObjectStore, remote: str, tmp_path: Path
+) -> None:
+    """A check of an archive made three requests for each record."""
+    data = random.Random(5).randbytes(5 * 65_536 + 777)
+    (tmp_path / "index").write_bytes(data)
+    fs, root = object_files.open_root(object_store.upload(tmp_path, remote))
+    handle = fs.open(root / "index", os.O_RDONLY)
+    object_store.request_count()
+    for at in range(0, len(data), 499):  # some lie over the end of a piece
+        assert fs.pread(handle, 500, at) == data[at : at + 500]
+    fs.close(handle)
+    assert object_store.request_count() == 6
