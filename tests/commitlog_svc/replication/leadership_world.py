@@ -394,7 +394,7 @@ class World:
                 self.record, self.version = None, None
             case "hand over":
                 if self._runs(replica) and replica.has_led and not replica.rules.view().resigned:
-                    self._hand_over(replica, other)
+                    self.hand_over(replica, other)
 
     def _lose_disk(self, replica: Replica) -> None:
         """The replica goes on with an empty disk, if another one has all that was acknowledged and may lead."""
@@ -408,7 +408,7 @@ class World:
             # Soon after its first bytes it starts again: its log does not look empty then.
             self.at(self.time + self.dice.uniform(0.5, 8), lambda: self.end_life(replica, "killed", 0.1))
 
-    def _hand_over(self, leader: Replica, to: Replica) -> None:
+    def hand_over(self, leader: Replica, to: Replica) -> None:
         try:
             leader.rules.want_hand_over(to.name)
         except Exception as refused:  # as the caller of Leadership.hand_over sees it
