@@ -1,7 +1,7 @@
 """The commands of transcripts about who leads a shard: replicas r1, r2, r3 that die, stand still or are cut off.
 
-A story runs on the rules of leadership in the simulated shard (tests/commitlog_svc/replication/leadership_world.py), which checks at
-each event that no two replicas may acknowledge and that a new leader has everything that was acknowledged before. Its clock is
+A story runs on the rules of leadership in the simulated shard (tests/commitlog_svc/replication/leadership_world.py). It
+checks at each event that no two replicas may acknowledge and that a new leader has everything that was acknowledged. Its clock is
 simulated, and the same story takes the same course each time. Each answer says who leads then, in which epoch, and which set.
 
     pass seconds=

@@ -1,4 +1,4 @@
-"""Stories of a shard with replicas: who leads after a death, a pause, a cut and an operator's word, and for how long nobody does."""
+"""Stories of a shard with replicas: who leads after a death, a pause, a cut and an operator's word, and how soon."""
 
 from pathlib import Path
 
