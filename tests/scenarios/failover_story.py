@@ -1,8 +1,9 @@
 """The commands of transcripts about who leads a shard: replicas r1, r2, r3 that die, stand still or are cut off.
 
 A story runs on the rules of leadership in the simulated shard (tests/commitlog_svc/replication/leadership_world.py). It
-checks at each event that no two replicas may acknowledge and that a new leader has everything that was acknowledged. Its clock is
-simulated, and the same story takes the same course each time. Each answer says who leads then, in which epoch, and which set.
+checks at each event that no two replicas may acknowledge and that a new leader has everything that was acknowledged. Its
+clock is simulated, and the same story takes the same course each time. Each answer says who leads then, in which epoch, and
+which set.
 
     pass seconds=
     until-led [besides=]        passes until one may acknowledge; says for how long none did
