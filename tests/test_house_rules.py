@@ -1,0 +1,46 @@
+"""Rules of the house that a program can check: folders stay small, and the maps name every room."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PRODUCT = (
+    *("store", "services", "commitlog_svc", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc", "gateway"),
+    *("console", "pipeline", "reput_client", "cli", "deploy"),
+)
+# A list that is longer is not read, it is searched.
+FILE_COUNT_MAX = 22
+
+
+def rooms() -> list[Path]:
+    """The folders of the product that hold Python files."""
+    found = {path.parent for name in PRODUCT for path in (ROOT / name).rglob("*.py") if "__pycache__" not in path.parts}
+    return sorted(found)
+
+
+def test_no_folder_of_the_product_has_more_than_22_python_files() -> None:
+    crowded = {
+        str(room.relative_to(ROOT)): count
+        for room in rooms()
+        if (count := len(list(room.glob("*.py")))) > FILE_COUNT_MAX
+    }
+    assert crowded == {}
+
+
+def test_the_architecture_page_names_every_folder_of_the_product() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+)/`", page))
+    # A row may name the folders below its own by the end of their paths: `web/`.
+    names = [str(room.relative_to(ROOT)) for room in rooms()]
+    missing = [name for name in names if not any(name == row or name.endswith(f"/{row}") for row in named)]
+    assert missing == []
+
+
+def test_the_index_of_the_documents_has_a_line_for_each_page_and_each_decision() -> None:
+    docs = ROOT / "docs"
+    index = (docs / "README.md").read_text(encoding="utf-8")
+    pages = [
+        path.relative_to(docs) for path in [*docs.glob("*.md"), *docs.glob("adr/*.md")] if path.name != "README.md"
+    ]
+    missing = [str(page) for page in sorted(pages) if f"({page})" not in index]
+    assert missing == []
