@@ -20,7 +20,8 @@ from services.serving.server import ServiceServer
 from services.settings.service_settings import StoreSettings
 from store.files.abort import has_abort_marker
 from store.files.checksums import ChecksumTable
-from store.files.file_system import FileSystem, OverlayFileSystem, RealFileSystem
+from store.files.file_system import FileSystem, RealFileSystem
+from store.files.overlay_file_system import OverlayFileSystem
 from store.files.root_check import refuse_unsupported
 from store.format.paths import own_state_dir
 

@@ -12,7 +12,8 @@ from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.settings import ConsumeQueueSettings
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from services.following.follower_progress import FollowerProgress
-from store.files.file_system import OverlayFileSystem, RealFileSystem
+from store.files.file_system import RealFileSystem
+from store.files.overlay_file_system import OverlayFileSystem
 from store.readers.queue_reader import detect_queue_file_size, list_queue_ids, queue_strangers
 from tests.support.builders import QUEUE_FILE_SIZE, follow, open_queues, queue_bytes
 from tests.support.dispatches import make_request

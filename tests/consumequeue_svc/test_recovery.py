@@ -10,7 +10,8 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import refuse_rocksdb
 from store.errors import UnsupportedStoreError
-from store.files.file_system import OverlayFileSystem, RealFileSystem
+from store.files.file_system import RealFileSystem
+from store.files.overlay_file_system import OverlayFileSystem
 from tests.support.dispatches import feed, file_bytes, make_request, requests_of
 
 FILE_SIZE = 4000

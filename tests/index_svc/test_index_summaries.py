@@ -14,7 +14,8 @@ from index_svc.index_summaries import IndexSummaries
 from index_svc.key_search import search_key
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import FlushFailedError, ServiceUnavailableError, StoreCorruptedError
-from store.files.file_system import OverlayFileSystem, RealFileSystem
+from store.files.file_system import RealFileSystem
+from store.files.overlay_file_system import OverlayFileSystem
 from store.format import index_summary
 from store.format.index_layout import entry_position
 from store.format.index_summary import PAGE_SIZE, TIME_UNKNOWN_EARLY, TimeSpan, decode_summary_header

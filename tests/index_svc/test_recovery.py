@@ -7,7 +7,8 @@ import pytest
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from store.derive.index_keys import index_keys
-from store.files.file_system import OverlayFileSystem, RealFileSystem
+from store.files.file_system import RealFileSystem
+from store.files.overlay_file_system import OverlayFileSystem
 from store.readers.index_reader import IndexLayout, list_index_files
 from tests.support.dispatches import feed, file_bytes, requests_of
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gateway.ports.shards import Shards
-from store.files.file_system import OverlayFileSystem
+from store.files.overlay_file_system import OverlayFileSystem
 from store.format.record import Record, decode_record
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.support.crashing import copy_open_store

@@ -10,7 +10,8 @@ from google.rpc import error_details_pb2
 from commitlog_svc.retention.disk_space import LOOK_SECONDS, DiskLevel, DiskLimits, DiskSpace
 from services.status import to_status
 from store.errors import DiskFullError
-from store.files.file_system import OverlayFileSystem, PathLike, RealFileSystem
+from store.files.file_system import PathLike, RealFileSystem
+from store.files.overlay_file_system import OverlayFileSystem
 from tests.commitlog_svc.retention_bench import SizedFileSystem
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.support.waiting import wait_until
