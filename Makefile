@@ -30,6 +30,10 @@ NO_SKIPS := -p tests.support.no_skips
 # What needs more than Python, or long: `make ci` has it. KUBERNETES= leaves out what needs a control plane to be built.
 KUBERNETES ?= kubernetes
 MARKED := bench or browser or cluster or containers or etcd or languages or life or long or newcomers or prometheus or rocketmq or spark
+# The files that have such tests: to collect all files takes as long as a short suite.
+space := $(subst ,, )
+MARKED_FILES = $(shell grep -lrE --include='test_*.py' \
+	'mark\.($(subst $(space)or$(space),|,$(MARKED) or grpcurl or kubernetes))\b|tests\.support\.seeds' tests)
 # A change gets a bounded part of each kind; a release gets all of it, and longer: `make ci FULL=1`.
 FOR_A_CHANGE := $(if $(FULL),,and not release)
 
@@ -111,7 +115,7 @@ wheels: .venv/.setup-dev ## Build the distributions `reput` and `reput-client` i
 ci: export LIFE_SECONDS := $(or $(LIFE_SECONDS),$(if $(FULL),600,30))
 ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, ...) and torture; FULL=1 for a release; none is skipped
 	$(if $(FULL),TORTURE_LEVEL=full) $(PYTEST) -n 2 $(NO_SKIPS) $(if $(FULL),--timeout 43200) --durations=25 \
-		-m "($(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)) $(FOR_A_CHANGE)" \
+		-m "($(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes)) $(FOR_A_CHANGE)" $(MARKED_FILES) \
 		$(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 	$(MAKE) torture
 
