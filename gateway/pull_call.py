@@ -24,6 +24,7 @@ from gateway.ports.delivery import DeliveringSource, Pulled, PullOutcome, PullQu
 from gateway.ports.shard import Shard
 from gateway.ports.shards import has_unwritten_queue
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic
+from gateway.shards.encoded_messages import EncodedMessages
 from gateway.shards.replica_pulls import Puller
 from gateway.wire import MessageShards
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -45,8 +46,6 @@ BEHIND_MILLIS = 5_000
 ALL_BODY_BYTES_MAX = 64 << 20
 # What a stream gets also when all of that is taken, and while it waits.
 SHARE_BYTES_MIN = 65_536
-# A message's own tag and length in an answer.
-FIELD_OVERHEAD_BYTES = 16
 STATUSES = {
     PullOutcome.FOUND: pb.PULL_STATUS_FOUND,
     PullOutcome.NO_NEW: pb.PULL_STATUS_NO_NEW_MSG,
@@ -112,8 +111,8 @@ class PullStreams:
         request: pb.PullMessagesRequest,
         cancellation: Cancellation,
         puller: Puller[StoredMessage] | None = None,
-    ) -> Iterator[pb.PullMessagesResponse]:
-        """The batches, until the stream ends. The last one has no message, and says why.
+    ) -> Iterator[bytes]:
+        """The batches as PullMessagesResponses, until the stream ends. The last one has no message, and says why.
 
         `puller` is asked instead of the shard's consumer service.
 
@@ -237,6 +236,7 @@ def question_of(request: pb.PullMessagesRequest) -> PullQuestion:
         filter_of(request.filter),
         request.consumer_group,
         min(request.max_bytes or BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
+        encoded=True,
     )
 
 
@@ -270,24 +270,22 @@ def batch_of(question: PullQuestion, outcome: Batch | StoreError) -> Batch:
     return outcome
 
 
-def responses_of(batch: Batch, broker_name: str) -> Iterator[pb.PullMessagesResponse]:
+def responses_of(batch: Batch, broker_name: str) -> Iterator[bytes]:
     """The batch in answers that a gRPC client takes by default, 4 MiB; a single message may be larger."""
 
-    def response() -> pb.PullMessagesResponse:
+    def rest(next_offset: int | None) -> bytes:
         return pb.PullMessagesResponse(
-            min_offset=batch.min_offset, max_offset=batch.max_offset, status=STATUSES[batch.outcome]
-        )
+            next_offset=batch.next_offset if next_offset is None else next_offset,
+            min_offset=batch.min_offset,
+            max_offset=batch.max_offset,
+            status=STATUSES[batch.outcome],
+        ).SerializeToString()
 
-    answer, size_bytes = response(), 0
-    for message in batch.messages:
-        message.broker_name = broker_name
-        message.source = message_pb2.MESSAGE_SOURCE_LIVE
-        message_bytes = message.ByteSize() + FIELD_OVERHEAD_BYTES
-        if size_bytes and size_bytes + message_bytes > PAGE_BYTES_MAX:
-            answer.next_offset = message.queue_offset
-            yield answer
-            answer, size_bytes = response(), 0
-        answer.messages.append(message)
-        size_bytes += message_bytes
-    answer.next_offset = batch.next_offset
-    yield answer
+    messages = batch.messages
+    if not isinstance(messages, EncodedMessages):
+        for message in messages:
+            message.broker_name = broker_name
+            message.source = message_pb2.MESSAGE_SOURCE_LIVE
+        messages = EncodedMessages(memoryview(pb.PullMessagesResponse(messages=messages).SerializeToString()))
+    for part, next_offset in messages.parts(PAGE_BYTES_MAX):
+        yield b"".join((part, rest(next_offset)))
