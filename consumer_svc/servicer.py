@@ -32,7 +32,7 @@ from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from services.local.server import Handler, RevocableAnswer, over_bytes
 from services.local.wire import LocalMethod
-from services.serving.raw_handlers import add_with_raw
+from services.serving.raw_handlers import AnyHandler, add_with_raw
 from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError
 
 HEARTBEAT_SECONDS = 1.0
@@ -348,7 +348,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
 def add_to_server(servicer: ConsumerServicer, server: grpc.Server) -> None:
     """Add the generated handlers, and for pulls one that answers with bytes."""
-    pull = grpc.unary_unary_rpc_method_handler(
+    pull: AnyHandler = grpc.unary_unary_rpc_method_handler(
         servicer.pull_bytes, request_deserializer=pb.PullMessagesRequest.FromString
     )
     add_with_raw(pb_grpc.add_ConsumerServiceServicer_to_server, servicer, {"PullMessages": pull}, server)

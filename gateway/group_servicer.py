@@ -1,6 +1,7 @@
 """The RPCs of GatewayService about consumer groups, pulls and tracks; GatewayServicer has them as its own."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 
@@ -57,10 +58,8 @@ class GroupMethods:
             raise ServiceUnavailableError("this gateway delivers no messages", service="consumer")
         return self.delivery
 
-    def PullMessages(  # type: ignore[override]  # see `raw_handlers`
-        self, request: pb.PullMessagesRequest, context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
-        """The messages of a queue in batches, which are PullMessagesResponses as bytes."""
+    def PullMessages(self, request: pb.PullMessagesRequest, context: grpc.ServicerContext) -> Iterator[Any]:
+        """The messages of a queue in batches, which are PullMessagesResponses as bytes: see `raw_handlers`."""
         delivery, choice = self._delivery, choice_of(request, self.read_from)
         leader = delivery.source.named(request.broker_name)
         if self.reads is None or choice.read_from is ReadFrom.LEADER:
@@ -72,7 +71,7 @@ class GroupMethods:
 
     def raw_handlers(self) -> dict[str, AnyHandler]:
         """The handlers of methods that answer with bytes."""
-        pull = grpc.unary_stream_rpc_method_handler(
+        pull: AnyHandler = grpc.unary_stream_rpc_method_handler(
             self.PullMessages, request_deserializer=pb.PullMessagesRequest.FromString
         )
         return {"PullMessages": pull}

@@ -12,7 +12,7 @@ The status and the next offset of a pull are those of `DefaultMessageStore.getMe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from consumer_svc.delivering.life import Life
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
@@ -51,28 +51,8 @@ class PullAsk:
     filter: MessageFilter = EVERYTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """Messages of a queue; `status` is the name of the proto's PullStatus."""
-
-    messages: "Batch"
-    next_offset: int
-    range: QueueRange
-    status: str
-
-
-class Batch(Protocol):
-    """The messages of a pull, while they are collected."""
-
-    def __len__(self) -> int:
-        """How many there are."""
-
-    def append(self, message: StoredMessage, /) -> None:
-        """One more."""
-
-
 class EncodedBatch:
-    """A Batch of bytes, with the messages as field 1 of an answer.
+    """The messages of a pull as bytes, each as field 1 of an answer.
 
     Args:
         form: what the messages have in common.
@@ -87,11 +67,10 @@ class EncodedBatch:
         self._count = 0
 
     def __len__(self) -> int:
-        """See Batch."""
         return self._count
 
-    def append(self, message: StoredMessage, /) -> None:
-        """See Batch."""
+    def append(self, message: StoredMessage) -> None:
+        """One more."""
         self.data.append(pb.PullMessagesResponse(messages=[self.form.shown(message)]).SerializeToString())
         self._count += 1
 
@@ -99,6 +78,19 @@ class EncodedBatch:
         """The messages of a run."""
         self.data += run.data
         self._count += run.count
+
+
+Batch: TypeAlias = list[StoredMessage] | EncodedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """Messages of a queue; `status` is the name of the proto's PullStatus."""
+
+    messages: Batch
+    next_offset: int
+    range: QueueRange
+    status: str
 
 
 @dataclass(frozen=True, slots=True)

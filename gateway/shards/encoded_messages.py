@@ -61,4 +61,4 @@ class EncodedMessages(Sequence[StoredMessage]):
 
     def _decoded(self, span: tuple[int, int, int]) -> StoredMessage:
         _, begin, end = span
-        return StoredMessage.FromString(self.data[begin:end])
+        return StoredMessage.FromString(self.data[begin:end].tobytes())

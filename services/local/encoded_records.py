@@ -42,7 +42,8 @@ class MessageForm:
         return message
 
 
-class EncodedRun(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EncodedRun:
     """Messages as field 1 of an answer.
 
     Attributes:

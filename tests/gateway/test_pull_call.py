@@ -12,7 +12,14 @@ from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.delivery import Pulled, PullOutcome
 from gateway.ports.shards import Shards
-from gateway.pull_call import ALL_BODY_BYTES_MAX, SHARE_BYTES_MIN, BodyBytes, PullStreams, responses_of
+from gateway.pull_call import (
+    ALL_BODY_BYTES_MAX,
+    BODY_BYTES_DEFAULT,
+    SHARE_BYTES_MIN,
+    BodyBytes,
+    PullStreams,
+    responses_of,
+)
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.shards.encoded_messages import EncodedMessages
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -149,14 +156,45 @@ def test_a_batch_is_cut_into_answers_that_clients_take_by_default(form):
 
 def test_many_streams_together_get_no_more_bytes_than_there_are_but_each_gets_its_share():
     body_bytes = BodyBytes()
-    held = [body_bytes.some(4 << 20) for _ in range(200)]
 
-    given = [each.__enter__() for each in held]
+    given = [body_bytes.take(4 << 20) for _ in range(200)]
 
     assert given[0] == 4 << 20
     assert given[-1] == SHARE_BYTES_MIN
     assert sum(given) <= ALL_BODY_BYTES_MAX + len(given) * SHARE_BYTES_MIN
-    for each in held:
-        each.__exit__(None, None, None)
-    with body_bytes.some(4 << 20) as again:
-        assert again == 4 << 20
+    for each in given:
+        body_bytes.give_back(each)
+    assert body_bytes.take(4 << 20) == 4 << 20
+
+
+def test_while_a_caller_takes_a_batch_one_more_is_pulled_if_the_queue_has_it(pulling):
+    for number in range(5):
+        pulling.delivering.store("T", b"%d" % number)
+    pull, asked = pulling.delivering.pull, []
+
+    def noted(question, seconds, then):
+        asked.append(question.queue_offset)
+        pull(question, seconds, then)
+
+    pulling.delivering.pull = noted
+    stream = pulling.answers(max_messages=2)
+    bodies = [[message.body for message in next(stream).messages]]
+    assert asked == [0, 2]
+    bodies.append([message.body for message in next(stream).messages])
+    assert asked == [0, 2, 4]
+    bodies.append([message.body for message in next(stream).messages])
+    assert asked == [0, 2, 4]
+    assert bodies == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
+    (last,) = list(stream)
+    assert (last.status, last.next_offset) == (pb.PULL_STATUS_NO_NEW_MSG, 5)
+    assert pulling.streams._body_bytes._free_bytes == ALL_BODY_BYTES_MAX
+
+
+def test_a_caller_that_goes_in_the_middle_leaves_no_bytes_taken(pulling):
+    for number in range(5):
+        pulling.delivering.store("T", b"%d" % number)
+    stream = pulling.streams.answers(pulling.shards, pb.PullMessagesRequest(topic="T", max_messages=2), Cancellation())
+    next(stream)
+    assert pulling.streams._body_bytes._free_bytes == ALL_BODY_BYTES_MAX - 2 * BODY_BYTES_DEFAULT
+    stream.close()
+    assert pulling.streams._body_bytes._free_bytes == ALL_BODY_BYTES_MAX

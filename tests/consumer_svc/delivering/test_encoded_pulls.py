@@ -111,9 +111,9 @@ def pulling(tmp_path: Path, life: LogLife) -> Iterator[Pulling]:
         yield Pulling(it, tmp_path / "s", address, life, random.Random(21))
 
 
-def outcome(pull: Callable[[], Any]) -> Any:
+def outcome(pull: Callable[..., Any], servicer: ConsumerServicer, **fields: Any) -> Any:
     try:
-        return pull()
+        return pull(servicer, topic=TOPIC, **fields)
     except StoreError as error:
         return type(error), error.message, error.metadata
 
@@ -140,7 +140,9 @@ def as_bytes(servicer: ConsumerServicer, **fields: Any) -> pb.PullMessagesRespon
 @pytest.mark.parametrize("is_recent", [True, False], ids=["recent", "old"])
 def test_a_pull_as_bytes_is_the_pull_as_messages(pulling: Pulling, kernel_mode: str, is_recent: bool) -> None:
     servicer, chance = pulling.servicer(is_recent=is_recent), random.Random(4)
-    asks = [{"queue_offset": at, "max_messages": 32} for at in (-1, 0, pulling.count - 1, pulling.count, 1_000)]
+    asks: list[dict[str, Any]] = [
+        {"queue_offset": at, "max_messages": 32} for at in (-1, 0, pulling.count - 1, pulling.count, 1_000)
+    ]
     asks += [{"queue_offset": at, "max_messages": 1_024, "max_bytes": 4 << 20} for at in (0, pulling.damaged + 1)]
     asks += [{"queue_offset": pulling.damaged, "max_messages": 32}]
     asks += [
@@ -154,9 +156,7 @@ def test_a_pull_as_bytes_is_the_pull_as_messages(pulling: Pulling, kernel_mode: 
     asks += [{"queue_offset": 0, "max_messages": 64, "filter": pb.Filter(tags="T")}]
     asks += [{"queue_offset": 0, "max_messages": 64, "filter": pb.Filter(sql="名 = '值'")}]
     for ask in asks:
-        fields: dict[str, Any] = {"topic": TOPIC, "queue_id": 0, **ask}
-        expected = outcome(lambda fields=fields: as_messages(servicer, **fields))
-        assert outcome(lambda fields=fields: as_bytes(servicer, **fields)) == expected, ask
+        assert outcome(as_bytes, servicer, **ask) == outcome(as_messages, servicer, **ask), ask
 
 
 def test_ordinary_records_are_not_decoded(
@@ -185,8 +185,8 @@ def test_records_that_retention_removed_are_passed_over_alike(
     servicer = pulling.servicer(is_recent=True)
     as_bytes(servicer, topic=TOPIC, max_messages=32)  # the file is open
     pulling.removed_file.unlink()
-    expected = outcome(lambda: as_messages(servicer, topic=TOPIC, max_messages=64))
-    assert outcome(lambda: as_bytes(servicer, topic=TOPIC, max_messages=64)) == expected
+    expected = outcome(as_messages, servicer, max_messages=64)
+    assert outcome(as_bytes, servicer, max_messages=64) == expected
 
 
 def test_a_kernel_that_is_not_loaded_is_loaded_beside_pulls_and_they_do_not_wait(

@@ -156,7 +156,12 @@ MESSAGES = st.builds(
     messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=st.randoms(use_true_random=False), damage=st.booleans()
 )
 @settings(max_examples=150, deadline=None)
-def test_a_run_is_what_the_plain_path_makes_of_its_records(tmp_path_factory, messages, chance, damage) -> None:
+def test_a_run_is_what_the_plain_path_makes_of_its_records(
+    tmp_path_factory: pytest.TempPathFactory,
+    messages: list[PreparedMessage],
+    chance: random.Random,
+    damage: bool,
+) -> None:
     before = loading.switch(loading.EAGER)
     try:
         log = Log(tmp_path_factory.mktemp("log") / "file", messages, chance)
@@ -186,8 +191,12 @@ def test_a_run_is_what_the_plain_path_makes_of_its_records(tmp_path_factory, mes
             times_are_odd = expected is not None and not all(
                 0 <= time.seconds < 253_402_300_799 for time in (expected.born_time, expected.store_time)
             )
-            is_other = expected is None or (expected.topic, expected.queue_id) != (TOPIC, QUEUE_ID)
-            assert is_other or times_are_odd or expected.queue_offset != FIRST + row or not is_ordinary(frame, expected)
+            assert (
+                expected is None
+                or (expected.topic, expected.queue_id, expected.queue_offset) != (TOPIC, QUEUE_ID, FIRST + row)
+                or times_are_odd
+                or not is_ordinary(frame, expected)
+            )
             row += 1  # the plain path takes it
             left, is_first = left - (len(expected.body) if expected else 0), is_first and expected is None
     finally:
@@ -195,7 +204,9 @@ def test_a_run_is_what_the_plain_path_makes_of_its_records(tmp_path_factory, mes
 
 
 @pytest.mark.parametrize("name", ["broker", "engine", "engine_crc"])
-def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(tmp_path, with_kernels, name) -> None:
+def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(
+    tmp_path: Path, with_kernels: None, name: str
+) -> None:
     root = unpack_store(name, tmp_path / name)
     files = {int(path.name): path for path in sorted((root / "commitlog").iterdir())}
     taken = left_out = 0
@@ -216,7 +227,7 @@ def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(tmp_path, wit
     assert taken > left_out / 2  # the engine's stores have many IPv6 hosts
 
 
-def test_records_that_are_not_those_of_their_positions_are_not_taken(tmp_path, with_kernels) -> None:
+def test_records_that_are_not_those_of_their_positions_are_not_taken(tmp_path: Path, with_kernels: None) -> None:
     log = Log(tmp_path / "file", [message()] * 3, random.Random(1))
     assert log.encode().count == 3
     log.path.write_bytes(log.data)
@@ -229,7 +240,7 @@ def test_records_that_are_not_those_of_their_positions_are_not_taken(tmp_path, w
     assert encode(files, [(1 << 63) - 1, -(1 << 63)], [log.sizes[0], 1], FIRST).count == 0
 
 
-def test_nothing_behind_the_end_or_of_a_file_without_a_name_is_taken(tmp_path, with_kernels) -> None:
+def test_nothing_behind_the_end_or_of_a_file_without_a_name_is_taken(tmp_path: Path, with_kernels: None) -> None:
     log = Log(tmp_path / "file", [message()] * 3, random.Random(1))
     log.path.write_bytes(log.data)
     files = OneFile(log.path, BASE, len(log.data))
@@ -239,7 +250,9 @@ def test_nothing_behind_the_end_or_of_a_file_without_a_name_is_taken(tmp_path, w
     assert encode(files, log.offsets, log.sizes, FIRST) == EncodedRun([], 0, ALL_BYTES, is_full=False)
 
 
-def test_a_run_that_is_larger_than_the_buffers_comes_in_pieces(tmp_path, with_kernels, monkeypatch) -> None:
+def test_a_run_that_is_larger_than_the_buffers_comes_in_pieces(
+    tmp_path: Path, with_kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bodies = [bytes([number]) * 50_000 for number in range(40)]
     log = Log(tmp_path / "file", [message(body=body) for body in bodies], random.Random(1))
     run = log.encode()
