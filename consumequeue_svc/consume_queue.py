@@ -22,7 +22,7 @@ from store.derive.queue_placement import Buffer, PlacedUnits, QueuePlacement, Ve
 from store.files.open_files import OpenFile, OpenFiles
 from store.format.paths import log_file_name
 from store.format.queue_ext import is_ext_address
-from store.format.queue_unit import UNIT_SIZE_BYTES, QueueUnit
+from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, QueueUnit
 from store.readers.queue_ext_reader import QueueExtUnits
 from store.readers.queue_reader import QueueUnits, file_offsets
 
@@ -148,6 +148,16 @@ class ConsumeQueue:
         rows = [(unit, is_readable(position, unit)) for position, unit in units]
         found = self._ext.resolved(unit for unit, is_readable in rows if is_readable)
         return (next(found) if is_readable else unit for unit, is_readable in rows)
+
+    def packed_units(self, begin: int, end: int) -> bytes:
+        """The bytes of the units [begin, end); none when one of them is empty or a filler."""
+        import numpy as np  # with the first pull of many messages: it takes memory
+
+        from store.derive.queue_runs import UNIT_DTYPE
+
+        data = self.units.read_bytes(begin, end)
+        sizes = np.frombuffer(data, dtype=UNIT_DTYPE)["record_size_bytes"]
+        return data if ((sizes > 0) & (sizes < FILLER_SIZE_BYTES)).all() else b""
 
     def apply(self, runs: "Iterable[tuple[UnitRun, Buffer]]", *, is_replay: bool) -> QueuePlacement:
         """Writes the next units, in log order.

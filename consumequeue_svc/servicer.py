@@ -102,8 +102,12 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         next_offset, log_end_offset = self._progress.next_offset, self._progress.log_end_offset
         built_up_to_millis = self._progress.store_time_millis
         min_offset, max_offset = queue.units.min_offset(first), queue.units.end
+        packed_units = b""
+        if request.packed and min_offset <= request.queue_offset < max_offset:
+            packed_units = queue.packed_units(request.queue_offset, min(request.queue_offset + count, max_offset))
+        wants_units = request.queue_offset >= min_offset and not packed_units
         try:
-            units = queue.units.units(request.queue_offset, count, first) if request.queue_offset >= min_offset else []
+            units = queue.units.units(request.queue_offset, count, first) if wants_units else []
         except StoreCorruptedError:
             if not (is_damaged or queue.is_doubtful):
                 raise
@@ -125,6 +129,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             log_end_offset=log_end_offset,
             catching_up=self._progress.catching_up,
             damaged=is_damaged or queue.is_doubtful,
+            packed_units=packed_units,
         )
         if built_up_to_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(built_up_to_millis))

@@ -12,10 +12,9 @@ from consumer_svc.arrivals import Arrivals
 from consumer_svc.clients import Clients
 from consumer_svc.follower import ConsumerPart
 from consumer_svc.queue_locks import QueueLocks
-from consumer_svc.servicer import ConsumerServicer
+from consumer_svc.servicer import ConsumerServicer, add_to_server
 from consumer_svc.settings import ConsumerSettings
 from consumer_svc.state_topic import FOLLOWER
-from reput.consumer.v1 import consumer_service_pb2_grpc as pb_grpc
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
 from services.following.follower_progress import FollowerProgress
@@ -37,7 +36,7 @@ def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -
     consumequeue = ConsumeQueueClient(settings.consumequeue_target, tls=server.tls)
     progress, clients, arrivals = FollowerProgress(), Clients(time.monotonic), Arrivals()
     servicer = ConsumerServicer(progress, clients, QueueLocks(time.monotonic), arrivals, server.stopping.is_set)
-    server.add("reput.consumer.v1.ConsumerService", pb_grpc.add_ConsumerServiceServicer_to_server, servicer)
+    server.add("reput.consumer.v1.ConsumerService", add_to_server, servicer)
     if settings.group_metrics:
         server.meters.gauge(
             "reput_consumer_lag_messages",

@@ -17,6 +17,7 @@ from consumer_svc.delivering.pulls import (
     BODY_BYTES_DEFAULT,
     BODY_BYTES_MAX,
     MESSAGE_COUNT_DEFAULT,
+    EncodedBatch,
     PullAsk,
 )
 from consumer_svc.delivering.pulls import MESSAGE_COUNT_MAX as PULL_COUNT_MAX
@@ -31,6 +32,7 @@ from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from services.local.server import Handler, RevocableAnswer, over_bytes
 from services.local.wire import LocalMethod
+from services.serving.raw_handlers import AnyHandler, add_with_raw
 from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError
 
 HEARTBEAT_SECONDS = 1.0
@@ -109,7 +111,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             LocalMethod.CHANGE_INVISIBLE_DURATION: over_bytes(
                 pb.ChangeInvisibleDurationRequest, self.ChangeInvisibleDuration
             ),
-            LocalMethod.PULL_MESSAGES: over_bytes(pb.PullMessagesRequest, self.PullMessages),
+            LocalMethod.PULL_MESSAGES: over_bytes(pb.PullMessagesRequest, self.pull_bytes),
         }
 
     def _pop(self, request: pb.PopMessagesRequest) -> tuple[PopAsk, Sequence[Delivered], Acks]:
@@ -153,6 +155,10 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def PullMessages(self, request: pb.PullMessagesRequest, context: grpc.ServicerContext) -> pb.PullMessagesResponse:
         """See the proto."""
+        return pb.PullMessagesResponse.FromString(self.pull_bytes(request, context))
+
+    def pull_bytes(self, request: pb.PullMessagesRequest, _context: object) -> bytes:
+        """PullMessages, answered as bytes: the messages stand behind the other fields (services/calling/pulled_bytes.py)."""
         ask = PullAsk(
             _topic(request.topic),
             request.queue_id,
@@ -161,14 +167,19 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             _count(request.max_bytes, "max_bytes", BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
             filter_of(request.filter),
         )
-        pulled = self._delivery.pulls.pull(ask)
-        return pb.PullMessagesResponse(
-            messages=pulled.messages,
+        pulled = self._delivery.pulls.pull(ask, request.shown_as)
+        head = pb.PullMessagesResponse(
             next_offset=pulled.next_offset,
             min_offset=pulled.range.min_offset,
             max_offset=pulled.range.max_offset,
             status=f"PULL_STATUS_{pulled.status}",
+            shown_as=request.shown_as,
         )
+        batch = pulled.messages
+        if isinstance(batch, EncodedBatch):
+            return b"".join([head.SerializeToString(), *batch.data])
+        head.messages.extend(batch)
+        return head.SerializeToString()
 
     def SendBackMessages(
         self, request: pb.SendBackMessagesRequest, context: grpc.ServicerContext
@@ -333,6 +344,14 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if delivery is None:
             raise StoreRecoveringError("the state of the consumer groups is being read: try again soon")
         return delivery
+
+
+def add_to_server(servicer: ConsumerServicer, server: grpc.Server) -> None:
+    """Add the generated handlers, and for pulls one that answers with bytes."""
+    pull: AnyHandler = grpc.unary_unary_rpc_method_handler(
+        servicer.pull_bytes, request_deserializer=pb.PullMessagesRequest.FromString
+    )
+    add_with_raw(pb_grpc.add_ConsumerServiceServicer_to_server, servicer, {"PullMessages": pull}, server)
 
 
 def _give_back(acks: Acks, ask: PopAsk, delivered: Sequence[Delivered]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from store.compiled import loading
 
 ROOT = Path(__file__).resolve().parent.parent
-PATTERNS = ("store/*/*_kernel.py", "commitlog_svc/*/*_kernel.py")
+PATTERNS = ("store/*/*_kernel.py", "services/*/*_kernel.py", "commitlog_svc/*/*_kernel.py")
 
 
 def kernel_names() -> list[str]:

@@ -1,6 +1,7 @@
 """The RPCs of GatewayService about consumer groups, pulls and tracks; GatewayServicer has them as its own."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 
@@ -16,6 +17,7 @@ from gateway.wire import MessageShardsSource
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.serving.cancellation import Cancellation
+from services.serving.raw_handlers import AnyHandler
 from store.errors import ServiceUnavailableError
 
 
@@ -56,10 +58,8 @@ class GroupMethods:
             raise ServiceUnavailableError("this gateway delivers no messages", service="consumer")
         return self.delivery
 
-    def PullMessages(
-        self, request: pb.PullMessagesRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.PullMessagesResponse]:
-        """The messages of a queue in batches."""
+    def PullMessages(self, request: pb.PullMessagesRequest, context: grpc.ServicerContext) -> Iterator[Any]:
+        """The messages of a queue in batches, which are PullMessagesResponses as bytes: see `raw_handlers`."""
         delivery, choice = self._delivery, choice_of(request, self.read_from)
         leader = delivery.source.named(request.broker_name)
         if self.reads is None or choice.read_from is ReadFrom.LEADER:
@@ -68,6 +68,13 @@ class GroupMethods:
         with self.reads.reading(choice):
             shards = self._source.now()
         return delivery.streams.answers(shards, request, Cancellation.of(context), self.reads.pulls(leader, choice))
+
+    def raw_handlers(self) -> dict[str, AnyHandler]:
+        """The handlers of methods that answer with bytes."""
+        pull: AnyHandler = grpc.unary_stream_rpc_method_handler(
+            self.PullMessages, request_deserializer=pb.PullMessagesRequest.FromString
+        )
+        return {"PullMessages": pull}
 
     def CommitOffsets(
         self, request: pb.CommitOffsetsRequest, context: grpc.ServicerContext

@@ -1,16 +1,16 @@
 """PullMessages: the messages of a queue as a stream of batches, which waits for more when it is at the end.
 
-A stream has a thread of its lane and holds one batch. The bytes that batches of all streams may have are limited: while many
-are on their way, further ones are smaller. At the end of the queue a stream waits in the room (delivery/waiting_room.py) until
-something arrives, its time is over or its caller has gone.
+A stream has a thread of its lane and holds one batch. While its caller takes it, the next one is pulled, if the queue has more.
+The bytes that batches of all streams may have are limited: while many are on their way, further ones are smaller. At the end of
+its queue a stream waits in the room (delivery/waiting_room.py) until something arrives, its time is over or its caller is gone.
 """
 
+import contextlib
 import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from gateway.ports.delivery import DeliveringSource, Pulled, PullOutcome, PullQu
 from gateway.ports.shard import Shard
 from gateway.ports.shards import has_unwritten_queue
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic
+from gateway.shards.encoded_messages import EncodedMessages
 from gateway.shards.replica_pulls import Puller
 from gateway.wire import MessageShards
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -45,8 +46,6 @@ BEHIND_MILLIS = 5_000
 ALL_BODY_BYTES_MAX = 64 << 20
 # What a stream gets also when all of that is taken, and while it waits.
 SHARE_BYTES_MIN = 65_536
-# A message's own tag and length in an answer.
-FIELD_OVERHEAD_BYTES = 16
 STATUSES = {
     PullOutcome.FOUND: pb.PULL_STATUS_FOUND,
     PullOutcome.NO_NEW: pb.PULL_STATUS_NO_NEW_MSG,
@@ -73,17 +72,39 @@ class BodyBytes:
         self._lock = threading.Lock()
         self._free_bytes = size_bytes
 
-    @contextmanager
-    def some(self, asked_bytes: int) -> Iterator[int]:
-        """What a batch may have inside the block: at most what is asked, and a quarter of what is free."""
+    def take(self, asked_bytes: int) -> int:
+        """What a batch may have until it is given back: at most what is asked, and a quarter of what is free."""
         with self._lock:
             given = max(min(asked_bytes, self._free_bytes // 4), min(asked_bytes, SHARE_BYTES_MIN))
             self._free_bytes -= given
-        try:
-            yield given
-        finally:
-            with self._lock:
-                self._free_bytes += given
+        return given
+
+    def give_back(self, given_bytes: int) -> None:
+        """A batch is on its way no more."""
+        with self._lock:
+            self._free_bytes += given_bytes
+
+
+class PullUnderWay:
+    """A pull that was begun, and its share of the bytes.
+
+    Args:
+        question: what it asks.
+        body_bytes: where its share is from.
+
+    Attributes:
+        question: with as many bytes as it was given.
+        outcome: done with what it has found.
+    """
+
+    def __init__(self, question: PullQuestion, body_bytes: BodyBytes) -> None:
+        self._body_bytes = body_bytes
+        self.question = replace(question, max_bytes=body_bytes.take(question.max_bytes))
+        self.outcome: Future[Batch | StoreError] = Future()
+
+    def close(self) -> None:
+        """Give its share back; once."""
+        self._body_bytes.give_back(self.question.max_bytes)
 
 
 class PullStreams:
@@ -112,8 +133,8 @@ class PullStreams:
         request: pb.PullMessagesRequest,
         cancellation: Cancellation,
         puller: Puller[StoredMessage] | None = None,
-    ) -> Iterator[pb.PullMessagesResponse]:
-        """The batches, until the stream ends. The last one has no message, and says why.
+    ) -> Iterator[bytes]:
+        """The batches as PullMessagesResponses, until the stream ends. The last one has no message, and says why.
 
         `puller` is asked instead of the shard's consumer service.
 
@@ -123,43 +144,52 @@ class PullStreams:
             StoreError: the consumer service failed; the stream may be asked for again from the last `next_offset` on.
         """
         question = question_of(request)
-        max_bytes = question.max_bytes
         wait_millis = max(min(millis_of_duration(request, "wait"), WAIT_MILLIS_MAX), END_MILLIS)
         delivering = puller or self._source.named(request.broker_name)
         shard = shards.named(delivering.broker_name)
         quiet_at = self._clock()
         is_known = False
-        while True:
-            with self._body_bytes.some(max_bytes) as given:
-                batch = self._pull(delivering, replace(question, max_bytes=given), cancellation)
+        with contextlib.ExitStack() as held:
+            pull = self._begin(delivering, question, held)
+            while True:
+                batch = self._found(pull, cancellation)
                 if batch is not None and batch.max_offset == 0 and not is_known:  # it is empty, or there is none
                     has_unwritten_queue(shard, question.topic, question.queue_id, Deadline.after(INNER_SECONDS))
                 is_known = True
-                if batch is not None and not is_at_end(question, batch):
-                    yield from responses_of(batch, delivering.broker_name)
-            if batch is not None and is_at_end(question, batch):
-                millis = max(wait_millis, BEHIND_MILLIS) if is_behind(shard, question, batch) else wait_millis
-                waiting = replace(question, max_bytes=min(max_bytes, SHARE_BYTES_MIN))
-                batch = self._arrived(delivering, waiting, cancellation, quiet_at + millis / 1000) or batch
-                if not cancellation.is_set:
-                    yield from responses_of(batch, delivering.broker_name)
-            if batch is None or cancellation.is_set or batch.outcome in ENDS:
-                return
-            if batch.outcome is PullOutcome.FOUND:
-                quiet_at = self._clock()
-            question = replace(question, queue_offset=batch.next_offset)
+                before, ahead = held.pop_all(), None
+                with before:  # it has the share of this batch
+                    if batch is not None and not is_at_end(question, batch):
+                        if batch.next_offset < batch.max_offset and not cancellation.is_set:
+                            ahead = self._begin(delivering, replace(question, queue_offset=batch.next_offset), held)
+                        yield from responses_of(batch, delivering.broker_name)
+                if batch is not None and is_at_end(question, batch):
+                    millis = max(wait_millis, BEHIND_MILLIS) if is_behind(shard, question, batch) else wait_millis
+                    waiting = replace(question, max_bytes=min(question.max_bytes, SHARE_BYTES_MIN))
+                    batch = self._arrived(delivering, waiting, cancellation, quiet_at + millis / 1000) or batch
+                    if not cancellation.is_set:
+                        yield from responses_of(batch, delivering.broker_name)
+                if batch is None or cancellation.is_set or batch.outcome in ENDS:
+                    return
+                if batch.outcome is PullOutcome.FOUND:
+                    quiet_at = self._clock()
+                question = replace(question, queue_offset=batch.next_offset)
+                pull = ahead or self._begin(delivering, question, held)
 
-    def _pull(
-        self, delivering: Puller[StoredMessage], question: PullQuestion, cancellation: Cancellation
-    ) -> Batch | None:
-        """One pull; None when the caller has gone."""
-        outcome: Future[Batch | StoreError] = Future()
-        delivering.pull(question, INNER_SECONDS, outcome.set_result)
+    def _begin(
+        self, delivering: Puller[StoredMessage], question: PullQuestion, held: contextlib.ExitStack
+    ) -> PullUnderWay:
+        pull = PullUnderWay(question, self._body_bytes)
+        held.callback(pull.close)
+        delivering.pull(pull.question, INNER_SECONDS, pull.outcome.set_result)
+        return pull
+
+    def _found(self, pull: PullUnderWay, cancellation: Cancellation) -> Batch | None:
+        """What a pull has found; None when the caller has gone."""
         # The call has a deadline of its own; the margin is the last resort.
-        awaited: tuple[Future[Any], ...] = (outcome, cancellation.happened)
+        awaited: tuple[Future[Any], ...] = (pull.outcome, cancellation.happened)
         wait(awaited, INNER_SECONDS + 1.0, FIRST_COMPLETED)
-        if outcome.done():
-            return batch_of(question, outcome.result())
+        if pull.outcome.done():
+            return batch_of(pull.question, pull.outcome.result())
         if cancellation.is_set:
             return None
         raise DeadlineExceededError("The consumer service did not answer in time: ask again.")
@@ -237,6 +267,7 @@ def question_of(request: pb.PullMessagesRequest) -> PullQuestion:
         filter_of(request.filter),
         request.consumer_group,
         min(request.max_bytes or BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
+        encoded=True,
     )
 
 
@@ -270,24 +301,22 @@ def batch_of(question: PullQuestion, outcome: Batch | StoreError) -> Batch:
     return outcome
 
 
-def responses_of(batch: Batch, broker_name: str) -> Iterator[pb.PullMessagesResponse]:
+def responses_of(batch: Batch, broker_name: str) -> Iterator[bytes]:
     """The batch in answers that a gRPC client takes by default, 4 MiB; a single message may be larger."""
 
-    def response() -> pb.PullMessagesResponse:
+    def rest(next_offset: int | None) -> bytes:
         return pb.PullMessagesResponse(
-            min_offset=batch.min_offset, max_offset=batch.max_offset, status=STATUSES[batch.outcome]
-        )
+            next_offset=batch.next_offset if next_offset is None else next_offset,
+            min_offset=batch.min_offset,
+            max_offset=batch.max_offset,
+            status=STATUSES[batch.outcome],
+        ).SerializeToString()
 
-    answer, size_bytes = response(), 0
-    for message in batch.messages:
-        message.broker_name = broker_name
-        message.source = message_pb2.MESSAGE_SOURCE_LIVE
-        message_bytes = message.ByteSize() + FIELD_OVERHEAD_BYTES
-        if size_bytes and size_bytes + message_bytes > PAGE_BYTES_MAX:
-            answer.next_offset = message.queue_offset
-            yield answer
-            answer, size_bytes = response(), 0
-        answer.messages.append(message)
-        size_bytes += message_bytes
-    answer.next_offset = batch.next_offset
-    yield answer
+    messages = batch.messages
+    if not isinstance(messages, EncodedMessages):
+        for message in messages:
+            message.broker_name = broker_name
+            message.source = message_pb2.MESSAGE_SOURCE_LIVE
+        messages = EncodedMessages(memoryview(pb.PullMessagesResponse(messages=messages).SerializeToString()))
+    for part, next_offset in messages.parts(PAGE_BYTES_MAX):
+        yield b"".join((part, rest(next_offset)))

@@ -161,9 +161,9 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
 def add_to_server(
     servicer: GatewayServicer, server: grpc.Server, forwarder: AppendForwarder, waiting: WaitingCalls | None = None
 ) -> None:
-    """Add the generated handlers for queries, the forwarder's handlers for appends, and those of `waiting`.
+    """Add the generated handlers for queries, the forwarder's handlers for appends, that of pulls, and those of `waiting`.
 
     Their generated handlers are left out: gRPC would choose them first, and they decode every message.
     """
-    handlers = forwarder.handlers() | ({} if waiting is None else waiting.handlers())
+    handlers = forwarder.handlers() | servicer.raw_handlers() | ({} if waiting is None else waiting.handlers())
     add_with_raw(pb_grpc.add_GatewayServiceServicer_to_server, servicer, handlers, server)

@@ -9,7 +9,7 @@ import numpy as np
 
 from commitlog_svc.append import layout as wire
 from commitlog_svc.append.layout import Int64s, Number
-from store.compiled.bytes_kernel import copy, put
+from store.compiled.bytes_kernel import copy, put, put_number, size_of_varint
 from store.compiled.compiling import Bytes, compiled, compiled_holding
 from store.compiled.crc32_kernel import crc32
 from store.format.freshness_token import CHECK_DIGIT_COUNT, FRAME_CHARACTER_COUNT, VERSION
@@ -196,30 +196,6 @@ def place(
 
 
 @compiled
-def _put_varint(target: Bytes, at: Number, tag: Number, value: Number) -> Number:
-    """Writes a field with an unsigned number, or nothing for 0; returns where the next field begins."""
-    if value == 0:
-        return at
-    target[at] = tag
-    at += 1
-    while value > 0x7F:
-        target[at] = value & 0x7F | 0x80
-        value >>= 7
-        at += 1
-    target[at] = value
-    return at + 1
-
-
-@compiled
-def _size_of_varint(value: Number) -> Number:
-    size = 1
-    while value > 0x7F:
-        value >>= 7
-        size += 1
-    return size
-
-
-@compiled
 def _put_token(target: Bytes, at: Number, id_digits_at: Number, broker_name: Bytes) -> Number:
     """Writes the freshness token (`store/format/freshness_token.py`); `target` has the offset's 16 digits. Returns its end."""
     target[at] = _TOKEN_VERSION
@@ -256,7 +232,7 @@ def answer(
     if rows.shape[1] < wire.ROW_COLUMN_COUNT or count > len(rows) or len(id_prefix) > 40 or len(broker_name) > 0x7FFF:
         return -1
     seconds, nanos = store_time_millis // 1000, store_time_millis % 1000 * 1_000_000
-    time_size = (1 + _size_of_varint(seconds) if seconds else 0) + (1 + _size_of_varint(nanos) if nanos else 0)
+    time_size = (1 + size_of_varint(seconds) if seconds else 0) + (1 + size_of_varint(nanos) if nanos else 0)
     name_size = len(broker_name)
     token_size = FRAME_CHARACTER_COUNT + name_size
     to = 0
@@ -269,29 +245,29 @@ def answer(
         offset, queue_id, queue_offset = (
             rows[index, wire.COMMIT_LOG_OFFSET], rows[index, wire.QUEUE_ID], rows[index, wire.QUEUE_OFFSET],
         )  # fmt: skip
-        size = 2 + len(id_prefix) + 16 + 1 + _size_of_varint(key_size) + key_size + 2 + time_size
-        size += (1 + _size_of_varint(queue_id) if queue_id else 0) + (1 + _size_of_varint(offset) if offset else 0)
-        size += 1 + _size_of_varint(queue_offset) if queue_offset else 0
-        size += (1 + _size_of_varint(name_size) + name_size) if name_size else 0
-        size += 1 + _size_of_varint(token_size) + token_size
-        to = _put_varint(target, to, wire.RESPONSE_RESULTS_TAG, size)
-        to = _put_varint(target, to, wire.RESULT_OFFSET_MSG_ID_TAG, len(id_prefix) + 16)
+        size = 2 + len(id_prefix) + 16 + 1 + size_of_varint(key_size) + key_size + 2 + time_size
+        size += (1 + size_of_varint(queue_id) if queue_id else 0) + (1 + size_of_varint(offset) if offset else 0)
+        size += 1 + size_of_varint(queue_offset) if queue_offset else 0
+        size += (1 + size_of_varint(name_size) + name_size) if name_size else 0
+        size += 1 + size_of_varint(token_size) + token_size
+        to = put_number(target, to, wire.RESPONSE_RESULTS_TAG, size)
+        to = put_number(target, to, wire.RESULT_OFFSET_MSG_ID_TAG, len(id_prefix) + 16)
         to = copy(id_prefix, 0, len(id_prefix), target, to)
         digits_at = to
         for place in range(16):
             target[to + place] = _HEX[offset >> (60 - 4 * place) & 0xF]
-        to = _put_varint(target, to + 16, wire.RESULT_UNIQUE_KEY_TAG, key_size)
+        to = put_number(target, to + 16, wire.RESULT_UNIQUE_KEY_TAG, key_size)
         to = copy(records, key_begin, key_begin + key_size, target, to)
-        to = _put_varint(target, to, wire.RESULT_QUEUE_ID_TAG, queue_id)
-        to = _put_varint(target, to, wire.RESULT_QUEUE_OFFSET_TAG, queue_offset)
-        to = _put_varint(target, to, wire.RESULT_COMMIT_LOG_OFFSET_TAG, offset)
+        to = put_number(target, to, wire.RESULT_QUEUE_ID_TAG, queue_id)
+        to = put_number(target, to, wire.RESULT_QUEUE_OFFSET_TAG, queue_offset)
+        to = put_number(target, to, wire.RESULT_COMMIT_LOG_OFFSET_TAG, offset)
         target[to], target[to + 1] = wire.RESULT_STORE_TIME_TAG, time_size
-        to = _put_varint(target, to + 2, wire.SECONDS_TAG, seconds)
-        to = _put_varint(target, to, wire.NANOS_TAG, nanos)
+        to = put_number(target, to + 2, wire.SECONDS_TAG, seconds)
+        to = put_number(target, to, wire.NANOS_TAG, nanos)
         if name_size:
-            to = _put_varint(target, to, wire.RESULT_BROKER_NAME_TAG, name_size)
+            to = put_number(target, to, wire.RESULT_BROKER_NAME_TAG, name_size)
             to = copy(broker_name, 0, name_size, target, to)
-        to = _put_varint(target, to, wire.RESULT_FRESHNESS_TOKEN_TAG, token_size)
+        to = put_number(target, to, wire.RESULT_FRESHNESS_TOKEN_TAG, token_size)
         to = _put_token(target, to, digits_at, broker_name)
     return to
 

@@ -12,12 +12,15 @@ The status and the next offset of a pull are those of `DefaultMessageStore.getMe
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from consumer_svc.delivering.life import Life
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
 from consumer_svc.state.queue_state import Moved, QueueRef
+from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
+from services.local.encoded_records import EncodedRun, MessageForm
 from services.reading.queue_reader import QueueRange, checked, is_removed, too_large
 from store.errors import InvalidArgumentError, TopicNotFoundError
 from store.format.topic import RETRY_OR_DLQ_TOPIC_LENGTH_MAX as TOPIC_LENGTH_MAX
@@ -30,6 +33,10 @@ BODY_BYTES_MAX = 4 << 20
 # Units that one pull looks at: RocketMQ's maxFilterMessageSize / 20 bytes.
 SCANNED_UNIT_COUNT_MAX = 800
 OFFSET_COUNT_MAX = 1_024
+# Fewer messages are not worth the kernel, and the memory that it takes.
+ENCODED_COUNT_MIN = 16
+# Messages that are read one by one where the kernel stopped, before it is asked again.
+PLAIN_COUNT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +51,43 @@ class PullAsk:
     filter: MessageFilter = EVERYTHING
 
 
+class EncodedBatch:
+    """The messages of a pull as bytes, each as field 1 of an answer.
+
+    Args:
+        form: what the messages have in common.
+
+    Attributes:
+        data: the bytes, in pieces.
+    """
+
+    def __init__(self, form: MessageForm) -> None:
+        self.form = form
+        self.data: list[bytes] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, message: StoredMessage) -> None:
+        """One more."""
+        self.data.append(pb.PullMessagesResponse(messages=[self.form.shown(message)]).SerializeToString())
+        self._count += 1
+
+    def extend(self, run: EncodedRun) -> None:
+        """The messages of a run."""
+        self.data += run.data
+        self._count += run.count
+
+
+Batch: TypeAlias = list[StoredMessage] | EncodedBatch
+
+
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """Messages of a queue; `status` is the name of the proto's PullStatus."""
 
-    messages: Sequence[StoredMessage]
+    messages: Batch
     next_offset: int
     range: QueueRange
     status: str
@@ -73,47 +112,65 @@ class Pulls:
     def __init__(self, life: Life) -> None:
         self._life = life
 
-    def pull(self, ask: PullAsk) -> Pulled:
+    def pull(self, ask: PullAsk, shown_as: str = "") -> Pulled:
         """Messages from a position on.
+
+        Args:
+            ask: what is wanted.
+            shown_as: the shard's name in the messages, which then are an EncodedBatch.
 
         Raises:
             StoreError: the queue or the log cannot be read.
         """
+        batch: Batch = EncodedBatch(MessageForm(ask.topic, ask.queue_id, shown_as)) if shown_as else []
         reader = self._life.reader
         if not reader.recent.ends(ask.topic):
             raise TopicNotFoundError(f"topic {ask.topic!r} has no messages in this shard", topic=ask.topic)
         known = reader.range(ask.topic, ask.queue_id)
         status, next_offset = _outside(ask.queue_offset, known)
         if status:
-            return Pulled((), next_offset, known, status)
-        messages: list[StoredMessage] = []
+            return Pulled(batch, next_offset, known, status)
         at, body_bytes_left, scanned = ask.queue_offset, ask.body_bytes_max, 0
         is_full = False
-        while not is_full and len(messages) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
-            run = reader.units(ask.topic, ask.queue_id, at, ask.message_count_max - len(messages))
+        while not is_full and len(batch) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
+            count = ask.message_count_max - len(batch)
+            if isinstance(batch, EncodedBatch) and ask.filter is EVERYTHING and count >= ENCODED_COUNT_MIN:
+                encoded = reader.encoded(
+                    batch.form, at, count, body_bytes_left=body_bytes_left, is_first=not len(batch)
+                )
+                if encoded is not None:
+                    batch.extend(encoded)
+                    at += encoded.count
+                    scanned += encoded.count
+                    is_full, body_bytes_left = encoded.is_full, encoded.body_bytes_left
+                    if is_full or encoded.count == count:
+                        continue
+                    # What stands here is not ordinary, or not built yet.
+                    count = min(count - encoded.count, PLAIN_COUNT)
+            run = reader.units(ask.topic, ask.queue_id, at, count)
             if not run.units:
                 break
             if run.queue_offset > at:
-                return Pulled(messages, run.queue_offset, known, "FOUND" if messages else "OFFSET_ILLEGAL")
+                return Pulled(batch, run.queue_offset, known, "FOUND" if batch else "OFFSET_ILLEGAL")
             wanted = [ask.filter.matches_unit(unit.tags_code) for unit in run.units]
             units = [unit for unit, is_wanted in zip(run.units, wanted, strict=True) if is_wanted]
             # A first message is given whatever its size.
-            limit = body_bytes_left if messages else BODY_BYTES_MAX
+            limit = body_bytes_left if batch else BODY_BYTES_MAX
             outcomes = iter(reader.records(units, limit))
             for is_wanted in wanted:
                 if is_wanted:
                     outcome = checked(next(outcomes), ask.topic, ask.queue_id, at)
                     if isinstance(outcome, StoredMessage):
-                        if outcome.body_omitted and limit == BODY_BYTES_MAX and not messages:
+                        if outcome.body_omitted and limit == BODY_BYTES_MAX and not batch:
                             raise too_large(outcome)
-                        if outcome.body_omitted or (messages and len(outcome.body) > body_bytes_left):
+                        if outcome.body_omitted or (batch and len(outcome.body) > body_bytes_left):
                             is_full = True
                             break
                         if ask.filter.matches(outcome.tags, outcome.properties):
-                            messages.append(outcome)
                             body_bytes_left -= len(outcome.body)
+                            batch.append(outcome)
                     elif not is_removed(outcome):
-                        if messages:
+                        if batch:
                             is_full = True
                             break
                         raise outcome
@@ -121,8 +178,8 @@ class Pulls:
                 scanned += 1
         if at == ask.queue_offset:
             # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.
-            return Pulled((), at, known, "NO_NEW_MSG")
-        return Pulled(messages, at, known, "FOUND" if messages else "NO_MATCHED_MSG")
+            return Pulled(batch, at, known, "NO_NEW_MSG")
+        return Pulled(batch, at, known, "FOUND" if batch else "NO_MATCHED_MSG")
 
     def commit(self, consumer_group: str, offsets: Sequence[tuple[str, int, int]]) -> None:
         """Set positions, given as topic, queue and position. In the log when this returns."""

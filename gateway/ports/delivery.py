@@ -113,6 +113,7 @@ class PullQuestion:
         filter: which messages.
         consumer_group: who asks; may be empty.
         max_bytes: of bodies, at most 4 MiB; a first message is given whatever its size. 0: the service's default.
+        encoded: the messages may come as the bytes in which the gateway shows them, decoded where they are looked at.
     """
 
     topic: str
@@ -122,6 +123,7 @@ class PullQuestion:
     filter: Filter = ALL_MESSAGES
     consumer_group: str = ""
     max_bytes: int = 0
+    encoded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

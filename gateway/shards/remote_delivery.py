@@ -1,6 +1,7 @@
 """The port of delivery over gRPC."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
@@ -21,9 +22,11 @@ from gateway.ports.delivery import (
     Then,
 )
 from gateway.shards.ack_batches import AckBatches
+from gateway.shards.encoded_messages import EncodedMessages
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.consumer import ArrivalStream, ConsumerClient
+from services.calling.pulled_bytes import PulledBytes
 from services.convert import timestamp_to_millis
 from store.errors import GroupNotFoundError, StoreError
 
@@ -130,7 +133,11 @@ class RemoteDelivering:
             consumer_group=question.consumer_group,
             max_bytes=question.max_bytes,
         )
-        self._client.pull_later(request, seconds, _then(then, _pulled))
+        if question.encoded:
+            request.shown_as = self.broker_name
+            self._client.pull_bytes_later(request, seconds, _then(then, _pulled_bytes))
+        else:
+            self._client.pull_later(request, seconds, _then(then, _pulled))
 
     def forward_to_dead_letters(self, consumer_group: str, handle: str, seconds: float) -> None:
         """See the port."""
@@ -197,6 +204,11 @@ def _pulled(answer: pb.PullMessagesResponse) -> Pulled[StoredMessage]:
     return Pulled(
         answer.messages, answer.next_offset, answer.min_offset, answer.max_offset, PULL_OUTCOMES[answer.status]
     )
+
+
+def _pulled_bytes(answer: PulledBytes) -> Pulled[StoredMessage]:
+    pulled = _pulled(answer.head)
+    return replace(pulled, messages=EncodedMessages(answer.messages)) if answer.head.shown_as else pulled
 
 
 def settings_of(group: pb.GroupSettings) -> GroupSettings:

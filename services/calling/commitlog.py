@@ -14,6 +14,7 @@ from reput.message.v1 import message_pb2
 from services import convert, retry, status
 from services.calling.channel import open_channel
 from services.local.client import LocalClient
+from services.local.encoded_records import EncodedRun, MessageForm, RecordEncoder
 from services.local.log_files import LogFiles
 from services.local.lookups import call_lookup
 from services.local.wire import APPENDS, LOOKUPS, LocalMethod
@@ -23,7 +24,7 @@ from services.serving.tls import TlsIdentity
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
 if TYPE_CHECKING:
-    from store.derive.dispatch_columns import DispatchColumns
+    from store.derive.dispatch_columns import DispatchColumns, Int32s, Int64s
 
 SERVICE = "commitlog"
 BATCH_GET_COUNT_MAX = 1_000
@@ -111,6 +112,7 @@ class CommitLogClient:
         self._local = LocalClient(LOOKUPS, target if channel is None else "", SERVICE)
         self._appends = LocalClient(APPENDS, target if channel is None else "", SERVICE)
         self._files = LogFiles(self._local)
+        self._encoder = RecordEncoder(self._files)
 
     def append(
         self,
@@ -326,6 +328,28 @@ class CommitLogClient:
                     outcomes.append(status.from_status(outcome.error))
         self._files.learn(mark, next_offset)
         return outcomes
+
+    def encode_run(
+        self,
+        form: MessageForm,
+        queue_offset: int,
+        commit_log_offsets: "Int64s",
+        sizes_bytes: "Int32s",
+        *,
+        body_bytes_left: int,
+        is_first: bool,
+        timeout_seconds: float = SECONDS_DEFAULT,
+    ) -> EncodedRun | None:
+        """See RecordEncoder; messages from the log's files only. None: `get_many` has to be asked for all."""
+        return self._encoder.encode(
+            form,
+            queue_offset,
+            commit_log_offsets,
+            sizes_bytes,
+            body_bytes_left=body_bytes_left,
+            is_first=is_first,
+            timeout_seconds=timeout_seconds,
+        )
 
     def store_times_millis(
         self, commit_log_offsets: Sequence[int], *, timeout_seconds: float = SECONDS_DEFAULT

@@ -57,15 +57,18 @@ class ConsumeQueueClient:
         queue_offset: int,
         max_units: int,
         *,
+        packed: bool = False,
         timeout_seconds: float = SECONDS_DEFAULT,
     ) -> pb.GetQueueUnitsResponse:
         """At most `max_units` units from a position on, with the queue's range; none when it is out of range.
+
+        With `packed` they may come as `packed_units`.
 
         Raises:
             TopicNotFoundError, QueueNotFoundError: there is no such queue.
         """
         request = pb.GetQueueUnitsRequest(
-            topic=topic, queue_id=queue_id, queue_offset=queue_offset, max_units=max_units
+            topic=topic, queue_id=queue_id, queue_offset=queue_offset, max_units=max_units, packed=packed
         )
         return call_lookup(
             self._local,

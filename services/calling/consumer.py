@@ -12,6 +12,7 @@ from services.calling.channel import open_channel
 from services.calling.endless_stream import EndlessStream
 from services.calling.later import Done, call_later
 from services.calling.local_later import LocalCalls
+from services.calling.pulled_bytes import PulledBytes
 from services.local.client import LocalClient
 from services.local.wire import DELIVERIES, LocalMethod
 from services.serving.deadline import SECONDS_DEFAULT
@@ -42,6 +43,11 @@ class ConsumerClient:
         self._stub: Any = pb_grpc.ConsumerServiceStub(self.channel)
         self._local = LocalClient(DELIVERIES, target if channel is None else "", SERVICE)
         self._local_calls = LocalCalls(self._local)
+        self._pull_bytes: Any = self.channel.unary_unary(
+            LocalMethod.PULL_MESSAGES.rpc,
+            request_serializer=pb.PullMessagesRequest.SerializeToString,
+            response_deserializer=PulledBytes.of,
+        )
 
     def pop(
         self, request: pb.PopMessagesRequest, *, timeout_seconds: float = SECONDS_DEFAULT
@@ -189,6 +195,19 @@ class ConsumerClient:
         """`pull`, likewise."""
         self._later(LocalMethod.PULL_MESSAGES, request, pb.PullMessagesResponse, timeout_seconds, done)
 
+    def pull_bytes_later(
+        self, request: pb.PullMessagesRequest, timeout_seconds: float, done: Done[PulledBytes]
+    ) -> None:
+        """`pull`, likewise; the messages stay bytes if the request has `shown_as`."""
+        self._local_calls.call(
+            LocalMethod.PULL_MESSAGES,
+            request,
+            PulledBytes.of,
+            timeout_seconds,
+            done,
+            lambda seconds: call_later(self._pull_bytes, request, seconds, SERVICE, done),
+        )
+
     def close(self) -> None:
         """Close the channel; running calls end with ServiceUnavailableError."""
         self._local_calls.close()
@@ -202,7 +221,7 @@ class ConsumerClient:
         self._local_calls.call(
             method,
             request,
-            answer,
+            answer.FromString,
             timeout_seconds,
             done,
             lambda seconds: call_later(over_grpc, request, seconds, SERVICE, done),

@@ -25,7 +25,7 @@ from store.errors import ServiceUnavailableError, StoreError
 # Calls under way; more go over gRPC.
 THREAD_COUNT_MAX = 8
 
-Answer = TypeVar("Answer", bound=Message)
+Answer = TypeVar("Answer")
 
 _log = structlog.get_logger("reput.rpc")
 
@@ -51,7 +51,7 @@ class LocalCalls:
         self,
         method: LocalMethod,
         request: Message,
-        answer_class: type[Answer],
+        parse: Callable[[bytes], Answer],
         timeout_seconds: float,
         done: Done[Answer],
         over_grpc: Callable[[float], object],
@@ -61,7 +61,7 @@ class LocalCalls:
         Args:
             method: what is called.
             request: its request.
-            answer_class: the class of its answer.
+            parse: makes the answer of its bytes; DecodeError when they are none.
             timeout_seconds: for the call.
             done: gets the answer or the typed error, once, in a thread of these calls.
             over_grpc: makes the call over gRPC instead, with so many seconds left.
@@ -77,7 +77,7 @@ class LocalCalls:
                 if answer is None:
                     over_grpc(timeout_seconds - _since(began))
                     return
-                outcome = answer_class.FromString(answer)
+                outcome = parse(answer)
             except status.StatusError as error:
                 outcome = status.from_status(error.status)
             except StoreError as error:

@@ -72,6 +72,30 @@ class _Link:
         self.connection.close()
 
 
+class FilePart:
+    """The part of a log file that may be read, from its first byte on.
+
+    Attributes:
+        fd: the file, open as long as this object lives.
+        file_offset: commit-log offset of its first byte.
+        end_offset: commit-log offset of the first byte that may not be read.
+    """
+
+    def __init__(self, link: _Link, file: _Descriptor, file_offset: int) -> None:
+        self.fd = file.fd
+        self.file_offset = file_offset
+        self.end_offset = min(link.end_offset, file_offset + link.file_size_bytes)
+        self._link = link
+        self._file = file
+
+    def has_name(self) -> bool:
+        """Whether retention has not removed the file; asked after a read, because then it was there during the read."""
+        if os.fstat(self.fd).st_nlink > 0:
+            return True
+        self._link.files.pop(self.file_offset, None)
+        return False
+
+
 class LogFiles:
     """The files of one log, as far as they were handed over; thread-safe.
 
@@ -98,33 +122,40 @@ class LogFiles:
             commit_log_offset: in bytes.
             timeout_seconds: for a file that has to be handed over first, which takes at most OPEN_SECONDS_MAX.
         """
+        part = self.part(commit_log_offset, timeout_seconds)
+        if part is None:
+            return None
+        try:
+            record = read_record_at(
+                lambda offset, size_bytes: os.pread(part.fd, size_bytes, offset - part.file_offset),
+                commit_log_offset,
+                part.end_offset - commit_log_offset,
+            )
+            return record if part.has_name() else None
+        except (OSError, RecordCorruptedError):
+            return None
+
+    def part(self, commit_log_offset: int, timeout_seconds: float, *, end_offset: int = 0) -> FilePart | None:
+        """What may be read of the file that holds an offset; None when the service has to be asked.
+
+        Args:
+            commit_log_offset: in bytes.
+            timeout_seconds: as for `read`.
+            end_offset: the log is known to reach so far (bytes): the service is asked for its end when it was less.
+        """
         link = self._link
         if link is None or not link.is_alive():
             link = self._connected(link, commit_log_offset, timeout_seconds)
             if link is None:
                 return None
+        file: _Descriptor | None = None
+        if link.end_offset < end_offset:
+            file = self._opened(link, commit_log_offset, timeout_seconds)
         if not link.first_offset <= commit_log_offset < link.end_offset:
             return None
         first_offset = link.file_offset(commit_log_offset)
-        file = link.files.get(first_offset) or self._opened(link, commit_log_offset, timeout_seconds)
-        if file is None:
-            return None
-        size_bytes_max = min(link.end_offset, first_offset + link.file_size_bytes) - commit_log_offset
-        fd = file.fd
-        try:
-            record = read_record_at(
-                lambda offset, size_bytes: os.pread(fd, size_bytes, offset - first_offset),
-                commit_log_offset,
-                size_bytes_max,
-            )
-            # After the read: a file that has its name now had it during the read.
-            has_name = os.fstat(fd).st_nlink > 0
-        except (OSError, RecordCorruptedError):
-            return None
-        if not has_name:
-            link.files.pop(first_offset, None)
-            return None
-        return record
+        file = file or link.files.get(first_offset) or self._opened(link, commit_log_offset, timeout_seconds)
+        return None if file is None else FilePart(link, file, first_offset)
 
     def is_written_at(self, commit_log_offset: int) -> bool | None:
         """Whether anything was written from an offset on; None when the service has to be asked. Makes no call.

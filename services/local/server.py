@@ -380,7 +380,7 @@ def serve_local(
 
 
 def over_bytes(
-    request_class: type[Message], method: Callable[[Any, Any], Message | FileAnswer | RevocableAnswer]
+    request_class: type[Message], method: Callable[[Any, Any], Message | bytes | FileAnswer | RevocableAnswer]
 ) -> Handler:
     """A servicer's method as a handler: `over_bytes(pb.SearchKeyRequest, servicer.SearchKey)`; it gets no context."""
 

@@ -2,14 +2,16 @@
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.commitlog import CommitLogClient
-from services.calling.consumequeue import ConsumeQueueClient
-from services.reading.recent_units import RecentUnits
+from services.calling.consumequeue import PAGE_SIZE, ConsumeQueueClient
+from services.local.encoded_records import EncodedRun, MessageForm
+from services.reading.recent_units import RecentUnits, UnitColumns, unpacked
 from services.serving.server_options import RECEIVE_BYTES_MAX
 from store.errors import (
     OffsetOutOfRangeError,
@@ -28,6 +30,8 @@ ANSWER_BODY_BYTES_MAX = 4 << 20
 # How old the known range of a queue may be.
 RANGE_SECONDS = 5.0
 CALL_SECONDS = 5.0
+# Queues whose units are kept for the next pulls of their streams: PAGE_SIZE units each, 12 KB.
+PAGE_COUNT_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,14 @@ class Reader(Protocol):
 
     def records(self, units: Sequence[QueueUnit], body_bytes_max: int) -> Sequence[Outcome]:
         """The records of units; the bodies behind `body_bytes_max` are left out (`body_omitted`)."""
+
+    def encoded(
+        self, form: MessageForm, queue_offset: int, count: int, *, body_bytes_left: int, is_first: bool
+    ) -> EncodedRun | None:
+        """The messages of consecutive positions, up to one that is not ordinary; None: `units` and `records` have to be asked.
+
+        With `is_first` one is taken whatever its size.
+        """
 
     def whole(self, header: StoredMessage) -> Outcome:
         """A record by a call of its own, given without its body; UnsupportedStoreError when it can never be appended again."""
@@ -147,6 +159,7 @@ class QueueReader:
         self._clock = clock
         self._lock = threading.Lock()
         self._first_offsets: dict[tuple[str, int], tuple[float, int]] = {}  # known at, min offset
+        self._pages: OrderedDict[tuple[str, int], UnitColumns] = OrderedDict()  # the last one used stands last
 
     def range(self, topic: str, queue_id: int) -> QueueRange:
         """See Reader."""
@@ -179,6 +192,23 @@ class QueueReader:
         offsets = [unit.commit_log_offset for unit in units]
         return self._commitlog.get_many(offsets, body_bytes_max=body_bytes_max, timeout_seconds=CALL_SECONDS)
 
+    def encoded(
+        self, form: MessageForm, queue_offset: int, count: int, *, body_bytes_left: int, is_first: bool
+    ) -> EncodedRun | None:
+        """See Reader."""
+        units = self._columns(form.topic, form.queue_id, queue_offset, count)
+        if units is None:
+            return None
+        return self._commitlog.encode_run(
+            form,
+            units.queue_offset,
+            units.commit_log_offsets,
+            units.sizes_bytes,
+            body_bytes_left=body_bytes_left,
+            is_first=is_first,
+            timeout_seconds=CALL_SECONDS,
+        )
+
     def whole(self, header: StoredMessage) -> Outcome:
         """See Reader."""
         if header.store_size_bytes > RECEIVE_BYTES_MAX:  # of a store from elsewhere
@@ -196,11 +226,47 @@ class QueueReader:
         answer = self._consumequeue.search_offset(topic, queue_id, time_millis, timeout_seconds=CALL_SECONDS)
         return answer.queue_offset
 
+    def _columns(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitColumns | None:
+        """At least one of the units that `units` gives; None when it has to be asked.
+
+        Older ones come a page at a time. A page may be old: whoever reads a record compares it with its position.
+        """
+        found = self.recent.columns(topic, queue_id, queue_offset, count)
+        end = min(queue_offset + count, self.recent.end(topic, queue_id))
+        if found is not None or queue_offset >= end:
+            return found
+        key = (topic, queue_id)
+        with self._lock:
+            page = self._pages.get(key)
+        if page is None or not page.queue_offset <= queue_offset < page.queue_offset + len(page):
+            page = self._page(topic, queue_id, queue_offset)
+            if page is None:
+                return None
+            with self._lock:
+                self._pages[key] = page
+                self._pages.move_to_end(key)
+                while len(self._pages) > PAGE_COUNT_MAX:
+                    self._pages.popitem(last=False)
+        return page.part(queue_offset, end)
+
+    def _page(self, topic: str, queue_id: int, queue_offset: int) -> UnitColumns | None:
+        try:
+            answer = self._consumequeue.get_units(
+                topic, queue_id, queue_offset, PAGE_SIZE, packed=True, timeout_seconds=CALL_SECONDS
+            )
+        except (TopicNotFoundError, QueueNotFoundError):
+            return None
+        self._note_first(topic, queue_id, answer.min_offset)
+        return unpacked(queue_offset, answer.packed_units) if answer.packed_units else None
+
     def _ask(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Sequence[QueueUnit]:
         try:
             answer = self._consumequeue.get_units(topic, queue_id, queue_offset, count, timeout_seconds=CALL_SECONDS)
         except (TopicNotFoundError, QueueNotFoundError):
             return ()  # its first messages are not built yet
-        with self._lock:
-            self._first_offsets[topic, queue_id] = (self._clock(), answer.min_offset)
+        self._note_first(topic, queue_id, answer.min_offset)
         return [QueueUnit(unit.commit_log_offset, unit.record_size_bytes, unit.tags_code) for unit in answer.units]
+
+    def _note_first(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        with self._lock:
+            self._first_offsets[topic, queue_id] = (self._clock(), queue_offset)

@@ -39,6 +39,23 @@ class _Run:
         return len(self.commit_log_offsets)
 
 
+@dataclass(frozen=True, slots=True)
+class UnitColumns:
+    """Units of a queue at consecutive positions, from `queue_offset` on."""
+
+    queue_offset: int
+    commit_log_offsets: "Int64s"
+    sizes_bytes: "Int32s"
+
+    def __len__(self) -> int:
+        return len(self.commit_log_offsets)
+
+    def part(self, queue_offset: int, end_offset: int) -> "UnitColumns":
+        """Those from one position to another; the first must be here or right behind the last."""
+        begin, end = queue_offset - self.queue_offset, max(queue_offset, end_offset) - self.queue_offset
+        return UnitColumns(queue_offset, self.commit_log_offsets[begin:end], self.sizes_bytes[begin:end])
+
+
 class RecentUnits:
     """See the top of this file; thread-safe.
 
@@ -112,23 +129,45 @@ class RecentUnits:
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Sequence[QueueUnit] | None:
         """At most `count` units from a position on; None when the first of them is not here."""
         found: list[QueueUnit] = []
+        for run, at, stop in self._stretches(topic, queue_id, queue_offset, count):
+            found += map(
+                QueueUnit,
+                run.commit_log_offsets[at:stop].tolist(),
+                run.sizes_bytes[at:stop].tolist(),
+                run.tags_codes[at:stop].tolist(),
+            )
+        return found or None
+
+    def columns(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitColumns | None:
+        """As `units`, without an object for each."""
+        stretches = self._stretches(topic, queue_id, queue_offset, count)
+        if not stretches:
+            return None
+        import numpy as np
+
+        return UnitColumns(
+            queue_offset,
+            np.concatenate([run.commit_log_offsets[at:stop] for run, at, stop in stretches]),
+            np.concatenate([run.sizes_bytes[at:stop] for run, at, stop in stretches]),
+        )
+
+    def _stretches(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[_Run, int, int]]:
+        """The parts of runs that follow one another from a position on, at most `count` units together."""
+        found: list[tuple[_Run, int, int]] = []
+        found_count = 0
         with self._lock:
             runs = self._runs_by_queue.get((topic, queue_id), [])
             place = max(0, bisect.bisect_right(runs, queue_offset, key=_first) - 1)
-            while place < len(runs) and len(found) < count:
+            while place < len(runs) and found_count < count:
                 run = runs[place]
-                at = queue_offset + len(found) - run.first
+                at = queue_offset + found_count - run.first
                 if not 0 <= at < len(run):
                     break
-                stop = min(len(run), at + count - len(found))
-                found += map(
-                    QueueUnit,
-                    run.commit_log_offsets[at:stop].tolist(),
-                    run.sizes_bytes[at:stop].tolist(),
-                    run.tags_codes[at:stop].tolist(),
-                )
+                stop = min(len(run), at + count - found_count)
+                found.append((run, at, stop))
+                found_count += stop - at
                 place += 1
-        return found or None
+        return found
 
     def _add(self, run: _Run) -> None:
         topic, queue_id = run.key
@@ -147,6 +186,18 @@ class RecentUnits:
     def _see_end(self, topic: str, queue_id: int, end: int) -> None:
         ends = self._ends.setdefault(topic, {})
         ends[queue_id] = max(ends.get(queue_id, 0), end)
+
+
+def unpacked(queue_offset: int, packed_units: bytes) -> UnitColumns:
+    """Units as the consumequeue service packs them, from a position on."""
+    import numpy as np
+
+    from store.derive.queue_runs import UNIT_DTYPE
+
+    units = np.frombuffer(packed_units, dtype=UNIT_DTYPE)
+    return UnitColumns(
+        queue_offset, units["commit_log_offset"].astype(np.int64), units["record_size_bytes"].astype(np.int32)
+    )
 
 
 def _first(run: _Run) -> int:

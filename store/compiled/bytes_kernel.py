@@ -1,6 +1,6 @@
 """Reading, copying and writing bytes, for other kernels.
 
-`copy`, `put` and `is_text` check no bounds: the caller does.
+Only `read_varint` and `read_span` check bounds; for the others the caller does.
 
 Indices are unsigned here. A negative signed index counts from the end, so the compiler tests the sign of each index, and a
 loop with that test gets no vector instructions (1 KiB copied in 340 ns instead of 24).
@@ -65,6 +65,92 @@ def read_span(data: Bytes, at: Number, end: Number) -> tuple[Number, Number]:
     return begin, begin + size
 
 
+@compiled
+def put_varint(target: Bytes, at: Number, value: Number) -> Number:
+    """Writes a number of 64 bits, of which a negative one takes 10 bytes; returns where it ends."""
+    rest = np.uint64(value)
+    while rest > np.uint64(0x7F):
+        target[at] = rest & np.uint64(0x7F) | np.uint64(0x80)
+        rest >>= np.uint64(7)
+        at += 1
+    target[at] = rest
+    return at + 1
+
+
+@compiled
+def size_of_varint(value: Number) -> Number:
+    """How many bytes `put_varint` writes for a number that is not negative."""
+    size = 1
+    while value > 0x7F:
+        value >>= 7
+        size += 1
+    return size
+
+
+@compiled
+def put_number(target: Bytes, at: Number, tag: Number, value: Number) -> Number:
+    """Writes a protobuf field with a tag of one byte, or nothing for 0; returns where the next field begins."""
+    if value == 0:
+        return at
+    target[at] = tag
+    return put_varint(target, at + 1, value)
+
+
+@compiled
+def find_byte(data: Bytes, at: Number, end: Number, wanted: Number) -> Number:
+    """Where the first such byte stands in data[at:end]; `end` without one."""
+    index, last = np.uint64(at), np.uint64(end)
+    byte = np.uint8(wanted)
+    while index < last and data[index] != byte:
+        index += np.uint64(1)
+    return np.int64(index)
+
+
+@compiled
+def is_bytes(data: Bytes, at: Number, size: Number, wanted: Bytes) -> Number:
+    """Whether data[at:at + size] are exactly these bytes."""
+    if size != len(wanted):
+        return False
+    first = np.uint64(at)
+    for index in range(np.uint64(len(wanted))):  # noqa: SIM110 - numba has no all()
+        if data[first + index] != wanted[index]:
+            return False
+    return True
+
+
+@compiled
+def is_utf8(data: Bytes, begin: Number, end: Number) -> bool:
+    """Whether the bytes are UTF-8 as Unicode defines it: shortest forms, no surrogates, nothing above U+10FFFF."""
+    at = begin
+    while at < end:
+        first = np.int64(data[at])
+        at += 1
+        if first < 0x80:
+            continue
+        if first < 0xC2 or first > 0xF4:
+            return False
+        more = 1 + (first >= 0xE0) + (first >= 0xF0)
+        if more > end - at:
+            return False
+        second = np.int64(data[at])
+        least, most = np.int64(0x80), np.int64(0xBF)
+        if first == 0xE0:
+            least = np.int64(0xA0)
+        elif first == 0xED:
+            most = np.int64(0x9F)
+        elif first == 0xF0:
+            least = np.int64(0x90)
+        elif first == 0xF4:
+            most = np.int64(0x8F)
+        if second < least or second > most:
+            return False
+        for place in range(1, more):
+            if data[at + place] & 0xC0 != 0x80:
+                return False
+        at += more
+    return True
+
+
 def touch() -> None:
     """Compiles all."""
     data = np.zeros(1, dtype=np.uint8)
@@ -72,3 +158,8 @@ def touch() -> None:
     put(data, 0, 0, 1)
     is_text(data, 0, 1, 0x20)
     read_span(data, 0, 1)
+    put_number(data, 0, 0, 0)
+    size_of_varint(0)
+    find_byte(data, 0, 1, 0)
+    is_bytes(data, 0, 1, data)
+    is_utf8(data, 0, 1)

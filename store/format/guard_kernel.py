@@ -7,10 +7,12 @@ import numpy as np
 
 from store.compiled.compiling import Bytes, Number, compiled
 from store.compiled.crc32_kernel import crc32
+from store.format.frame_kernel import load_i32
 from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
 
 MARKER_SIZE = len(CRC_MARKER)
 GUARD_SIZE = CRC_PROPERTY_SIZE_BYTES
+BODY_CRC_AT = 8  # in the record
 _MARKER = np.frombuffer(CRC_MARKER, dtype=np.uint8)
 _DIGIT_COUNT = CRC_PROPERTY_SIZE_BYTES - len(CRC_MARKER) - 1
 
@@ -38,9 +40,24 @@ def is_guard_right(data: Bytes, begin: Number, end: Number) -> Number:
     return data[end - 1] == 2 and stated == crc32(data, begin, end - GUARD_SIZE) & 0x7FFFFFFF
 
 
+@compiled
+def is_doubtful(data: Bytes, at: Number, frame_end: Number, body_at: Number, properties_at: Number) -> Number:
+    """Whether a CRC of a frame in order is wrong, or what closes its properties may once have been a `__CRC32#`."""
+    body_size = load_i32(data, body_at - 4)
+    if body_size > 0 and crc32(data, body_at, body_at + body_size) & 0x7FFFFFFF != load_i32(data, at + BODY_CRC_AT):
+        return 1
+    if frame_end - properties_at < GUARD_SIZE:
+        return 0
+    matches = marker_matches(data, frame_end - GUARD_SIZE, frame_end)
+    if matches == MARKER_SIZE:
+        return 0 if is_guard_right(data, at, frame_end) else 1
+    return 1 if matches > (MARKER_SIZE - 1) // 2 else 0
+
+
 def touch() -> None:
-    """Compiles both."""
+    """Compiles all."""
     data = np.zeros(128, dtype=np.uint8)
     data.flags.writeable = False
     marker_matches(data, 0, 20)
     is_guard_right(data, 0, 128)
+    is_doubtful(data, 0, 128, 92, 100)

@@ -7,10 +7,10 @@ the property strings of the rows that are left. `mark_frames` reads lengths only
 import numpy as np
 import numpy.typing as npt
 
+from store.compiled.bytes_kernel import find_byte, is_bytes
 from store.compiled.compiling import Bytes, Number, compiled
-from store.compiled.crc32_kernel import crc32
 from store.format.frame_kernel import bits_of, is_same, load_i32, load_i64, locate, store_time_at
-from store.format.guard_kernel import GUARD_SIZE, MARKER_SIZE, is_guard_right, marker_matches
+from store.format.guard_kernel import BODY_CRC_AT, is_doubtful
 from store.format.properties import KEYS, TAGS, UNIQ_KEY
 from store.walk.scan_layout import (
     AT,
@@ -79,7 +79,6 @@ Int64Rows = npt.NDArray[np.int64]
 
 _HOST_SIZE = 8
 _HOST_V6_EXTRA = 12
-_BODY_CRC_AT = 8
 _TAGS, _KEYS, _UNIQUE_KEY = (np.frombuffer(name.encode(), dtype=np.uint8) for name in (TAGS, KEYS, UNIQ_KEY))
 _NAME_AND_VALUE_END = 2
 _NAME_END = 1
@@ -114,20 +113,6 @@ def _name_number_after(
     if count > 0 and names[NAME_SIZE, last] == size and is_same(data, names[NAME_AT, last], at, size):
         return last
     return _name_number(data, at, size, names, count, slots)
-
-
-@compiled
-def _is_doubtful(data: Bytes, at: Number, frame_end: Number, body_at: Number, properties_at: Number) -> Number:
-    """Whether a CRC of a frame in order is wrong, or what closes its properties may once have been a `__CRC32#`."""
-    body_size = load_i32(data, body_at - 4)
-    if body_size > 0 and crc32(data, body_at, body_at + body_size) & 0x7FFFFFFF != load_i32(data, at + _BODY_CRC_AT):
-        return 1
-    if frame_end - properties_at < GUARD_SIZE:
-        return 0
-    matches = marker_matches(data, frame_end - GUARD_SIZE, frame_end)
-    if matches == MARKER_SIZE:
-        return 0 if is_guard_right(data, at, frame_end) else 1
-    return 1 if matches > (MARKER_SIZE - 1) // 2 else 0
 
 
 @compiled
@@ -179,7 +164,7 @@ def fill_rows(
     while count < count_max and at < end:
         stated = commit_log_offset
         if check == LENGTHS:
-            if end - at < _BODY_CRC_AT + 28:
+            if end - at < BODY_CRC_AT + 28:
                 break
             stated = load_i64(data, at + 28)
         size, body_at, topic_at, properties_at = locate(data, at, end, stated)
@@ -206,7 +191,7 @@ def fill_rows(
             host_count = max(host_count, store_host + 1)
         rest_at = time_at + 8 + store_host_size
         rows_32[SIZE, count] = size
-        rows_32[BODY_CRC, count] = load_i32(data, at + _BODY_CRC_AT)
+        rows_32[BODY_CRC, count] = load_i32(data, at + BODY_CRC_AT)
         rows_32[QUEUE_ID, count] = load_i32(data, at + 12)
         rows_32[FLAG, count] = load_i32(data, at + 16)
         rows_32[SYS_FLAG, count] = sys_flag
@@ -217,7 +202,7 @@ def fill_rows(
         rows_32[BORN_HOST, count] = born_host
         rows_32[STORE_HOST, count] = store_host
         rows_32[IS_DOUBTFUL, count] = (
-            _is_doubtful(data, at, at + size, body_at, properties_at) if check == SUMS else np.int64(0)
+            is_doubtful(data, at, at + size, body_at, properties_at) if check == SUMS else np.int64(0)
         )
         rows_64[AT, count] = at
         rows_64[BODY_AT, count] = body_at
@@ -230,27 +215,6 @@ def fill_rows(
         at += size
         commit_log_offset += size
     return count, topic_count, host_count, at
-
-
-@compiled
-def _is_name(data: Bytes, at: Number, size: Number, name: Bytes) -> Number:
-    if size != len(name):
-        return False
-    first = np.uint64(at)
-    for index in range(np.uint64(len(name))):  # noqa: SIM110 - numba has no all()
-        if data[first + index] != name[index]:
-            return False
-    return True
-
-
-@compiled
-def _find(data: Bytes, at: Number, end: Number, wanted: Number) -> Number:
-    """Where the first such byte stands in data[at:end]; `end` without one."""
-    index, last = np.uint64(at), np.uint64(end)
-    byte = np.uint8(wanted)
-    while index < last and data[index] != byte:
-        index += np.uint64(1)
-    return np.int64(index)
 
 
 @compiled
@@ -321,21 +285,21 @@ def find_properties(
         first_property = property_count
         while at < end:
             name_at = at
-            at = _find(data, name_at, end, _NAME_AND_VALUE_END)
-            name_end = _find(data, name_at, at, _NAME_END)
+            at = find_byte(data, name_at, end, _NAME_AND_VALUE_END)
+            name_end = find_byte(data, name_at, at, _NAME_END)
             name_size = name_end - name_at
             value_at = name_end + 1
             value_size = at - value_at
             at += 1
             if name_size == 0 or value_size <= 0:
                 continue
-            if _is_name(data, name_at, name_size, _TAGS):
+            if is_bytes(data, name_at, name_size, _TAGS):
                 spans[TAGS_AT, row] = value_at
                 spans[TAGS_SIZE, row] = value_size
-            elif _is_name(data, name_at, name_size, _KEYS):
+            elif is_bytes(data, name_at, name_size, _KEYS):
                 spans[KEYS_AT, row] = value_at
                 spans[KEYS_SIZE, row] = value_size
-            elif _is_name(data, name_at, name_size, _UNIQUE_KEY):
+            elif is_bytes(data, name_at, name_size, _UNIQUE_KEY):
                 spans[UNIQUE_KEY_AT, row] = value_at
                 spans[UNIQUE_KEY_SIZE, row] = value_size
             if with_map and kind != TOO_MANY:
@@ -363,7 +327,7 @@ def find_properties(
             end = at + np.int64(spans[KEYS_SIZE, row])
             while at < end:
                 key_at = at
-                at = _find(data, key_at, end, _SPACE)
+                at = find_byte(data, key_at, end, _SPACE)
                 if at > key_at:
                     if key_count == keys.shape[1]:
                         kind = TOO_MANY
@@ -411,7 +375,7 @@ def mark_frames(
     while at < end:
         stated = commit_log_offset
         if check == LENGTHS:
-            if end - at < _BODY_CRC_AT + 28:
+            if end - at < BODY_CRC_AT + 28:
                 break
             stated = load_i64(data, at + 28)
         size, _, _, _ = locate(data, at, end, stated)

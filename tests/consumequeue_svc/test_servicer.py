@@ -18,6 +18,7 @@ from store.errors import (
 )
 from store.files.file_system import RealFileSystem
 from store.format.queue_ext import QueueExtUnit, ext_address, lay_out
+from store.format.queue_unit import QueueUnit, decode_queue_units
 from tests.support.dispatches import make_request
 
 
@@ -70,6 +71,32 @@ def test_units_out_of_range_are_none_with_the_range(servicer, queue_offset, coun
 
     assert (len(response.units), response.min_offset, response.max_offset) == (count, 0, 10)
     assert (response.next_offset, response.log_end_offset, response.catching_up) == (6000, 6000, False)
+
+
+@pytest.mark.parametrize(("queue_offset", "max_units"), [(0, 0), (3, 4), (9, 1), (9, 100), (10, 1), (-1, 1)])
+def test_packed_units_are_the_units_from_the_position_on(servicer, queue_offset, max_units):
+    request = pb.GetQueueUnitsRequest(topic="t0", queue_id=0, queue_offset=queue_offset, max_units=max_units)
+    expected = servicer.GetQueueUnits(request, Context())
+    request.packed = True
+
+    packed = servicer.GetQueueUnits(request, Context())
+
+    assert list(decode_queue_units(packed.packed_units)) == [
+        QueueUnit(unit.commit_log_offset, unit.record_size_bytes, unit.tags_code) for unit in expected.units
+    ]
+    assert not packed.units
+    assert (packed.min_offset, packed.max_offset) == (expected.min_offset, expected.max_offset)
+
+
+def test_units_with_a_gap_between_them_are_not_packed(servicer, tmp_path):
+    gap = [make_request(100, topic="gap", queue_offset=0), make_request(101, topic="gap", queue_offset=3)]
+    servicer._queues().apply(DispatchColumns.of(gap))
+    request = pb.GetQueueUnitsRequest(topic="gap", queue_id=0, packed=True)
+
+    answer = servicer.GetQueueUnits(request, Context())
+
+    assert not answer.packed_units
+    assert [unit.queue_offset for unit in answer.units] == [0, 3]
 
 
 def test_a_time_is_found(servicer):

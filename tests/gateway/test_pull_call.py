@@ -12,10 +12,18 @@ from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.delivery import Pulled, PullOutcome
 from gateway.ports.shards import Shards
-from gateway.pull_call import ALL_BODY_BYTES_MAX, SHARE_BYTES_MIN, BodyBytes, PullStreams, responses_of
+from gateway.pull_call import (
+    ALL_BODY_BYTES_MAX,
+    BODY_BYTES_DEFAULT,
+    SHARE_BYTES_MIN,
+    BodyBytes,
+    PullStreams,
+    responses_of,
+)
 from gateway.queries.limits import PAGE_BYTES_MAX
+from gateway.shards.encoded_messages import EncodedMessages
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
+from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.serving.cancellation import Cancellation
 from store.errors import QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
@@ -23,6 +31,9 @@ from tests.gateway.memory_shard import MemoryShard
 
 # The promise is 200 ms; the rest is for a machine that is busy.
 END_SECONDS_MAX = 2.0
+
+
+parsed = pb.PullMessagesResponse.FromString
 
 
 class Pulling:
@@ -40,7 +51,7 @@ class Pulling:
 
     def answers(self, cancellation=None, **fields):
         request = pb.PullMessagesRequest(topic="T", **fields)
-        return self.streams.answers(self.shards, request, cancellation or Cancellation())
+        return map(parsed, self.streams.answers(self.shards, request, cancellation or Cancellation()))
 
     def close(self):
         self.room.close()
@@ -111,30 +122,79 @@ def test_a_failure_of_the_consumer_service_ends_the_stream_with_its_error(pullin
         next(stream)
 
 
-def test_a_batch_is_cut_into_answers_that_clients_take_by_default():
+def encoded(messages, broker_name):
+    """The messages as a consumer service sends them."""
+    for message in messages:
+        message.broker_name, message.source = broker_name, MESSAGE_SOURCE_LIVE
+    return EncodedMessages(memoryview(pb.PullMessagesResponse(messages=messages).SerializeToString()))
+
+
+@pytest.mark.parametrize("form", [lambda messages, _: messages, encoded], ids=["messages", "bytes"])
+def test_a_batch_is_cut_into_answers_that_clients_take_by_default(form):
     body = bytes(1 << 20)
     messages = [StoredMessage(queue_offset=10 + number, body=body) for number in range(5)]
+    pulled = Pulled(form(messages, "broker-a"), 20, 3, 99, PullOutcome.FOUND)
 
-    answers = list(responses_of(Pulled(messages, 20, 0, 99, PullOutcome.FOUND), "broker-a"))
+    sent = list(responses_of(pulled, "broker-a"))
+    answers = [parsed(answer) for answer in sent]
 
     assert [len(answer.messages) for answer in answers] == [3, 2]
     assert [answer.next_offset for answer in answers] == [13, 20]
-    assert all(answer.ByteSize() < 4 << 20 for answer in answers)
+    assert {(answer.min_offset, answer.max_offset, answer.status) for answer in answers} == {
+        (3, 99, pb.PULL_STATUS_FOUND)
+    }
+    shown = [message for answer in answers for message in answer.messages]
+    assert [message.queue_offset for message in shown] == [10, 11, 12, 13, 14]
+    assert {(message.broker_name, message.source) for message in shown} == {("broker-a", MESSAGE_SOURCE_LIVE)}
+    assert all(len(answer) < 4 << 20 for answer in sent)
     huge = StoredMessage(queue_offset=1, body=bytes(PAGE_BYTES_MAX + 1))
-    (alone,) = responses_of(Pulled([huge], 2, 0, 2, PullOutcome.FOUND), "broker-a")
-    assert len(alone.messages) == 1
+    (alone,) = responses_of(Pulled(form([huge], "broker-a"), 2, 0, 2, PullOutcome.FOUND), "broker-a")
+    assert len(parsed(alone).messages) == 1
+    (none,) = responses_of(Pulled(form([], "broker-a"), 2, 0, 2, PullOutcome.NO_NEW), "broker-a")
+    assert parsed(none) == pb.PullMessagesResponse(next_offset=2, max_offset=2, status=pb.PULL_STATUS_NO_NEW_MSG)
 
 
 def test_many_streams_together_get_no_more_bytes_than_there_are_but_each_gets_its_share():
     body_bytes = BodyBytes()
-    held = [body_bytes.some(4 << 20) for _ in range(200)]
 
-    given = [each.__enter__() for each in held]
+    given = [body_bytes.take(4 << 20) for _ in range(200)]
 
     assert given[0] == 4 << 20
     assert given[-1] == SHARE_BYTES_MIN
     assert sum(given) <= ALL_BODY_BYTES_MAX + len(given) * SHARE_BYTES_MIN
-    for each in held:
-        each.__exit__(None, None, None)
-    with body_bytes.some(4 << 20) as again:
-        assert again == 4 << 20
+    for each in given:
+        body_bytes.give_back(each)
+    assert body_bytes.take(4 << 20) == 4 << 20
+
+
+def test_while_a_caller_takes_a_batch_one_more_is_pulled_if_the_queue_has_it(pulling):
+    for number in range(5):
+        pulling.delivering.store("T", b"%d" % number)
+    pull, asked = pulling.delivering.pull, []
+
+    def noted(question, seconds, then):
+        asked.append(question.queue_offset)
+        pull(question, seconds, then)
+
+    pulling.delivering.pull = noted
+    stream = pulling.answers(max_messages=2)
+    bodies = [[message.body for message in next(stream).messages]]
+    assert asked == [0, 2]
+    bodies.append([message.body for message in next(stream).messages])
+    assert asked == [0, 2, 4]
+    bodies.append([message.body for message in next(stream).messages])
+    assert asked == [0, 2, 4]
+    assert bodies == [[b"0", b"1"], [b"2", b"3"], [b"4"]]
+    (last,) = list(stream)
+    assert (last.status, last.next_offset) == (pb.PULL_STATUS_NO_NEW_MSG, 5)
+    assert pulling.streams._body_bytes._free_bytes == ALL_BODY_BYTES_MAX
+
+
+def test_a_caller_that_goes_in_the_middle_leaves_no_bytes_taken(pulling):
+    for number in range(5):
+        pulling.delivering.store("T", b"%d" % number)
+    stream = pulling.streams.answers(pulling.shards, pb.PullMessagesRequest(topic="T", max_messages=2), Cancellation())
+    next(stream)
+    assert pulling.streams._body_bytes._free_bytes == ALL_BODY_BYTES_MAX - 2 * BODY_BYTES_DEFAULT
+    stream.close()
+    assert pulling.streams._body_bytes._free_bytes == ALL_BODY_BYTES_MAX

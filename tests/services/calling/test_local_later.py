@@ -56,7 +56,7 @@ class Caller:
 
     def call(self, method: LocalMethod = LocalMethod.ACK_MESSAGES) -> None:
         self.calls.call(
-            method, REQUEST, pb.AckMessagesResponse, WAIT_SECONDS_MAX, self.outcomes.put, self.over_grpc.put
+            method, REQUEST, pb.AckMessagesResponse.FromString, WAIT_SECONDS_MAX, self.outcomes.put, self.over_grpc.put
         )
 
 
@@ -135,7 +135,12 @@ def test_a_callback_that_fails_leaves_the_thread_for_later_calls(service: Servic
         raise RuntimeError("a bug of the callback")
 
     caller.calls.call(
-        LocalMethod.ACK_MESSAGES, REQUEST, pb.AckMessagesResponse, WAIT_SECONDS_MAX, fail, caller.over_grpc.put
+        LocalMethod.ACK_MESSAGES,
+        REQUEST,
+        pb.AckMessagesResponse.FromString,
+        WAIT_SECONDS_MAX,
+        fail,
+        caller.over_grpc.put,
     )
     assert failed.wait(WAIT_SECONDS_MAX)
 

@@ -45,8 +45,14 @@ def test_units_are_those_that_were_added_or_none_at_all(
         for at in range(end + 2):
             for count in (1, 3, 50):
                 found = recent.units(topic, queue_id, at, count)
+                columns = recent.columns(topic, queue_id, at, count)
                 if found is None:
+                    assert columns is None
                     continue
+                assert columns is not None
+                assert columns.queue_offset == at
+                assert columns.commit_log_offsets.tolist() == [unit.commit_log_offset for unit in found]
+                assert columns.sizes_bytes.tolist() == [unit.record_size_bytes for unit in found]
                 assert list(found) == [units[at + place] for place in range(len(found))]
                 assert 1 <= len(found) <= count
 

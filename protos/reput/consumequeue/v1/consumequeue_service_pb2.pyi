@@ -50,16 +50,18 @@ class ListQueuesResponse(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[_Union[Queue, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetQueueUnitsRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "max_units")
+    __slots__ = ("topic", "queue_id", "queue_offset", "max_units", "packed")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_UNITS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
     max_units: int
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_units: _Optional[int] = ...) -> None: ...
+    packed: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_units: _Optional[int] = ..., packed: _Optional[bool] = ...) -> None: ...
 
 class QueueUnit(_message.Message):
     __slots__ = ("queue_offset", "commit_log_offset", "record_size_bytes", "tags_code")
@@ -74,7 +76,7 @@ class QueueUnit(_message.Message):
     def __init__(self, queue_offset: _Optional[int] = ..., commit_log_offset: _Optional[int] = ..., record_size_bytes: _Optional[int] = ..., tags_code: _Optional[int] = ...) -> None: ...
 
 class GetQueueUnitsResponse(_message.Message):
-    __slots__ = ("units", "min_offset", "max_offset", "next_offset", "log_end_offset", "catching_up", "built_up_to_time", "damaged")
+    __slots__ = ("units", "min_offset", "max_offset", "next_offset", "log_end_offset", "catching_up", "built_up_to_time", "damaged", "packed_units")
     UNITS_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +85,7 @@ class GetQueueUnitsResponse(_message.Message):
     CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
     BUILT_UP_TO_TIME_FIELD_NUMBER: _ClassVar[int]
     DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    PACKED_UNITS_FIELD_NUMBER: _ClassVar[int]
     units: _containers.RepeatedCompositeFieldContainer[QueueUnit]
     min_offset: int
     max_offset: int
@@ -91,7 +94,8 @@ class GetQueueUnitsResponse(_message.Message):
     catching_up: bool
     built_up_to_time: _timestamp_pb2.Timestamp
     damaged: bool
-    def __init__(self, units: _Optional[_Iterable[_Union[QueueUnit, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged: _Optional[bool] = ...) -> None: ...
+    packed_units: bytes
+    def __init__(self, units: _Optional[_Iterable[_Union[QueueUnit, _Mapping]]] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., damaged: _Optional[bool] = ..., packed_units: _Optional[bytes] = ...) -> None: ...
 
 class SearchOffsetRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "time", "boundary")

@@ -1,0 +1,64 @@
+"""EncodedMessages: the messages of a pull as the bytes in which they go on, decoded only where they are looked at."""
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+from reput.message.v1.message_pb2 import StoredMessage
+from services.calling.pulled_bytes import spans_of
+
+
+class EncodedMessages(Sequence[StoredMessage]):
+    """See the top of this file.
+
+    Args:
+        data: the messages, with the shard's name and their source, each as field 1 of an answer.
+
+    Attributes:
+        data: the same.
+    """
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self._known_spans: list[tuple[int, int, int]] | None = None
+
+    @property
+    def _spans(self) -> list[tuple[int, int, int]]:
+        if self._known_spans is None:
+            self._known_spans = spans_of(self.data)
+        return self._known_spans
+
+    def __bool__(self) -> bool:
+        """Whether there are any; does not look at them."""
+        return bool(self.data)
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    @overload
+    def __getitem__(self, index: int) -> StoredMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[StoredMessage]: ...
+    def __getitem__(self, index: int | slice) -> StoredMessage | Sequence[StoredMessage]:
+        if isinstance(index, slice):
+            return [self._decoded(span) for span in self._spans[index]]
+        return self._decoded(self._spans[index])
+
+    def parts(self, size_bytes_max: int) -> Iterator[tuple[memoryview, int | None]]:
+        """The bytes in parts of at most `size_bytes_max`, or of one message, each with the position of the message behind it.
+
+        The position behind the last part is None.
+        """
+        if len(self.data) > size_bytes_max:
+            part_at = 0
+            for span in self._spans:
+                begin, _, end = span
+                if part_at < begin and end - part_at > size_bytes_max:
+                    yield self.data[part_at:begin], self._decoded(span).queue_offset
+                    part_at = begin
+            yield self.data[part_at:], None
+        else:
+            yield self.data, None
+
+    def _decoded(self, span: tuple[int, int, int]) -> StoredMessage:
+        _, begin, end = span
+        return StoredMessage.FromString(self.data[begin:end].tobytes())

@@ -1,0 +1,168 @@
+"""Runs of records of a queue as the bytes of messages, by `messages_kernel.py` from the files of `log_files.py`.
+
+A pull of 1,000 messages makes as few objects as one of 10. What is not ordinary is left to the plain path, record by record.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
+from services.local.log_files import LogFiles
+from store.compiled import loading
+
+if TYPE_CHECKING:
+    from store.derive.dispatch_columns import Int32s, Int64s
+
+KERNEL = "services.local.messages_kernel"
+# Most records are read many at a time; one that is larger takes the plain path.
+RECORDS_SIZE_BYTES = 512 << 10
+# Room for the message of any such record: its properties, at most 32 KiB, grow to less than 8 times their size.
+TARGET_SIZE_BYTES = RECORDS_SIZE_BYTES + (512 << 10)
+BUFFERS_KEPT_MAX = 4  # so many threads encode at the same time without a new buffer
+
+
+@dataclass(frozen=True, slots=True)
+class MessageForm:
+    """What all messages of a run have in common.
+
+    Attributes:
+        topic, queue_id: the queue.
+        broker_name: the shard's name in the messages, which also say that they are in the log.
+    """
+
+    topic: str
+    queue_id: int
+    broker_name: str
+
+    def shown(self, message: StoredMessage) -> StoredMessage:
+        """A message in this form; the same object."""
+        message.broker_name = self.broker_name
+        message.source = MESSAGE_SOURCE_LIVE
+        return message
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRun:
+    """Messages as field 1 of an answer.
+
+    Attributes:
+        data: the bytes, in pieces.
+        count: messages.
+        body_bytes_left: what is left for further bodies.
+        is_full: the next message has a larger body.
+    """
+
+    data: list[bytes]
+    count: int
+    body_bytes_left: int
+    is_full: bool
+
+
+class _Buffers(NamedTuple):
+    records: Any
+    spans: Any
+    target: Any
+
+
+class RecordEncoder:
+    """Encodes records of one log; thread-safe.
+
+    Args:
+        files: the log's.
+    """
+
+    def __init__(self, files: LogFiles) -> None:
+        self._files = files
+        self._kept: deque[_Buffers] = deque(maxlen=BUFFERS_KEPT_MAX)
+
+    def encode(
+        self,
+        form: MessageForm,
+        queue_offset: int,
+        commit_log_offsets: "Int64s",
+        sizes_bytes: "Int32s",
+        *,
+        body_bytes_left: int,
+        is_first: bool,
+        timeout_seconds: float,
+    ) -> EncodedRun | None:
+        """The messages of consecutive units, up to the first that is not ordinary or has no room; None without the kernel.
+
+        Args:
+            form: what the messages have in common.
+            queue_offset: position of the first unit.
+            commit_log_offsets, sizes_bytes: of the records, as the units say.
+            body_bytes_left: bytes of bodies.
+            is_first: whether one message is taken whatever its size.
+            timeout_seconds: for each file that has to be handed over first.
+        """
+        kernel = loading.ready(KERNEL)
+        if kernel is None:
+            loading.load_in_background(KERNEL)
+            return None
+        buffers = self._take_buffers()
+        try:
+            return self._encode(
+                kernel, buffers, form, queue_offset, commit_log_offsets, sizes_bytes,
+                body_bytes_left, is_first, timeout_seconds,
+            )  # fmt: skip
+        finally:
+            self._kept.append(buffers)
+
+    def _encode(
+        self,
+        kernel: Any,
+        buffers: _Buffers,
+        form: MessageForm,
+        queue_offset: int,
+        commit_log_offsets: "Int64s",
+        sizes_bytes: "Int32s",
+        body_bytes_left: int,
+        is_first: bool,
+        timeout_seconds: float,
+    ) -> EncodedRun:
+        import numpy as np
+
+        topic, head, tail = (
+            np.frombuffer(data, dtype=np.uint8)
+            for data in (
+                form.topic.encode(),
+                StoredMessage(topic=form.topic, queue_id=form.queue_id).SerializeToString(),
+                form.shown(StoredMessage()).SerializeToString(),
+            )
+        )
+        pieces: list[bytes] = []
+        row, count = 0, len(commit_log_offsets)
+        code = kernel.NO_ROOM
+        while row < count and code in (kernel.NO_ROOM, kernel.BEYOND):
+            record_offset = int(commit_log_offsets[row])
+            part = self._files.part(record_offset, timeout_seconds, end_offset=record_offset + int(sizes_bytes[row]))
+            if part is None:
+                break
+            end, size_bytes, left, code = kernel.encode(
+                part.fd, part.file_offset, part.end_offset, commit_log_offsets, sizes_bytes, row,
+                queue_offset + row, form.queue_id, topic, head, tail, int(is_first and not row), body_bytes_left,
+                buffers.records, buffers.spans, buffers.target,
+            )  # fmt: skip
+            if not part.has_name():
+                return EncodedRun(pieces, row, body_bytes_left, is_full=False)
+            if end == row:
+                break
+            pieces.append(buffers.target[:size_bytes].tobytes())
+            row, body_bytes_left = end, left
+        return EncodedRun(pieces, row, body_bytes_left, code == kernel.FULL)
+
+    def _take_buffers(self) -> _Buffers:
+        import numpy as np
+
+        from services.local.messages_kernel import SPAN_COUNT
+
+        try:
+            return self._kept.pop()
+        except IndexError:
+            return _Buffers(
+                np.empty(RECORDS_SIZE_BYTES, dtype=np.uint8),
+                np.empty(SPAN_COUNT, dtype=np.int64),
+                np.empty(TARGET_SIZE_BYTES, dtype=np.uint8),
+            )
