@@ -23,6 +23,7 @@ from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.pulling import Pulling
 from gateway.rocketmq.receiving import DEFAULT_LIMITS, PollLimits, Receiving
 from gateway.rocketmq.sending import Sending
+from gateway.rocketmq.sessions import QuestionBytes
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.rocketmq.telemetry import kind_of, telemetry
 from gateway.rocketmq.topic_types import TopicTypes
@@ -99,6 +100,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self.types = types or TopicTypes(shards)
         self.waiting = waiting or Waiting.none()
         self.ending = Ending(self.waiting.endings)
+        self._question_bytes = QuestionBytes()
 
     @property
     def _shards(self) -> Shards[object]:
@@ -168,7 +170,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self, requests: Iterator[v2.TelemetryCommand], context: grpc.ServicerContext
     ) -> Iterator[v2.TelemetryCommand]:
         """Answers each settings command with the limits of this gateway; producers are asked about hanging transactions."""
-        return telemetry(requests, context, self._clients, self.waiting.producers)
+        return telemetry(requests, context, self._clients, self.waiting.producers, self._question_bytes)
 
     def NotifyClientTermination(
         self, request: v2.NotifyClientTerminationRequest, context: grpc.ServicerContext
