@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.delivery.polls import Poll, QueueName
+from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.delivery import Delivering, DeliveringSource, Delivery, PopQuestion
 from gateway.rocketmq.caller import Caller, consumer_of
@@ -221,6 +221,10 @@ class ReceivePoll(Poll):
         """See Poll."""
         self._call.send(_NOTHING)
         self._call.end(_delivered_now())
+
+    def give_up(self) -> None:
+        """See Poll."""
+        _end_with(self._call, not_answered(self._delivering.broker_name))
 
     def leave(self) -> None:
         """The caller has gone."""

@@ -32,7 +32,7 @@ from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
-from services.serving.deadline import remaining_seconds
+from services.serving.deadline import answer_seconds
 from services.serving.open_work import OpenWork
 from services.serving.raw_handlers import add_with_raw
 from services.serving.streamed_later import StreamedLater
@@ -188,7 +188,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
                 self.waiting.producers.end(caller.client_id)
                 if group:
                     self._room.end_client(caller.client_id, group)
-                self._clients.end(caller.client_id, group, remaining_seconds(context, QUERY_SECONDS))
+                self._clients.end(caller.client_id, group, answer_seconds(context, QUERY_SECONDS))
             return v2.NotifyClientTerminationResponse(status=ok())
 
         return _answered(end, v2.NotifyClientTerminationResponse)
@@ -225,7 +225,7 @@ def _polled(later: StreamedLater) -> Any:
 
 
 def _deadline(context: grpc.ServicerContext) -> Deadline:
-    return Deadline.after(remaining_seconds(context, QUERY_SECONDS))
+    return Deadline.after(answer_seconds(context, QUERY_SECONDS))
 
 
 def _answered(make: Callable[[], Response], response: Callable[..., Response]) -> Response:

@@ -9,6 +9,7 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.delivery import Arrivals, FilterKind, GroupSettings
+from gateway.rocketmq.receiving import PollLimits
 from gateway.rocketmq.telemetry import SETTINGS_BYTES_MAX
 from gateway.settings import CONNECTION_POLL_COUNT
 from services.serving.server_options import CONNECTION_CALL_COUNT_FACTOR
@@ -599,3 +600,13 @@ def test_a_name_in_a_status_text_is_clipped(gateway):
     assert code == v2.NOT_FOUND
     first = next(iter(gateway.consumer().poll(broker="b" * 100_000)))
     assert first.ByteSize() < 1_000
+
+
+def test_a_service_that_hung_was_a_queue_without_messages(shard):
+    """A poll whose look did not end was answered MESSAGE_NOT_FOUND, though nobody knew."""
+    with serving(shard, limits=PollLimits(poll_seconds_min=0.1)) as gateway:
+        shard.hold()
+        answers = list(gateway.consumer().poll(seconds=0, timeout=1.0))
+        shard.release()
+    assert answers[0].status.code == v2.PROXY_TIMEOUT
+    assert "consumer service of shard broker-a" in answers[0].status.message
