@@ -6,6 +6,7 @@ import services.light_imports  # noqa: F401  # first of all
 
 import secrets
 import time
+from functools import partial
 from pathlib import Path
 
 from consumer_svc.arrivals import Arrivals
@@ -46,7 +47,7 @@ def serve(server: ServiceServer, settings: ConsumerSettings, origins: Origins) -
         )
     part = ConsumerPart(
         settings,
-        secret_of(settings, RealFileSystem()),
+        partial(secret_of, settings, RealFileSystem()),
         servicer,
         progress,
         commitlog,

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
 
@@ -9,7 +10,17 @@ from reput.consumer.v1 import consumer_service_pb2 as pb
 MEMBER_SECONDS = 120.0
 # Heartbeats come every 10 s; what is in flight for a client that missed three of them is not renewed any more.
 RENEWED_SECONDS = 30.0
+# Above it the one that was silent for longest is forgotten, so clients that live are remembered beside invented ones.
 CLIENT_COUNT_MAX = 100_000
+# A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.
+SMALL_CLIENT_BYTES = 1_024
+LARGE_CLIENT_BYTES_MAX = 64 << 20
+
+
+class _Member(NamedTuple):
+    seen: float
+    client: pb.Client
+    large_bytes: int  # 0 for a small one
 
 
 class Clients:
@@ -23,33 +34,31 @@ class Clients:
         self._clock = clock
         self._started = clock()
         self._lock = threading.Lock()
-        self._seen: dict[str, dict[str, tuple[float, pb.Client]]] = {}  # by group and client id
-        self._count = 0
-        self._swept = self._started - RENEWED_SECONDS
+        self._seen: dict[str, dict[str, _Member]] = {}  # by group and client id
+        self._order: dict[tuple[str, str], None] = {}  # the one that was silent for longest first
+        self._large_bytes = 0
 
     def keep(self, client: pb.Client) -> None:
         """Note that a client lives."""
+        size_bytes = client.ByteSize()
+        large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
         with self._lock:
+            self._remove(client.consumer_group, client.client_id)
+            self._expire()
+            if len(self._order) >= CLIENT_COUNT_MAX:
+                self._remove(*next(iter(self._order)))
+            if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
+                client.ClearField("subscriptions")
+                large_bytes = 0
+            self._large_bytes += large_bytes
+            self._order[client.consumer_group, client.client_id] = None
             members = self._seen.setdefault(client.consumer_group, {})
-            if client.client_id not in members:
-                if self._count >= CLIENT_COUNT_MAX:
-                    self._sweep()
-                    if self._count >= CLIENT_COUNT_MAX:
-                        if not members:
-                            self._seen.pop(client.consumer_group, None)
-                        return
-                    members = self._seen.setdefault(client.consumer_group, members)
-                self._count += 1
-            members[client.client_id] = (self._clock(), client)
+            members[client.client_id] = _Member(self._clock(), client, large_bytes)
 
     def end(self, consumer_group: str, client_id: str) -> None:
         """Note that a client has ended."""
         with self._lock:
-            members = self._seen.get(consumer_group, {})
-            if members.pop(client_id, None) is not None:
-                self._count -= 1
-            if not members:
-                self._seen.pop(consumer_group, None)
+            self._remove(consumer_group, client_id)
 
     def is_renewed(self, consumer_group: str, client_id: str) -> bool:
         """Whether what is in flight for the client is to be renewed.
@@ -59,36 +68,35 @@ class Clients:
         now = self._clock()
         if now - self._started < RENEWED_SECONDS:
             return True
-        seen = self._seen.get(consumer_group, {}).get(client_id)
-        return seen is not None and now - seen[0] < RENEWED_SECONDS
+        member = self._seen.get(consumer_group, {}).get(client_id)
+        return member is not None and now - member.seen < RENEWED_SECONDS
 
     def members(self, consumer_group: str) -> Sequence[pb.Client]:
         """The members of a group that live, by id."""
-        now = self._clock()
         with self._lock:
-            for name, (seen, _) in list(self._seen.get(consumer_group, {}).items()):
-                if now - seen >= MEMBER_SECONDS:
-                    del self._seen[consumer_group][name]
-                    self._count -= 1
-            members = self._seen.get(consumer_group, {})
-            if not members:
-                self._seen.pop(consumer_group, None)
-            return [client for _, (_, client) in sorted(members.items())]
-
-    def _sweep(self) -> None:
-        """Forget the clients that are gone, of all groups; once in RENEWED_SECONDS at most."""
-        now = self._clock()
-        if now - self._swept < RENEWED_SECONDS:
-            return
-        self._swept = now
-        for name, members in list(self._seen.items()):
-            for client_id, (seen, _) in list(members.items()):
-                if now - seen >= MEMBER_SECONDS:
-                    del members[client_id]
-                    self._count -= 1
-            if not members:
-                del self._seen[name]
+            self._expire()
+            return [member.client for _, member in sorted(self._seen.get(consumer_group, {}).items())]
 
     def count(self) -> int:
         """Clients that were heard of."""
-        return self._count
+        return len(self._order)
+
+    def _expire(self) -> None:
+        """Forget those that are gone; with the lock held."""
+        before = self._clock() - MEMBER_SECONDS
+        while self._order:
+            consumer_group, client_id = next(iter(self._order))
+            if self._seen[consumer_group][client_id].seen > before:
+                return
+            self._remove(consumer_group, client_id)
+
+    def _remove(self, consumer_group: str, client_id: str) -> None:
+        """With the lock held."""
+        members = self._seen.get(consumer_group, {})
+        member = members.pop(client_id, None)
+        if member is None:
+            return
+        self._large_bytes -= member.large_bytes
+        del self._order[consumer_group, client_id]
+        if not members:
+            del self._seen[consumer_group]

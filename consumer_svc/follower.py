@@ -202,7 +202,7 @@ class ConsumerPart:
 
     Args:
         settings: of the service.
-        secret: signs receipt handles.
+        secret: gives what signs receipt handles; asked when the lock is held, because it may be made then.
         servicer: answers from the lives.
         progress: of the follower.
         commitlog: the client for records and appends.
@@ -214,7 +214,7 @@ class ConsumerPart:
     def __init__(
         self,
         settings: ConsumerSettings,
-        secret: bytes,
+        secret: Callable[[], bytes],
         servicer: Answering,
         progress: FollowerProgress,
         commitlog: CommitLogClient,
@@ -230,7 +230,8 @@ class ConsumerPart:
         self._clients = clients
         self._arrivals = arrivals
         self._state_log = StateLog(TOPIC, commitlog, consumequeue)
-        self._handles = ReceiptHandles(settings.broker_name, secret)
+        self._secret = secret
+        self._handles: ReceiptHandles | None = None
         self._rules = Rules(
             settings.delivery_attempts_max,
             settings.new_groups_from == "last",
@@ -286,6 +287,8 @@ class ConsumerPart:
         reader = QueueReader(recent, self._consumequeue, self._commitlog)
         newest_millis = self._state_log.newest_store_millis()
         clock = StoreClock(start_millis_min=newest_millis)
+        if self._handles is None:
+            self._handles = ReceiptHandles(self._settings.broker_name, self._secret())
         life = Life(loaded.states, writer, reader, self._handles, self._clients, self._arrivals, self._rules, clock)
         if writer is None and not self._settings.writes_no_records:
             life.refusal = not_leading

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from gateway.delivery.polls import Poll, QueueName
+from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.group_wire import filter_of, millis_of_duration
 from gateway.groups.asking import check_group
@@ -31,7 +31,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
-from store.errors import DeadlineExceededError, StoreError, TopicNotFoundError
+from store.errors import StoreError, TopicNotFoundError
 
 MESSAGE_COUNT_DEFAULT = 32
 MESSAGE_COUNT_MAX = 1_024
@@ -192,7 +192,7 @@ class PullStreams:
             return batch_of(pull.question, pull.outcome.result())
         if cancellation.is_set:
             return None
-        raise DeadlineExceededError("The consumer service did not answer in time: ask again.")
+        raise not_answered(delivering.broker_name)
 
     def _arrived(
         self,
@@ -237,6 +237,10 @@ class StreamPoll(Poll):
     def end(self) -> None:
         """See Poll."""
         self.outcome.set_result(None)
+
+    def give_up(self) -> None:
+        """See Poll."""
+        self.outcome.set_result(not_answered(self._delivering.broker_name))
 
     def leave(self) -> None:
         """The caller has gone."""

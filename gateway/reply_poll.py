@@ -63,6 +63,10 @@ class ReplyPoll(Poll):
         """See Poll."""
         self._replies.go_on(self, self._question)
 
+    def give_up(self) -> None:
+        """See Poll."""
+        self._replies.go_on_later(self, self._question)
+
     def _pulled(self, outcome: Pulled[StoredMessage] | StoreError) -> None:
         if isinstance(outcome, TopicNotFoundError | QueueNotFoundError):  # it has no message yet
             self._room.found_nothing(self)

@@ -80,7 +80,9 @@ class _Waiter:
     """A caller that waits for the reply to its request."""
 
     caller: Answerable
-    message: pb.AppendMessagesRequest
+    append: (
+        bytes  # an AppendMessagesRequest of up to 4 MiB; empty once it is sent, because the wait for the reply is long
+    )
     correlation_id: str
     ends_at: float
     receipt: pb.AppendMessagesResponse | None = None
@@ -205,7 +207,7 @@ class Requests:
         message.properties[REPLY_TO_CLIENT] = self._client_id
         message.properties[TTL] = str(millis)
         message.properties[CLUSTER] = self._cluster
-        append = pb.AppendMessagesRequest(messages=[message])
+        append = pb.AppendMessagesRequest(messages=[message]).SerializeToString()
         return _Waiter(caller, append, correlation_id, self._clock() + seconds)
 
     def _open(self) -> None:
@@ -278,7 +280,8 @@ class Requests:
         with self._lock:
             if waiter.correlation_id not in self._waiting:  # its time is over
                 return
-        self._forwarder.append_messages(waiter.message.SerializeToString(), _RequestAppend(self, waiter))
+            append, waiter.append = waiter.append, b""
+        self._forwarder.append_messages(append, _RequestAppend(self, waiter))
 
     def appended(self, waiter: _Waiter, response: pb.AppendMessagesResponse) -> None:
         """The request is stored."""

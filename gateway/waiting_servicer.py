@@ -14,7 +14,7 @@ from gateway.wire import completeness_of, shard_outcome_of, timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
-from services.serving.deadline import remaining_seconds
+from services.serving.deadline import answer_seconds
 from services.serving.unary_call import Answerable, AnsweredLater
 from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError
@@ -116,7 +116,7 @@ class WaitingCalls:
 
         try:
             parsed = _parse(pb.RecallMessageRequest, request)
-            seconds = remaining_seconds(caller, QUERY_SECONDS)
+            seconds = answer_seconds(caller, QUERY_SECONDS)
             self._endings.recall(parsed.topic, parsed.recall_handle, seconds, recalled)
         except StoreError as error:
             recalled(error)
@@ -138,7 +138,7 @@ class WaitingCalls:
             resolution = RESOLUTIONS.get(parsed.resolution)
             if resolution is None:
                 raise InvalidArgumentError("resolution is missing: commit or roll back.", field="resolution")
-            seconds = remaining_seconds(caller, QUERY_SECONDS)
+            seconds = answer_seconds(caller, QUERY_SECONDS)
             self._endings.end_transaction(
                 parsed.topic,
                 parsed.transaction_id,

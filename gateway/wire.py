@@ -16,7 +16,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from services.methods import QUERY_SECONDS
-from services.serving.deadline import remaining_seconds
+from services.serving.deadline import answer_seconds
 from services.status import to_status
 
 # Shards whose records hold the message of the contract.
@@ -24,14 +24,9 @@ MessageShards = Shards[message_pb2.StoredMessage]
 MessageShardsSource = ShardsSource[message_pb2.StoredMessage]
 
 
-# The share of the caller's time after which a query ends. The rest is for the answer: it says what did not answer, which a
-# caller whose own deadline has passed never reads.
-QUERY_SHARE = 0.8
-
-
 def deadline_of(context: grpc.ServicerContext) -> Deadline:
     """When the query of a caller has to end; a caller without a deadline has QUERY_SECONDS."""
-    return Deadline.after(remaining_seconds(context, QUERY_SECONDS) * QUERY_SHARE)
+    return Deadline.after(answer_seconds(context, QUERY_SECONDS))
 
 
 def window_of(request: Any) -> TimeWindow:

@@ -118,9 +118,9 @@ class StatusError(Exception):
 def to_status(error: errors.StoreError) -> status_pb2.Status:
     """The rich status of an error: its code, its message and exactly one ErrorInfo."""
     known = _nearest_in_table(type(error))
-    message = _clip(error.message, MESSAGE_BYTES_MAX)
+    message = clip(error.message, MESSAGE_BYTES_MAX)
     status = status_pb2.Status(code=CODE_BY_ERROR[known].value[0], message=message)
-    metadata = {key: _clip(value, METADATA_VALUE_BYTES_MAX) for key, value in error.metadata.items()}
+    metadata = {key: clip(value, METADATA_VALUE_BYTES_MAX) for key, value in error.metadata.items()}
     status.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason_of(known), domain=DOMAIN, metadata=metadata))
     if known in RETRY_SECONDS_BY_ERROR:
         delay = duration_pb2.Duration(seconds=RETRY_SECONDS_BY_ERROR[known])
@@ -205,7 +205,7 @@ def _from_code(code: grpc.StatusCode, details: str, service: str = "") -> errors
     return ERROR_BY_CODE.get(code, errors.StoreError)(f"{prefix}{details}", code=code.name)
 
 
-def _clip(text: str, size_bytes_max: int) -> str:
+def clip(text: str, size_bytes_max: int) -> str:
     """The text, at most so many bytes of UTF-8, with how much was cut off behind it: `... 312 bytes more`.
 
     Cut between characters, and a list of numbers between numbers: `0,2,3... 312 more`. File names may hold undecodable

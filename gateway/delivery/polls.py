@@ -5,6 +5,7 @@ from collections.abc import Hashable
 from enum import Enum, auto
 from typing import NamedTuple
 
+from store.errors import DeadlineExceededError
 from store.format.topic import pull_retry_topic_of, retry_topic_of, retry_topic_v2_of
 
 
@@ -22,6 +23,16 @@ class QueueName(NamedTuple):
     topic: str
     consumer_group: str
     variant: Hashable
+
+
+def not_answered(broker_name: str) -> DeadlineExceededError:
+    """The error of a poll that gives up."""
+    return DeadlineExceededError(
+        f"The consumer service of shard {broker_name} did not answer in time, so it is not known whether there are messages: "
+        "ask again.",
+        service="consumer",
+        brokerName=broker_name,
+    )
 
 
 class Phase(Enum):
@@ -70,6 +81,10 @@ class Poll(ABC):
     @abstractmethod
     def end(self) -> None:
         """Answer that there is nothing; called once, unless the poll ends in another way."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Answer that the look did not end in time, so that nobody knows whether there is something; likewise."""
 
 
 class Queue:

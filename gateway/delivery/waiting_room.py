@@ -285,11 +285,15 @@ class WaitingRoom:
         with self._lock:
             if poll._phase is Phase.ENDED:
                 return
-            if poll._phase is Phase.LOOKING and self._clock() < poll.gives_up_at:
+            is_looking = poll._phase is Phase.LOOKING
+            if is_looking and self._clock() < poll.gives_up_at:
                 poll._tick = self._timers.set(poll, poll.gives_up_at, partial(self._due, poll))
                 return
             self._leave(poll)
-        poll.end()
+        if is_looking:
+            poll.give_up()
+        else:
+            poll.end()
 
     def _set_sweep(self) -> None:
         self._timers.set(self, self._clock() + SWEEP_SECONDS, self._sweep)

@@ -11,7 +11,7 @@ from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_offset_msg_id import find_record
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
-from gateway.queries.limits import PAGE_SIZE_MAX, check_not_empty, check_topic
+from gateway.queries.limits import PAGE_SIZE_MAX, check_key, check_topic
 from gateway.queries.matches import KeyQuestion, merge_matches
 from store.errors import (
     InvalidArgumentError,
@@ -113,7 +113,7 @@ def _oldest(
 ) -> Original[Message] | None:
     """The oldest record of the topic with the key, else the one that still waits to get there."""
     check_topic(topic)
-    check_not_empty(unique_key, "unique_key")
+    check_key(unique_key, "unique_key")
     found = list(copies_of(shards, facts_of, topic, unique_key, outcomes, deadline))
     if not found:
         found = _waiting(shards, facts_of, topic, unique_key, outcomes, deadline)

@@ -15,7 +15,7 @@ from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import MatchAnswer, answer_matches
 from gateway.queries.completeness import judge
-from gateway.queries.limits import check_not_empty
+from gateway.queries.limits import check_key
 from gateway.queries.matches import KeyQuestion, merge_matches
 from gateway.queries.page_token import PageTokens
 from store.errors import PermissionDeniedError, TopicNotFoundError
@@ -52,7 +52,7 @@ def query_by_unique_key(
         waits_for: the topic for which a record of a system topic waits, or waited; empty when it is no such message. None: only
             the topic is looked at.
     """
-    check_not_empty(unique_key, "unique_key")
+    check_key(unique_key, "unique_key")
     question = KeyQuestion(topic, unique_key, TimeWindow(), lambda record: record.unique_key == unique_key)
     query: dict[str, str | int | None] = {"topic": topic, "unique_key": unique_key}
     absent: TopicNotFoundError | None = None

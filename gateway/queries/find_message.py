@@ -19,7 +19,7 @@ from gateway.ports.time_window import TimeWindow
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.queries.find_in_shard import FindQuestion, ShardFind
 from gateway.queries.find_places import Place, from_fields, to_fields
-from gateway.queries.limits import check_not_empty, check_not_negative, check_topic, page_size
+from gateway.queries.limits import check_key, check_not_negative, check_topic, page_size
 from gateway.queries.matches import MatchStream, unknown_shard
 from gateway.queries.page import Page, PageEntry
 from gateway.queries.page_token import PageTokens
@@ -85,7 +85,7 @@ def find_message(
         TopicNotFoundError: the topic is unknown.
         StoreError: no shard answered.
     """
-    check_not_empty(text, "text")
+    check_key(text, "text")
     check_not_negative(max_millis, "max_millis")
     if topic:
         check_topic(topic)

@@ -1,6 +1,7 @@
 """Limits of requests and answers, and checks whose errors name the field."""
 
 from store.errors import InvalidArgumentError
+from store.format.properties import PROPERTIES_SIZE_BYTES_MAX
 
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000
@@ -50,6 +51,21 @@ def check_not_empty(text: str, field: str) -> None:
     """InvalidArgumentError when the text is empty."""
     if not text:
         raise InvalidArgumentError(f"{field} is empty.", field=field)
+
+
+def check_key(text: str, field: str) -> None:
+    """InvalidArgumentError when the text is empty, or longer than all properties of a message together.
+
+    Its hash is made once for each topic that is looked in.
+    """
+    check_not_empty(text, field)
+    size_bytes = len(text.encode())
+    if size_bytes > PROPERTIES_SIZE_BYTES_MAX:
+        raise InvalidArgumentError(
+            f"{field} has {size_bytes} bytes: at most {PROPERTIES_SIZE_BYTES_MAX} are possible.",
+            field=field,
+            sizeBytes=size_bytes,
+        )
 
 
 def check_not_negative(number: int, field: str) -> None:

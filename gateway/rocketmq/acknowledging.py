@@ -18,7 +18,7 @@ from gateway.rocketmq.receiving import broker_of, invisible_millis_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
-from services.serving.deadline import remaining_seconds
+from services.serving.deadline import answer_seconds
 from services.serving.unary_call import Answerable
 from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
 
@@ -58,7 +58,7 @@ class Acknowledging:
         except (RefusedError, StoreError) as error:
             caller.answer(v2.AckMessageResponse(status=status_of(error)).SerializeToString())
             return
-        _Acks(parsed, caller, self._clients).send(self._of_handle, remaining_seconds(caller, QUERY_SECONDS))
+        _Acks(parsed, caller, self._clients).send(self._of_handle, answer_seconds(caller, QUERY_SECONDS))
 
     def change_invisible_duration(self, request: bytes, caller: Answerable) -> None:
         """ChangeInvisibleDuration, likewise."""
@@ -78,7 +78,7 @@ class Acknowledging:
         except (RefusedError, StoreError) as error:
             caller.answer(v2.ChangeInvisibleDurationResponse(status=status_of(error)).SerializeToString())
             return
-        seconds = remaining_seconds(caller, QUERY_SECONDS)
+        seconds = answer_seconds(caller, QUERY_SECONDS)
         delivering.change_invisible(group_of(parsed.group), parsed.receipt_handle, millis, seconds, changed)
 
     def forward_to_dead_letter_queue(
@@ -92,7 +92,7 @@ class Acknowledging:
         _check(request, context)
         delivering = self._of_handle(request.receipt_handle)
         delivering.forward_to_dead_letters(
-            group_of(request.group), request.receipt_handle, remaining_seconds(context, QUERY_SECONDS)
+            group_of(request.group), request.receipt_handle, answer_seconds(context, QUERY_SECONDS)
         )
         return ok()
 

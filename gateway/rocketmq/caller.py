@@ -16,7 +16,7 @@ class Caller(NamedTuple):
     """A client.
 
     Attributes:
-        client_id: its identity, on whatever connection; may be empty.
+        client_id: its identity, on whatever connection; empty: it has none, or one that is too long to be kept.
         language: such as JAVA; may be empty.
         version: of its library; may be empty.
         address: of the connection.
@@ -38,6 +38,8 @@ def caller_of(call: Any) -> Caller:
             language = value
         elif name == CLIENT_VERSION:
             version = value
+    if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+        client_id = ""
     return Caller(client_id, language[:32], version[:32], call.peer())
 
 
@@ -48,7 +50,7 @@ def consumer_of(call: Any) -> Caller:
         RefusedError: CLIENT_ID_REQUIRED.
     """
     caller = caller_of(call)
-    if not caller.client_id or len(caller.client_id) > CLIENT_ID_CHARACTERS_MAX:
+    if not caller.client_id:
         raise RefusedError(
             v2.CLIENT_ID_REQUIRED,
             f"the metadata {CLIENT_ID} is missing or longer than {CLIENT_ID_CHARACTERS_MAX} characters: set it",

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Generic
 
 import structlog
@@ -19,14 +20,20 @@ from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreEr
 
 KEEP_SECONDS = 1.0
 KEEP_CALL_SECONDS = 2.0
-# What one KeepClients may name.
+# What one KeepClients may name: it has the clients of many callers, so a large one must not make it too large for the service.
 KEEP_COUNT_MAX = 1_024
-# Deliveries that one KeepClients names: with handles of 800 bytes it stays below the service's limit of 4 MiB.
+KEEP_BYTES_MAX = 2 << 20
+# Deliveries that one KeepClients names: with handles of 800 bytes, beside the clients, it stays below the limit of 4 MiB.
 DELIVERED_COUNT_MAX = 2_048
 # Deliveries that wait for it, of one shard; beyond this the oldest are forgotten, and come again after their 60 s.
 DELIVERED_WAITING_COUNT_MAX = 100_000
 # Clients that are remembered, 1 KiB each; the one that was silent for longest is forgotten for a new one.
 CLIENT_COUNT_MAX = 65_536
+# A client decides how many subscriptions it names. Those of the larger clients have room together; what finds none is not kept.
+SMALL_CLIENT_BYTES = 1_024
+LARGE_CLIENT_BYTES_MAX = 32 << 20
+# Of a client, or of a subscription, beside its texts.
+OVERHEAD_BYTES = 64
 # A client without heartbeat for so long is gone: RocketMQ's channel expiry.
 EXPIRE_SECONDS = 120.0
 # Ended clients that are remembered, to tell their late heartbeats.
@@ -46,14 +53,16 @@ class KnownClient:
         facts: what its group's members know of it; the group is empty for a producer.
         request_seconds: its request timeout.
         seen_at: its last sign of life.
+        large_bytes: what its facts take; 0 for a small client.
     """
 
-    __slots__ = ("facts", "request_seconds", "seen_at")
+    __slots__ = ("facts", "large_bytes", "request_seconds", "seen_at")
 
-    def __init__(self, facts: ClientFacts, request_seconds: float, seen_at: float) -> None:
+    def __init__(self, facts: ClientFacts, request_seconds: float, seen_at: float, large_bytes: int = 0) -> None:
         self.facts = facts
         self.request_seconds = request_seconds
         self.seen_at = seen_at
+        self.large_bytes = large_bytes
 
 
 class Clients(Generic[Message]):
@@ -69,6 +78,7 @@ class Clients(Generic[Message]):
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[str, KnownClient] = {}  # by id; the one that was silent for longest first
+        self._large_bytes = 0
         self._ended: dict[str, float] = {}
         self._groups: dict[str, tuple[GroupSettings, float]] = {}
         self._to_keep: dict[str, ClientFacts] = {}
@@ -90,18 +100,24 @@ class Clients(Generic[Message]):
 
     def settle(self, facts: ClientFacts, request_seconds: float) -> None:
         """A client has told its settings: it lives, also when it had ended."""
+        size_bytes = _size_bytes(facts)
+        large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
         with self._lock:
             self._ended.pop(facts.client_id, None)
-            self._note(facts, request_seconds)
+            self._forget(facts.client_id)
+            if self._large_bytes + large_bytes > LARGE_CLIENT_BYTES_MAX:
+                facts, large_bytes = replace(facts, subscriptions=()), 0
+            self._note(KnownClient(facts, request_seconds, self._clock(), large_bytes))
 
     def beat(self, facts: ClientFacts) -> None:
         """A sign of life. What is known of the client's settings stays."""
         with self._lock:
-            known = self._known.get(facts.client_id)
+            known = self._forget(facts.client_id)
             if known is not None and known.facts.consumer_group == facts.consumer_group:
-                self._note(known.facts, known.request_seconds)
+                known.seen_at = self._clock()
+                self._note(known)
             else:
-                self._note(facts, REQUEST_SECONDS_DEFAULT)
+                self._note(KnownClient(replace(facts, subscriptions=()), REQUEST_SECONDS_DEFAULT, self._clock()))
 
     def end(self, client_id: str, consumer_group: str, seconds: float) -> None:
         """A client has ended: forget it, and tell every shard.
@@ -110,7 +126,7 @@ class Clients(Generic[Message]):
             StoreError: a shard was not told; there the client's messages are renewed until its heartbeats are missed.
         """
         with self._lock:
-            self._known.pop(client_id, None)
+            self._forget(client_id)
             self._to_keep.pop(client_id, None)
             self._ended[client_id] = self._clock()
             if len(self._ended) > ENDED_COUNT_MAX:
@@ -187,8 +203,9 @@ class Clients(Generic[Message]):
         clients = list(to_keep.values())
         for shard in self._shards.all():
             if not self._keep_in(shard, clients, list(delivered.get(shard.broker_name, ()))):
-                with self._lock:
-                    self._to_keep = to_keep | self._to_keep
+                with self._lock:  # not those that are forgotten meanwhile, while a shard is away for long
+                    known = {client_id: facts for client_id, facts in to_keep.items() if client_id in self._known}
+                    self._to_keep = known | self._to_keep
 
     def _run(self) -> None:
         while not self._stopping.wait(KEEP_SECONDS):
@@ -200,9 +217,10 @@ class Clients(Generic[Message]):
     def _keep_in(self, shard: Delivering[Message], clients: Sequence[ClientFacts], delivered: Sequence[str]) -> bool:
         try:
             while clients or delivered:
+                count = _count_in_one_call(clients)
                 some = delivered[:DELIVERED_COUNT_MAX]
-                self._note_groups(shard.keep_clients(clients[:KEEP_COUNT_MAX], KEEP_CALL_SECONDS, some))
-                clients, delivered = clients[KEEP_COUNT_MAX:], delivered[DELIVERED_COUNT_MAX:]
+                self._note_groups(shard.keep_clients(clients[:count], KEEP_CALL_SECONDS, some))
+                clients, delivered = clients[count:], delivered[DELIVERED_COUNT_MAX:]
         except StoreError as error:
             if isinstance(error, ServiceUnavailableError | DeadlineExceededError):
                 self._put_back(shard.broker_name, delivered)
@@ -228,22 +246,53 @@ class Clients(Generic[Message]):
             while len(self._groups) > GROUP_COUNT_MAX:
                 del self._groups[next(iter(self._groups))]
 
-    def _note(self, facts: ClientFacts, request_seconds: float) -> None:
-        """With the lock held."""
-        self._known.pop(facts.client_id, None)
-        self._known[facts.client_id] = KnownClient(facts, request_seconds, self._clock())
+    def _note(self, client: KnownClient) -> None:
+        """Remember a client that is not known now; with the lock held."""
+        facts = client.facts
+        self._known[facts.client_id] = client
+        self._large_bytes += client.large_bytes
         if len(self._known) > CLIENT_COUNT_MAX:
-            del self._known[next(iter(self._known))]
+            self._forget(next(iter(self._known)))
         if facts.consumer_group:
             self._to_keep[facts.client_id] = facts
+
+    def _forget(self, client_id: str) -> KnownClient | None:
+        """What was known of a client; with the lock held."""
+        known = self._known.pop(client_id, None)
+        if known is not None:
+            self._large_bytes -= known.large_bytes
+        return known
 
     def _expire(self) -> None:
         """With the lock held."""
         before = self._clock() - EXPIRE_SECONDS
         while self._known and (client_id := next(iter(self._known))) and self._known[client_id].seen_at < before:
-            del self._known[client_id]
+            self._forget(client_id)
         while self._ended and (client_id := next(iter(self._ended))) and self._ended[client_id] < before:
             del self._ended[client_id]
+
+
+def _size_bytes(facts: ClientFacts) -> int:
+    """What the facts take in a KeepClients, nearly."""
+    texts = (facts.client_id, facts.consumer_group, facts.language, facts.version, facts.address, facts.kind)
+    return (
+        OVERHEAD_BYTES
+        + sum(len(text.encode()) for text in texts)
+        + sum(
+            OVERHEAD_BYTES + len(topic.encode()) + len(wanted.expression.encode())
+            for topic, wanted in facts.subscriptions
+        )
+    )
+
+
+def _count_in_one_call(clients: Sequence[ClientFacts]) -> int:
+    """How many of the first clients one KeepClients may name; 1 at least, unless there is none."""
+    size_bytes = 0
+    for count, facts in enumerate(clients[:KEEP_COUNT_MAX]):
+        size_bytes += _size_bytes(facts)
+        if count and size_bytes > KEEP_BYTES_MAX:
+            return count
+    return min(len(clients), KEEP_COUNT_MAX)
 
 
 def _trim(waiting: OrderedDict[str, None]) -> None:

@@ -11,7 +11,7 @@ from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.waiting.endings import Endings, Recalled
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
-from services.serving.deadline import remaining_seconds
+from services.serving.deadline import answer_seconds
 from services.serving.unary_call import Answerable
 from store.errors import InvalidArgumentError, StoreError
 
@@ -50,7 +50,7 @@ class Ending:
                 topic,
                 parsed.transaction_id,
                 resolution,
-                remaining_seconds(caller, QUERY_SECONDS),
+                answer_seconds(caller, QUERY_SECONDS),
                 ended,
                 is_from_check=parsed.source == v2.SOURCE_SERVER_CHECK,
             )
@@ -72,7 +72,7 @@ class Ending:
         try:
             parsed = _parse(v2.RecallMessageRequest, request)
             topic = topic_of(parsed.topic)
-            seconds = remaining_seconds(caller, QUERY_SECONDS)
+            seconds = answer_seconds(caller, QUERY_SECONDS)
             self._endings.recall(topic, parsed.recall_handle, seconds, recalled)
         except RefusedError as error:
             caller.answer(v2.RecallMessageResponse(status=status_of(error)).SerializeToString())

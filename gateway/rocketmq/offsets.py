@@ -13,7 +13,7 @@ from gateway.rocketmq.names import full_name, group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
-from services.serving.deadline import remaining_seconds
+from services.serving.deadline import answer_seconds
 
 
 def update_offset(
@@ -25,7 +25,7 @@ def update_offset(
     if request.offset < 0:
         raise RefusedError(v2.ILLEGAL_OFFSET, f"offset is {request.offset}: it must be 0 or more")
     shard = delivering.named(queue.broker.name)
-    shard.commit_offset(group, topic, queue.id, request.offset, remaining_seconds(context, QUERY_SECONDS))
+    shard.commit_offset(group, topic, queue.id, request.offset, answer_seconds(context, QUERY_SECONDS))
     return v2.UpdateOffsetResponse(status=ok())
 
 
@@ -36,7 +36,7 @@ def get_offset(
     queue = request.message_queue
     topic, group = topic_of(queue.topic), group_of(request.group)
     shard = delivering.named(queue.broker.name)
-    offset = shard.offset(group, topic, queue.id, remaining_seconds(context, QUERY_SECONDS))
+    offset = shard.offset(group, topic, queue.id, answer_seconds(context, QUERY_SECONDS))
     if offset is None:
         raise RefusedError(v2.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of topic {topic}")
     return v2.GetOffsetResponse(status=ok(), offset=offset)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from google.protobuf.message import DecodeError
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.delivery.polls import Poll, QueueName
+from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.delivery import Delivering, DeliveringSource, Pulled, PullOutcome, PullQuestion
 from gateway.rocketmq.caller import consumer_of
@@ -134,6 +134,10 @@ class PullPoll(Poll):
             ).SerializeToString()
         )
         self._call.end(v2.PullMessageResponse(next_offset=self._seen).SerializeToString())
+
+    def give_up(self) -> None:
+        """See Poll."""
+        _end_with(self._call, not_answered(self._delivering.broker_name))
 
     def leave(self) -> None:
         """The caller has gone."""

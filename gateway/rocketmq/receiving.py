@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.delivery.polls import Poll, QueueName
+from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.delivery import Delivering, DeliveringSource, Delivery, PopQuestion
 from gateway.rocketmq.caller import Caller, consumer_of
@@ -43,6 +43,8 @@ GIVE_UP_SECONDS = 5.0
 # gRPC reports "no deadline" as centuries.
 DEADLINE_SECONDS_MAX = 86_400.0
 BATCH_SIZE_MAX = 32
+# As in the consumer service; here too, because a poll keeps it as long as it waits.
+ATTEMPT_ID_CHARACTERS_MAX = 1_024
 # maxInvisibleTimeMills of RocketMQ's proxy.
 INVISIBLE_MILLIS_MAX = 12 * 3_600_000
 # Since this version clients know ILLEGAL_POLLING_TIME.
@@ -124,6 +126,11 @@ class Receiving:
         poll_seconds, left_seconds = self._times(request, call, caller)
         topic = topic_of(request.message_queue.topic)
         group = group_of(request.group)
+        if len(request.attempt_id) > ATTEMPT_ID_CHARACTERS_MAX:
+            raise RefusedError(
+                v2.BAD_REQUEST,
+                f"attempt_id has {len(request.attempt_id)} characters: use at most {ATTEMPT_ID_CHARACTERS_MAX}",
+            )
         question = PopQuestion(
             group,
             topic,
@@ -214,6 +221,10 @@ class ReceivePoll(Poll):
         """See Poll."""
         self._call.send(_NOTHING)
         self._call.end(_delivered_now())
+
+    def give_up(self) -> None:
+        """See Poll."""
+        _end_with(self._call, not_answered(self._delivering.broker_name))
 
     def leave(self) -> None:
         """The caller has gone."""

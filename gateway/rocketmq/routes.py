@@ -16,6 +16,8 @@ from store.format.topic import PERM_READ, PERM_WRITE
 
 # Queues of a topic in one shard that a route names, 1 MiB of it; a configured count may be any number of 32 bits.
 ROUTE_QUEUE_COUNT_MAX = 8_192
+# Topic and address stand in each row of the answer as the caller has named them: some host names have room.
+NAMED_BYTES_MAX = 1_024
 # Stands for all queues of a shard in an assignment.
 ANY_QUEUE = -1
 
@@ -87,6 +89,12 @@ def _settings(
 ) -> Sequence[tuple[str, TopicSettings]]:
     """The shards that answer and have queues of the topic. A shard that is down is left out, as a name server leaves it out."""
     topic = topic_of(resource)
+    named_bytes = resource.ByteSize() + endpoints.ByteSize()
+    if named_bytes > NAMED_BYTES_MAX:
+        raise RefusedError(
+            v2.BAD_REQUEST,
+            f"topic and endpoints have {named_bytes} bytes: use at most {NAMED_BYTES_MAX}, one address is enough",
+        )
     if not endpoints.addresses:
         raise RefusedError(
             v2.BAD_REQUEST, "endpoints is empty: give the address by which the client called the gateway"

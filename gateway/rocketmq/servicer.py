@@ -23,6 +23,7 @@ from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.pulling import Pulling
 from gateway.rocketmq.receiving import DEFAULT_LIMITS, PollLimits, Receiving
 from gateway.rocketmq.sending import Sending
+from gateway.rocketmq.sessions import QuestionBytes
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.rocketmq.telemetry import kind_of, telemetry
 from gateway.rocketmq.topic_types import TopicTypes
@@ -31,7 +32,7 @@ from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
-from services.serving.deadline import remaining_seconds
+from services.serving.deadline import answer_seconds
 from services.serving.open_work import OpenWork
 from services.serving.raw_handlers import add_with_raw
 from services.serving.streamed_later import StreamedLater
@@ -99,6 +100,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self.types = types or TopicTypes(shards)
         self.waiting = waiting or Waiting.none()
         self.ending = Ending(self.waiting.endings)
+        self._question_bytes = QuestionBytes()
 
     @property
     def _shards(self) -> Shards[object]:
@@ -168,7 +170,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self, requests: Iterator[v2.TelemetryCommand], context: grpc.ServicerContext
     ) -> Iterator[v2.TelemetryCommand]:
         """Answers each settings command with the limits of this gateway; producers are asked about hanging transactions."""
-        return telemetry(requests, context, self._clients, self.waiting.producers)
+        return telemetry(requests, context, self._clients, self.waiting.producers, self._question_bytes)
 
     def NotifyClientTermination(
         self, request: v2.NotifyClientTerminationRequest, context: grpc.ServicerContext
@@ -186,7 +188,7 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
                 self.waiting.producers.end(caller.client_id)
                 if group:
                     self._room.end_client(caller.client_id, group)
-                self._clients.end(caller.client_id, group, remaining_seconds(context, QUERY_SECONDS))
+                self._clients.end(caller.client_id, group, answer_seconds(context, QUERY_SECONDS))
             return v2.NotifyClientTerminationResponse(status=ok())
 
         return _answered(end, v2.NotifyClientTerminationResponse)
@@ -223,7 +225,7 @@ def _polled(later: StreamedLater) -> Any:
 
 
 def _deadline(context: grpc.ServicerContext) -> Deadline:
-    return Deadline.after(remaining_seconds(context, QUERY_SECONDS))
+    return Deadline.after(answer_seconds(context, QUERY_SECONDS))
 
 
 def _answered(make: Callable[[], Response], response: Callable[..., Response]) -> Response:

@@ -1,6 +1,7 @@
 """Our errors as the in-body Status of RocketMQ's contract, whose calls always end with gRPC status OK."""
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from services.status import MESSAGE_BYTES_MAX, clip
 from store import errors
 
 CODE_BY_ERROR: dict[type[errors.StoreError], "v2.Code"] = {
@@ -70,9 +71,8 @@ def ok(message: str = "OK") -> v2.Status:
 
 def status_of(error: "RefusedError | errors.StoreError") -> v2.Status:
     """The Status of a failure."""
-    if isinstance(error, RefusedError):
-        return v2.Status(code=error.code, message=error.message)
-    return v2.Status(code=_code_of(error), message=error.message)
+    code = error.code if isinstance(error, RefusedError) else _code_of(error)
+    return v2.Status(code=code, message=clip(error.message, MESSAGE_BYTES_MAX))
 
 
 def _code_of(error: errors.StoreError) -> "v2.Code":

@@ -15,7 +15,7 @@ from gateway.rocketmq.clients import REQUEST_SECONDS_DEFAULT, Clients
 from gateway.rocketmq.filters import filter_of
 from gateway.rocketmq.message_rules import BODY_BYTES_MAX
 from gateway.rocketmq.names import full_name, group_of, topic_of
-from gateway.rocketmq.sessions import ProducerSession
+from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
 from gateway.rocketmq.status import RefusedError, ok
 from gateway.waiting.producers import Producers
 from reput.message.v1.message_pb2 import StoredMessage
@@ -32,6 +32,8 @@ LONG_POLLING_TIMEOUT = Duration(seconds=20)
 RETRY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 # Topics of one client that are passed on to its group's view.
 SUBSCRIPTION_COUNT_MAX = 1_024
+# Settings are kept and answered, by each of thousands of sessions. Those of 500 subscriptions have 32 KiB.
+SETTINGS_BYTES_MAX = 64 * 1024
 
 
 def telemetry(
@@ -39,6 +41,7 @@ def telemetry(
     context: grpc.ServicerContext,
     clients: Clients[StoredMessage],
     producers: Producers[StoredMessage] | None = None,
+    question_bytes: QuestionBytes | None = None,
 ) -> Iterator[v2.TelemetryCommand]:
     """The answers of one stream. Other commands than settings get none.
 
@@ -47,6 +50,7 @@ def telemetry(
         context: the call's.
         clients: the clients that live.
         producers: those that can be asked for verdicts; None: none is asked.
+        question_bytes: of all streams; None: this one is alone.
 
     Raises:
         InvalidArgumentError: settings of no client; the stream ends, as RocketMQ's does.
@@ -75,7 +79,7 @@ def telemetry(
         if (answered := answer(command)) is not None:
             yield answered
         if producers is not None and client_id and command.settings.publishing.topics:
-            session = ProducerSession(lambda: clients.known(client_id) is not None)
+            session = ProducerSession(lambda: clients.known(client_id) is not None, question_bytes or QuestionBytes())
             settle(command.settings)
             try:
                 yield from session.commands(requests, answer)
@@ -91,6 +95,12 @@ def agreed(
     settings: v2.Settings, context: grpc.ServicerContext, clients: Clients[StoredMessage]
 ) -> v2.TelemetryCommand:
     """The client's settings with what holds here; unknown fields are returned unchanged."""
+    size_bytes = settings.ByteSize()
+    if size_bytes > SETTINGS_BYTES_MAX:
+        raise RefusedError(
+            v2.BAD_REQUEST,
+            f"the settings have {size_bytes} bytes: name fewer topics, {SETTINGS_BYTES_MAX} are possible",
+        )
     answer = v2.TelemetryCommand(status=ok())
     answer.settings.CopyFrom(settings)
     answer.settings.metric.on = False

@@ -7,11 +7,12 @@ figures). So a call is refused at once when:
     half of all threads wait for the shard, the oldest call for over HURRY_SECONDS
     no call was answered within PATIENCE_SECONDS, and
         several calls are running, the oldest for over PATIENCE_SECONDS; one alone may only be slow: the next one tests
-        or the last call exceeded its deadline, and another one is running: a single call tests the shard
+        or the last call exceeded its deadline, and another one is running: a single call tests the shard, and further ones
+        wait HURRY_SECONDS for its answer
 
 A refused call makes the answer PARTIAL with the shard's name, as a call that times out does. When no shard is left, the
 query fails with UNAVAILABLE, which names the service and the shard; so a service that hangs is told from a caller that has
-too little time.
+too little time. A service that waits in vain for another one answers so, and does not hang itself: the other one is named.
 """
 
 import math
@@ -81,7 +82,7 @@ class ShardGuard:
         self._broker_name = broker_name
         self._share_count = max(thread_count // 2, 1)
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._begun: dict[int, float] = {}  # begin of each running call, oldest first
         self._number = 0
         self._was_late = False
@@ -95,8 +96,12 @@ class ShardGuard:
         try:
             answer = call(*arguments, **options)
         except DeadlineExceededError as error:
-            # A short deadline of the caller does not show that the shard hangs.
             waited = self._clock() - begin
+            hanging = error.metadata.get("service", self._service)
+            if hanging != self._service:
+                self._end(number, was_late=False, is_answered=True)
+                raise self._unavailable(f"did not answer {self._service} in time", hanging) from error
+            # A short deadline of the caller does not show that the shard hangs.
             self._end(number, was_late=waited >= PATIENCE_SECONDS or self._was_late)
             if waited < HURRY_SECONDS:
                 raise
@@ -111,26 +116,37 @@ class ShardGuard:
         return answer
 
     def _begin(self) -> tuple[int, float]:
-        now = self._clock()
         with self._lock:
-            if self._begun:
-                waited = now - next(iter(self._begun.values()))
-                is_silent = now - self._answered_at > PATIENCE_SECONDS
-                is_slow = waited > PATIENCE_SECONDS and len(self._begun) > 1
-                is_full = waited > HURRY_SECONDS and len(self._begun) >= self._share_count
-                if is_full or (is_silent and (is_slow or self._was_late)):
-                    raise self._unavailable(
-                        f"does not answer: {len(self._begun)} calls wait for it, one for {waited:.1f} s"
-                    )
+            refusal = self._refusal()
+            if refusal is not None and self._waited() < HURRY_SECONDS:
+                self._lock.wait(HURRY_SECONDS - self._waited())
+                refusal = self._refusal()
+            if refusal is not None:
+                raise refusal
             self._number += 1
-            self._begun[self._number] = now
+            now = self._begun[self._number] = self._clock()
             return self._number, now
 
-    def _unavailable(self, what: str) -> ServiceUnavailableError:
+    def _waited(self) -> float:
+        """For how long the oldest call has run; with the lock held, as `_refusal`."""
+        return self._clock() - next(iter(self._begun.values()), self._clock())
+
+    def _refusal(self) -> ServiceUnavailableError | None:
+        if not self._begun:
+            return None
+        waited = self._waited()
+        is_silent = self._clock() - self._answered_at > PATIENCE_SECONDS
+        is_slow = waited > PATIENCE_SECONDS and len(self._begun) > 1
+        is_full = waited > HURRY_SECONDS and len(self._begun) >= self._share_count
+        if is_full or (is_silent and (is_slow or self._was_late)):
+            return self._unavailable(f"does not answer: {len(self._begun)} calls wait for it, one for {waited:.1f} s")
+        return None
+
+    def _unavailable(self, what: str, service: str = "") -> ServiceUnavailableError:
+        service = service or self._service
         return ServiceUnavailableError(
-            f"{self._service} of shard {self._broker_name} {what}: it hangs or is overloaded. Look at this service, and ask "
-            "again.",
-            service=self._service,
+            f"{service} of shard {self._broker_name} {what}: it hangs or is overloaded. Look at this service, and ask again.",
+            service=service,
             brokerName=self._broker_name,
         )
 
@@ -141,6 +157,7 @@ class ShardGuard:
             self._was_late = was_late
             if is_answered:
                 self._answered_at = now
+            self._lock.notify_all()
 
 
 class GuardedRecords(Generic[Message]):
@@ -185,8 +202,10 @@ class GuardedQueues:
         return self._guard.call(self._queues.search_offset, topic, queue_id, time_millis, boundary, deadline)
 
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port; not guarded, because this call waits on purpose."""
-        return self._queues.progress(past_offset, wait_seconds, deadline)
+        """See the port; not guarded where the call waits on purpose."""
+        if wait_seconds:
+            return self._queues.progress(past_offset, wait_seconds, deadline)
+        return self._guard.call(self._queues.progress, past_offset, wait_seconds, deadline)
 
 
 class GuardedKeys:
@@ -220,8 +239,10 @@ class GuardedKeys:
         )
 
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
-        """See the port; not guarded, because this call waits on purpose."""
-        return self._keys.progress(past_offset, wait_seconds, deadline)
+        """See the port; not guarded where the call waits on purpose."""
+        if wait_seconds:
+            return self._keys.progress(past_offset, wait_seconds, deadline)
+        return self._guard.call(self._keys.progress, past_offset, wait_seconds, deadline)
 
 
 class GuardedTopics:

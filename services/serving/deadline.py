@@ -5,6 +5,9 @@ from typing import Protocol
 from services.methods import INNER_SECONDS
 
 SECONDS_DEFAULT = INNER_SECONDS
+# The share of the caller's time after which a call of a client ends. The rest is for the answer: it says what did not answer,
+# which a caller whose own deadline has passed never reads.
+ANSWER_SHARE = 0.8
 
 
 class Timed(Protocol):
@@ -26,3 +29,8 @@ def remaining_seconds(context: Timed, default: float = SECONDS_DEFAULT) -> float
     if remaining is None or remaining > 86_400:
         return default
     return max(0.0, float(remaining))
+
+
+def answer_seconds(context: Timed, default: float) -> float:
+    """Seconds that the services behind may take for the call of a client; its answer has the rest."""
+    return remaining_seconds(context, default) * ANSWER_SHARE

@@ -49,16 +49,48 @@ def test_all_clients_are_renewed_until_they_had_time_to_be_heard_of() -> None:
     assert not clients.is_renewed("g", "a")
 
 
-def test_clients_of_groups_that_nobody_asks_about_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients_module, "CLIENT_COUNT_MAX", 10)
+def test_clients_of_groups_that_nobody_asks_about_are_forgotten_after_two_minutes() -> None:
     clock = Seconds()
     clients = Clients(clock)
     for number in range(15):
         clients.keep(client(f"g{number}", "a"))
-    assert clients.count() == 10
-    assert len(clients._seen) == 10
+    assert clients.count() == 15
     clock.now += MEMBER_SECONDS
     clients.keep(client("new", "a"))
     assert [one.client_id for one in clients.members("new")] == ["a"]
     assert clients.count() == 1
     assert len(clients._seen) == 1
+
+
+def test_invented_clients_kept_out_those_that_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A caller may name any number of ids; whoever came first had the room for two minutes."""
+    monkeypatch.setattr(clients_module, "CLIENT_COUNT_MAX", 10)
+    clock = Seconds()
+    clients = Clients(clock)
+    for number in range(100):
+        if number % 5 == 0:  # a heartbeat
+            clients.keep(client("good", "a"))
+        clients.keep(client(f"invented-{number % 7}", f"c{number}"))
+    assert clients.count() == 10
+    clock.now = 1_000.0 + RENEWED_SECONDS
+    clients.keep(client("good", "a"))
+    assert clients.is_renewed("good", "a")
+    assert [one.client_id for one in clients.members("good")] == ["a"]
+    assert sum(len(clients.members(f"invented-{number}")) for number in range(7)) == 9
+
+
+def test_subscriptions_of_large_clients_have_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients_module, "LARGE_CLIENT_BYTES_MAX", 10_000)
+
+    def large(name: str) -> pb.Client:
+        return pb.Client(consumer_group="g", client_id=name, subscriptions=[pb.Subscription(topic="t" * 4_000)])
+
+    clients = Clients(Seconds())
+    for name in "abc":
+        clients.keep(large(name))
+    clients.keep(pb.Client(consumer_group="g", client_id="small", subscriptions=[pb.Subscription(topic="t")]))
+    assert [len(one.subscriptions) for one in clients.members("g")] == [1, 1, 0, 1]
+    clients.end("g", "a")
+    clients.keep(large("b"))
+    clients.keep(large("c"))
+    assert [len(one.subscriptions) for one in clients.members("g")] == [1, 1, 1]

@@ -184,6 +184,15 @@ def test_an_empty_key_is_refused_by_field(ask, records):
     assert refused.value.metadata["field"] == "key"
 
 
+def test_a_key_of_megabytes_took_seconds_of_the_index(ask, records):
+    """No message can have it: all its properties together have 32,767 bytes at most."""
+    for key in ("k" * 32_768, "é" * 16_384):
+        with pytest.raises(InvalidArgumentError) as refused:
+            ask(MemoryShard(records), key=key)
+        assert (refused.value.metadata["field"], refused.value.metadata["sizeBytes"]) == ("key", "32768")
+    assert offsets(ask(MemoryShard(records), key="k" * 32_767)) == []
+
+
 def test_a_token_serves_its_own_query_only(ask, records):
     memory = MemoryShard(records)
     token = ask(memory, page_size=2).next_page_token

@@ -1,11 +1,13 @@
-"""What a gateway tells the shards of its clients, without a socket: the deliveries that they have."""
+"""What a gateway tells the shards of its clients, without a socket: who lives, and the deliveries that they have."""
 
 import pytest
 
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.rocketmq.clients import DELIVERED_COUNT_MAX, DELIVERED_WAITING_COUNT_MAX, Clients
+from gateway.ports.delivery import ClientFacts, Filter, FilterKind
+from gateway.rocketmq import clients as clients_module
+from gateway.rocketmq.clients import DELIVERED_COUNT_MAX, DELIVERED_WAITING_COUNT_MAX, KEEP_BYTES_MAX, Clients
 from store.errors import StoreReadOnlyError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 
@@ -79,3 +81,59 @@ def test_a_clean_stop_tells_what_is_left(shards, clients):
     clients.note_delivered("broker-a", ["1"])
     clients.close()
     assert shards[0].confirmed == ["1"]
+
+
+def consumer(client_id, subscription_count=0):
+    wanted = Filter(FilterKind.TAGS, "a" * 1_000)
+    return ClientFacts(client_id, "group", tuple((f"T{number}", wanted) for number in range(subscription_count)))
+
+
+def told(shards, monkeypatch):
+    """The clients of each KeepClients of the first shard from now on."""
+    calls, keep = [], shards[0].keep_clients
+
+    def note(members, *rest):
+        answer = keep(members, *rest)
+        calls.append(list(members))
+        return answer
+
+    monkeypatch.setattr(shards[0], "keep_clients", note)
+    return calls
+
+
+def test_large_settings_of_one_client_silenced_all_clients(shards, clients, monkeypatch):
+    """A KeepClients with them was above the service's limit of 4 MiB, so it failed, and no client lived any more."""
+    calls = told(shards, monkeypatch)
+    for number in range(100):
+        clients.settle(consumer(f"large-{number}", 60), 3.0)
+    clients.beat(consumer("honest"))
+    clients.keep()
+    named = [member.client_id for members in calls for member in members]
+    assert named == [*(f"large-{number}" for number in range(100)), "honest"]
+    for members in calls:
+        assert sum(len(wanted.expression) for member in members for _, wanted in member.subscriptions) <= KEEP_BYTES_MAX
+
+
+def test_subscriptions_of_large_clients_have_room_together(shards, clients, monkeypatch):
+    monkeypatch.setattr(clients_module, "LARGE_CLIENT_BYTES_MAX", 20_000)
+    for name in ("a", "b", "c"):
+        clients.settle(consumer(name, 8), 3.0)
+    assert [len(clients.known(name).facts.subscriptions) for name in "abc"] == [8, 8, 0]
+    clients.settle(consumer("small"), 3.0)
+    clients.end("a", "", 1.0)
+    clients.settle(consumer("c", 8), 3.0)
+    assert [len(clients.known(name).facts.subscriptions) for name in "bc"] == [8, 8]
+
+
+def test_clients_that_are_forgotten_do_not_collect_while_a_shard_is_away(shards, clients, monkeypatch):
+    monkeypatch.setattr(clients_module, "CLIENT_COUNT_MAX", 2)
+    for shard in shards:
+        shard.is_down = True
+    for number in range(5):
+        clients.beat(consumer(f"c{number}"))
+        clients.keep()
+    for shard in shards:
+        shard.is_down = False
+    calls = told(shards, monkeypatch)
+    clients.keep()
+    assert [sorted(member.client_id for member in members) for members in calls] == [["c3", "c4"]]

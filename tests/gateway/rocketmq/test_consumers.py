@@ -9,6 +9,8 @@ import pytest
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.delivery import Arrivals, FilterKind, GroupSettings
+from gateway.rocketmq.receiving import PollLimits
+from gateway.rocketmq.telemetry import SETTINGS_BYTES_MAX
 from gateway.settings import CONNECTION_POLL_COUNT
 from services.serving.server_options import CONNECTION_CALL_COUNT_FACTOR
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
@@ -546,3 +548,65 @@ def test_the_thread_that_follows_arrivals_comes_back(shard, gateway):
     shard.break_streams()
     shard.store(TOPIC, b"while nobody followed")
     assert next(poll).status.code == v2.OK
+
+
+# What a caller sends is not kept before it is measured.
+
+
+def test_a_poll_kept_an_attempt_id_of_any_length(shard, gateway):
+    assert gateway.consumer().receive(seconds=5, attempt_id="a" * 1_025) == (v2.BAD_REQUEST, [])
+    shard.store(TOPIC, b"x")
+    assert gateway.consumer().receive(seconds=5, attempt_id="a" * 1_024)[0] == v2.OK
+
+
+def test_client_ids_of_any_length_were_kept(gateway):
+    consumer = gateway.consumer(client_id="c" * 256)
+    end = v2.NotifyClientTerminationRequest(group=consumer.group)
+    assert consumer.call("NotifyClientTermination", end).status.code == v2.CLIENT_ID_REQUIRED
+    assert consumer.call("NotifyClientTermination", v2.NotifyClientTerminationRequest()).status.code == v2.OK
+    publishing = v2.Settings(client_type=v2.PRODUCER, publishing=v2.Publishing(topics=[consumer.topic]))
+    (answer,) = consumer.tell(publishing)
+    assert answer.status.code == v2.OK
+    assert gateway.clients.known("c" * 256) is None
+    assert not gateway.clients.has_ended("c" * 256)
+
+
+def test_settings_of_megabytes_are_refused_and_not_kept(gateway):
+    consumer = gateway.consumer()
+    settings = consumer.settings()
+    settings.access_point.addresses.add(host="h" * SETTINGS_BYTES_MAX)
+    with pytest.raises(grpc.RpcError) as refused:
+        consumer.tell(settings)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert gateway.clients.known("client-1") is None
+
+
+@pytest.mark.parametrize("method", ["QueryRoute", "QueryAssignment"])
+def test_endpoints_of_a_megabyte_stood_in_each_row_of_a_route(gateway, method):
+    consumer = gateway.consumer()
+    endpoints = v2.Endpoints(scheme=v2.IPv4, addresses=[v2.Address(host="h" * 1_024, port=80)])
+    make = getattr(v2, f"{method}Request")
+    answer = (
+        consumer.call(method, make(topic=consumer.topic, group=consumer.group, endpoints=endpoints))
+        if (method == "QueryAssignment")
+        else consumer.call(method, make(topic=consumer.topic, endpoints=endpoints))
+    )
+    assert answer.status.code == v2.BAD_REQUEST
+    assert answer.ByteSize() < 1_000
+
+
+def test_a_name_in_a_status_text_is_clipped(gateway):
+    code, _ = gateway.consumer().receive(broker="b" * 100_000)
+    assert code == v2.NOT_FOUND
+    first = next(iter(gateway.consumer().poll(broker="b" * 100_000)))
+    assert first.ByteSize() < 1_000
+
+
+def test_a_service_that_hung_was_a_queue_without_messages(shard):
+    """A poll whose look did not end was answered MESSAGE_NOT_FOUND, though nobody knew."""
+    with serving(shard, limits=PollLimits(poll_seconds_min=0.1)) as gateway:
+        shard.hold()
+        answers = list(gateway.consumer().poll(seconds=0, timeout=1.0))
+        shard.release()
+    assert answers[0].status.code == v2.PROXY_TIMEOUT
+    assert "consumer service of shard broker-a" in answers[0].status.message

@@ -97,6 +97,61 @@ def test_behind_a_call_that_ended_late_one_at_a_time_finds_out(shard, pool):
     assert [call.result() for call in both] == ["answer"] * 2
 
 
+def test_two_calls_at_once_to_a_service_that_had_healed_were_one_failure(shard, pool):
+    shard.error = DeadlineExceededError("late")
+    late = shard.begin(pool)
+    shard.now += 2 * PATIENCE_SECONDS
+    shard.release.set()
+    assert isinstance(late.exception(), ServiceUnavailableError)
+    shard.release.clear()
+    shard.error = None
+
+    probe = shard.begin(pool)
+    another = pool.submit(shard.guard.call, shard.hold)
+    assert not another.done()
+    shard.release.set()
+    assert (probe.result(), another.result()) == ("answer", "answer")
+
+
+def test_a_service_that_waited_for_another_one_was_named_instead_of_it(shard, pool):
+    shard.error = DeadlineExceededError("commitlog: Deadline Exceeded", service="commitlog")
+    call = shard.begin(pool)
+    shard.now += 2 * PATIENCE_SECONDS
+    shard.release.set()
+    with pytest.raises(ServiceUnavailableError, match="commitlog of shard b did not answer index in time") as raised:
+        call.result()
+    assert raised.value.metadata == {"service": "commitlog", "brokerName": "b"}
+
+    shard.release.clear()
+    shard.error = None
+    shard.now += 2 * PATIENCE_SECONDS
+    both = [shard.begin(pool), shard.begin(pool)]
+    shard.release.set()
+    assert [call.result() for call in both] == ["answer"] * 2, "it has answered"
+
+
+def test_a_search_whose_queues_hung_named_nobody(records):
+    """Its first question, how far they are built, went past the guard."""
+    now = [0.0]
+    memory = MemoryShard(records)
+
+    def hang(*_):
+        now[0] += 2 * HURRY_SECONDS
+        raise DeadlineExceededError("late")
+
+    memory.progress = hang
+    plain = memory.shard("b")
+    for port in (plain.queues, plain.keys):
+        port.progress = hang
+    shard = guarded(plain, THREAD_COUNT, lambda: now[0])
+    for service, port in (("consumequeue", shard.queues), ("index", shard.keys)):
+        with pytest.raises(ServiceUnavailableError) as raised:
+            port.progress(0, 0.0, Deadline.after(60))
+        assert raised.value.metadata == {"service": service, "brokerName": "b"}
+        with pytest.raises(DeadlineExceededError):
+            port.progress(0, 1.0, Deadline.after(60))  # it waits on purpose
+
+
 def test_a_caller_without_time_says_nothing_about_the_shard(shard, pool):
     shard.error = DeadlineExceededError("late")
     calls = [shard.begin(pool)]

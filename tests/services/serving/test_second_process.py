@@ -10,11 +10,15 @@ import pytest
 
 import commitlog_svc.__main__ as commitlog_main
 import consumequeue_svc.__main__ as consumequeue_main
+import consumer_svc.__main__ as consumer_main
 import index_svc.__main__ as index_main
+import schedule_svc.__main__ as schedule_main
 from commitlog_svc.settings import CommitLogSettings
 from consumequeue_svc.settings import ConsumeQueueSettings
+from consumer_svc.settings import ConsumerSettings
 from index_svc.settings import IndexSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from schedule_svc.settings import ScheduleSettings
 from services.local.server import serve_local
 from services.local.wire import APPENDS, LOOKUPS
 from services.serving.server import ServiceServer
@@ -35,6 +39,8 @@ SERVICES = {
     "commitlog": (commitlog_main.serve, CommitLogSettings),
     "consumequeue": (consumequeue_main.serve, ConsumeQueueSettings),
     "index": (index_main.serve, IndexSettings),
+    "consumer": (consumer_main.serve, ConsumerSettings),
+    "schedule": (schedule_main.serve, ScheduleSettings),
 }
 
 
@@ -104,8 +110,8 @@ def test_a_service_whose_files_are_held_makes_no_socket(tmp_path: Path, name: st
         held.release()
 
 
-@pytest.mark.parametrize("name", ["consumequeue", "index"])
-def test_a_builder_writes_nothing_into_a_directory_that_is_no_store(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["consumequeue", "index", "consumer", "schedule"])
+def test_a_follower_writes_nothing_into_a_directory_that_is_no_store(tmp_path: Path, name: str) -> None:
     serve, settings_class = SERVICES[name]
     (tmp_path / "Documents").mkdir()
     settings = settings_class(store=tmp_path)

@@ -1,0 +1,67 @@
+"""A producer's session: what waits for a client that takes nothing has a limit."""
+
+import itertools
+import threading
+
+import pytest
+
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from gateway.ports.waiting import Check
+from gateway.rocketmq import sessions as sessions_module
+from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
+from reput.message.v1.message_pb2 import StoredMessage
+from tests.support.waiting import wait_until
+
+
+def alive() -> bool:
+    return True
+
+
+def commands(session: ProducerSession, requests):
+    return session.commands(requests, lambda request: v2.TelemetryCommand(settings=request.settings))
+
+
+def hanging(number: int, body_bytes: int = 10) -> Check[StoredMessage]:
+    return Check(StoredMessage(topic="Orders", body=bytes(body_bytes)), "Orders", f"transaction-{number}")
+
+
+def test_settings_whose_answers_nobody_took_filled_the_memory() -> None:
+    taken = []
+    is_over = threading.Event()
+
+    def requests():
+        for number in itertools.count():
+            taken.append(number)
+            yield v2.TelemetryCommand(settings=v2.Settings())
+            if is_over.is_set():
+                return
+
+    stream = commands(ProducerSession(alive, QuestionBytes()), requests())
+    next(stream)
+    wait_until(lambda: len(taken) == 2, lambda: taken)  # the one that is written, and one whose answer has no room
+    next(stream)
+    wait_until(lambda: len(taken) == 3, lambda: taken)
+    threads = [thread for thread in threading.enumerate() if thread.name == "telemetry"]
+    is_over.set()
+    stream.close()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert len(taken) == 3
+
+
+def test_questions_of_all_producers_have_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_module, "QUESTION_BYTES_MAX", 10_000)
+    room = QuestionBytes()
+    first, second = ProducerSession(alive, room), ProducerSession(alive, room)
+    is_over = threading.Event()
+    stream = commands(first, (is_over.wait() for _ in ()))
+    assert [first.ask(hanging(number, 4_000)) for number in range(3)] == [True, True, False]
+    assert not second.ask(hanging(4, 4_000)), "the room is that of all"
+    question = next(stream)
+    assert question.recover_orphaned_transaction_command.transaction_id == "transaction-0"
+    next(stream)
+    assert second.ask(hanging(5, 4_000)), "one is written"
+    stream.close()
+    assert not first.ask(hanging(6))
+    assert second.ask(hanging(7, 4_000)), "an ended session holds nothing"
