@@ -20,9 +20,9 @@ from services.convert import millis_to_timestamp
 from store.errors import (
     IllegalFilterError,
     InvalidReceiptHandleError,
-    QueueNotFoundError,
     ReceiptHandleNotFoundError,
     ServiceUnavailableError,
+    TopicNotFoundError,
 )
 
 QUEUE_COUNT = 4
@@ -145,9 +145,10 @@ class MemoryDelivering:
     def pull(self, question, seconds, then):
         with self._lock:
             messages = self.messages[question.topic, question.queue_id]
+            is_known = any(stored for (topic, _), stored in self.messages.items() if topic == question.topic)
         end = len(messages)
-        if question.queue_id >= QUEUE_COUNT:
-            then(QueueNotFoundError("no such queue"))
+        if not is_known:
+            then(TopicNotFoundError("no message"))  # as the service: it does not know what is configured
         elif question.queue_offset > end:
             then(Pulled((), end, 0, end, PullOutcome.OFFSET_ILLEGAL))
         elif question.queue_offset == end:
