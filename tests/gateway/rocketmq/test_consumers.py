@@ -286,6 +286,36 @@ def test_a_handle_of_another_group_is_invalid(shard, gateway):
     assert gateway.consumer(group="other").ack(handle).status.code == v2.INVALID_RECEIPT_HANDLE
 
 
+def test_a_handle_of_another_topic_acknowledged_its_message(shard, gateway):
+    handle = receive_one(shard, gateway.consumer())
+    other = gateway.consumer(topic="Other")
+    for answer in (other.ack(handle), other.change(handle, 60), other.forward(handle)):
+        assert answer.status.code == v2.INVALID_RECEIPT_HANDLE
+    assert list(shard.leases) == [handle]
+
+
+@pytest.mark.parametrize(
+    ("stored", "topic", "is_its"),
+    [
+        ("%RETRY%billing_Orders", "Orders", True),
+        ("%RETRY%billing+Orders", "Orders", True),  # of a broker with enableRetryTopicV2
+        ("%RETRY%billing_Orders", "%RETRY%billing_Orders", True),
+        ("%RETRY%billing", "%RETRY%billing", True),
+        ("%DLQ%billing", "%DLQ%billing", True),
+        ("space%Orders", "Orders", True),
+        ("%RETRY%billing_space%Orders", "Orders", True),
+        ("%RETRY%billing_Orders", "Other", False),
+        ("%RETRY%other_Orders", "Orders", False),
+        ("%RETRY%billing", "Orders", False),
+        ("Orders", "billing", False),
+    ],
+)
+def test_a_retry_is_acknowledged_by_the_topic_that_was_asked_for(shard, gateway, stored, topic, is_its):
+    handle = shard.handle_of(GROUP, stored)
+    status = gateway.consumer(topic=topic).ack(handle).entries[0].status
+    assert ("another topic" not in status.message) is is_its
+
+
 def test_a_handle_goes_to_its_shard():
     shards = MemoryDelivering("broker-a"), MemoryDelivering("broker-b")
     with serving(*shards) as gateway:
