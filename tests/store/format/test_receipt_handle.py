@@ -25,11 +25,11 @@ def test_a_handle_is_read_as_it_was_spelled() -> None:
 
 @pytest.mark.parametrize("text", ["", ".", "a.b", "YQ.YQ", "YQ.YQ.YQ.YQ", "é.é.é", "Y.YQ.YQ", "_w.YQ.YQ", "YQ." * 999])
 def test_a_text_with_other_parts_is_no_handle(text: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         split_handle(text)
 
 
 @pytest.mark.parametrize("payload", [b"", b"g t", b"g t 0 0 1", b"g t 0 0 1 x", b"g t 0 0 1 2 3", b"\xff t 0 0 1 2"])
 def test_bytes_with_other_parts_are_no_delivery(payload: bytes) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         decode_payload(payload)
