@@ -77,9 +77,9 @@ class Contexts:
     def named(self, name: str) -> Context:
         """The context of this name; CliError when there is none."""
         if name not in self.by_name:
-            known = ", ".join(sorted(self.by_name)) or "none yet"
+            known = ", ".join(sorted(self.by_name)) or "none"
             usage_error(
-                f"there is no context {name!r}: {known}", "`reput context add NAME --endpoint HOST:PORT` makes it."
+                f"there is no context {name!r}; there are: {known}", "`reput context add NAME --endpoint HOST:PORT` makes it."
             )
         return self.by_name[name]
 

@@ -20,7 +20,7 @@ from gateway.group_wire import filter_of, millis_of_duration
 from gateway.groups.asking import check_group
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import DeliveringSource, Pulled, PullOutcome, PullQuestion
+from gateway.ports.delivery import DeliveringSource, Pulled, PullOutcome, PullQuestion, pulled_from_no_message
 from gateway.ports.shard import Shard
 from gateway.ports.shards import has_unwritten_queue
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic
@@ -299,7 +299,7 @@ def is_behind(shard: Shard[StoredMessage], question: PullQuestion, batch: Batch)
 def batch_of(question: PullQuestion, outcome: Batch | StoreError) -> Batch:
     """What a pull has found. A topic without messages is an empty queue here; whether there is one is seen elsewhere."""
     if isinstance(outcome, TopicNotFoundError):
-        return Pulled((), 0, 0, 0, PullOutcome.OFFSET_ILLEGAL if question.queue_offset else PullOutcome.NO_NEW)
+        return pulled_from_no_message(question)
     if isinstance(outcome, StoreError):
         raise outcome
     return outcome

@@ -50,6 +50,8 @@ def list_letters(
             letters = client.by_offset(topic, queue.queue_id, queue.min_offset, queue.broker_name, left)
             rows += [_row(letter) for letter in letters]
             partial = partial or letters.completeness is Completeness.PARTIAL
+        if not queues and not partial:
+            client.consumer_group(name)  # a group that there is not has no dead letters either, and is an error
     print_rows("dead_letters", rows, COLUMNS, output, dropped_first=DROPPED_FIRST)
     if partial:
         warn(PARTIAL_OR_BUILDING)
@@ -104,7 +106,7 @@ def resend(
                 if not token or (max_messages is not None and len(rows) >= max_messages):
                     break
     finally:  # also after a failure: these were sent
-        print_rows("resent", rows, RESENT_COLUMNS, output, {"dry_run": dry_run})
+        print_rows("resent", rows, RESENT_COLUMNS, output, {"dry_run": dry_run}, empty="no dead letter is sent")
     unsent = [row["offset_msg_id"] for row in rows if not row["topic"]]
     if unsent:
         warn(f"not sent, because they do not say where they come from: {', '.join(unsent)}")

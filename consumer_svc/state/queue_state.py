@@ -183,11 +183,14 @@ class QueueState:
                     self.leases.pop(waiting.queue_offset, None)
                     self.waiting[waiting.queue_offset] = waiting
             case Moved():
-                if change.is_reset and self.consumer_offset != change.next_offset:
+                if change.is_reset and self.consumer_offset < change.next_offset:
                     self.resets.append((self.consumer_offset, change.next_offset))
                     del self.resets[:-RESET_COUNT_MAX]
                 if change.is_reset or change.next_offset < self.consumer_offset:  # what follows is consumed anew
                     self.moved = {at: None for at in self.moved if at < change.next_offset}
+                    self.resets = [
+                        (begin, min(end, change.next_offset)) for begin, end in self.resets if begin < change.next_offset
+                    ]
                 self.next_offset = change.next_offset
                 self.version += 1
                 self.leases.clear()

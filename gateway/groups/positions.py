@@ -6,7 +6,7 @@ from gateway.groups.asking import answered, ask_all, check_group, group_not_foun
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import Position, Reset, ResetQuestion, ResetTo
 from gateway.ports.shard import Shard
-from gateway.ports.shards import Shards
+from gateway.ports.shards import Shards, require_queue
 from gateway.queries.limits import QUEUE_OFFSET_MAX, check_not_negative, check_topic
 from store.errors import (
     GroupNotFoundError,
@@ -46,7 +46,7 @@ def commit_positions(
     """Set positions, each with the name of its shard, which may be empty when there is only one.
 
     Raises:
-        InvalidArgumentError, BrokerNotFoundError: nothing was set.
+        InvalidArgumentError, BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: nothing was set.
         StoreError: a shard failed; the call may be repeated.
     """
     check_group(consumer_group)
@@ -62,6 +62,14 @@ def commit_positions(
         by_shard.setdefault(shards.named(broker_name).broker_name, []).append(position)
     named = [shards.named(name) for name in by_shard]
     shard_deadline = deadline.for_one_of(len(named))
+
+    def require(shard: Shard[object]) -> None:
+        for topic, queue_id in {(each.topic, each.queue_id) for each in by_shard[shard.broker_name]}:
+            require_queue(shard, topic, queue_id, shard_deadline)
+
+    for answer in shards.fan_out.ask(named, require):
+        if isinstance(answer, StoreError):
+            raise answer
 
     def commit(shard: Shard[object]) -> None:
         keeper_of(shard).commit(consumer_group, by_shard[shard.broker_name], shard_deadline)
@@ -105,14 +113,7 @@ def reset_positions(
 def _require_queue(shards: Shards[object], topic: str, queue_id: int, broker_name: str, deadline: Deadline) -> None:
     """QueueNotFoundError when no shard that is asked has such a queue, and all have answered."""
     asked = [shards.named(broker_name)] if broker_name else list(shards)
-
-    def has_queue(shard: Shard[object]) -> bool:
-        queues = shard.queues.list_queues(topic, deadline)
-        return any(each.queue_id == queue_id for each in queues) or queue_id < shard.topics.queue_counts(deadline).get(
-            topic, 0
-        )
-
-    answers = shards.fan_out.ask(asked, has_queue)
-    if True in answers or any(isinstance(answer, StoreError) for answer in answers):
+    answers = shards.fan_out.ask(asked, lambda shard: require_queue(shard, topic, queue_id, deadline))
+    if any(not isinstance(answer, TopicNotFoundError | QueueNotFoundError) for answer in answers):
         return
     raise QueueNotFoundError(f"Topic {topic!r} has no queue {queue_id}.", topic=topic, queueId=queue_id)

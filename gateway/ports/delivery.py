@@ -7,7 +7,7 @@ outcome is the answer or the StoreError of the failure. The other calls wait, an
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from store.errors import StoreError
 
@@ -142,6 +142,11 @@ class Pulled(Generic[Message_co]):
     min_offset: int
     max_offset: int
     outcome: PullOutcome
+
+
+def pulled_from_no_message(question: PullQuestion) -> Pulled[Any]:
+    """The answer of a queue that never had a message."""
+    return Pulled((), 0, 0, 0, PullOutcome.OFFSET_ILLEGAL if question.queue_offset else PullOutcome.NO_NEW)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,3 +88,17 @@ def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadlin
     if queue_count is None and not shard.queues.list_queues(topic, deadline):
         raise topic_not_found(topic)
     raise QueueNotFoundError(f"Topic {topic!r} has no queue {queue_id}.", topic=topic, queueId=queue_id)
+
+
+def require_queue(shard: Shard[object], topic: str, queue_id: int, deadline: Deadline) -> None:
+    """TopicNotFoundError or QueueNotFoundError for a queue that a shard neither has nor is configured to have.
+
+    A shard that cannot tell now raises nothing.
+    """
+    try:
+        if all(queue.queue_id != queue_id for queue in shard.queues.list_queues(topic, deadline)):
+            has_unwritten_queue(shard, topic, queue_id, deadline)
+    except (TopicNotFoundError, QueueNotFoundError):
+        raise
+    except StoreError:
+        return

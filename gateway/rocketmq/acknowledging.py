@@ -13,14 +13,17 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.delivery import AckOutcome, Delivering, DeliveringSource
 from gateway.rocketmq.caller import consumer_of
 from gateway.rocketmq.clients import Clients
+from gateway.rocketmq.messages import resource_of
 from gateway.rocketmq.names import group_of, topic_of
-from gateway.rocketmq.receiving import broker_of, invisible_millis_of
+from gateway.rocketmq.receiving import invisible_millis_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.deadline import answer_seconds
 from services.serving.unary_call import Answerable
 from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
+from store.format.receipt_handle import HandlePayload, decode_payload, split_handle
+from store.format.topic import RETRY_PREFIX
 
 # What one AckMessages of the consumer service may name.
 HANDLE_COUNT_MAX = 1_024
@@ -74,7 +77,7 @@ class Acknowledging:
             parsed = _parse(v2.ChangeInvisibleDurationRequest, request)
             _check(parsed, caller)
             millis = invisible_millis_of(parsed.invisible_duration, 0)
-            delivering = self._of_handle(parsed.receipt_handle)
+            delivering = self._of_handle(parsed.receipt_handle, parsed.topic)
         except (RefusedError, StoreError) as error:
             caller.answer(v2.ChangeInvisibleDurationResponse(status=status_of(error)).SerializeToString())
             return
@@ -90,19 +93,45 @@ class Acknowledging:
             RefusedError, StoreError: it is not moved.
         """
         _check(request, context)
-        delivering = self._of_handle(request.receipt_handle)
+        delivering = self._of_handle(request.receipt_handle, request.topic)
         delivering.forward_to_dead_letters(
             group_of(request.group), request.receipt_handle, answer_seconds(context, QUERY_SECONDS)
         )
         return ok()
 
-    def _of_handle(self, receipt_handle: str) -> Delivering[StoredMessage]:
+    def _of_handle(self, receipt_handle: str, topic: v2.Resource) -> Delivering[StoredMessage]:
+        """The shard that made a handle.
+
+        Raises:
+            RefusedError: INVALID_RECEIPT_HANDLE: it is none, or of a message of another topic.
+        """
         try:
-            return self._shards.named(broker_of(receipt_handle))
+            parts = split_handle(receipt_handle)
+            handle = decode_payload(parts.payload)
+            delivering = self._shards.named(parts.broker_name)
+        except ValueError as error:
+            raise RefusedError(
+                v2.INVALID_RECEIPT_HANDLE, "this is no receipt handle: use the one of the message"
+            ) from error
         except BrokerNotFoundError as error:
             raise RefusedError(
                 v2.INVALID_RECEIPT_HANDLE, "the receipt handle is of a shard that is not known here"
             ) from error
+        if not _is_of(handle, topic.name):
+            raise RefusedError(
+                v2.INVALID_RECEIPT_HANDLE, "the receipt handle is of another topic: name the one of the message"
+            )
+        return delivering
+
+
+def _is_of(handle: HandlePayload, topic_name: str) -> bool:
+    """Whether a message was delivered for a topic, as it is or as a retry. Clients drop namespaces of topics that they got."""
+    if resource_of(handle.topic).name == topic_name:
+        return True
+    if not handle.topic.startswith(RETRY_PREFIX):
+        return False
+    after = handle.topic.removeprefix(RETRY_PREFIX + handle.consumer_group)
+    return after[:1] in ("_", "+") and resource_of(after[1:]).name == topic_name
 
 
 class _Acks:
@@ -117,13 +146,13 @@ class _Acks:
         self._lock = threading.Lock()
         self._left_count = 0
 
-    def send(self, of_handle: Callable[[str], Delivering[StoredMessage]], seconds: float) -> None:
+    def send(self, of_handle: Callable[[str, v2.Resource], Delivering[StoredMessage]], seconds: float) -> None:
         """Send the entries; the last outcome answers the caller."""
         asked: list[tuple[Delivering[StoredMessage], list[int]]] = []
         by_broker: dict[str, tuple[Delivering[StoredMessage], list[int]]] = {}
         for number, entry in enumerate(self._request.entries):
             try:
-                delivering = of_handle(entry.receipt_handle)
+                delivering = of_handle(entry.receipt_handle, self._request.topic)
             except (RefusedError, StoreError) as error:
                 self._statuses[number] = status_of(error)
                 continue

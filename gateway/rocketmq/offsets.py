@@ -6,7 +6,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource
 from gateway.ports.shard import Boundary
-from gateway.ports.shards import Shards
+from gateway.ports.shards import Shards, require_queue
 from gateway.ports.time_window import millis_at_or_after
 from gateway.queries.search_offset import search_offset
 from gateway.rocketmq.names import full_name, group_of, topic_of
@@ -17,15 +17,22 @@ from services.serving.deadline import answer_seconds
 
 
 def update_offset(
-    delivering: DeliveringSource[StoredMessage], request: v2.UpdateOffsetRequest, context: grpc.ServicerContext
+    shards: Shards[object],
+    delivering: DeliveringSource[StoredMessage],
+    request: v2.UpdateOffsetRequest,
+    context: grpc.ServicerContext,
 ) -> v2.UpdateOffsetResponse:
     """Sets a group's place in a queue."""
     queue = request.message_queue
     topic, group = topic_of(queue.topic), group_of(request.group)
     if request.offset < 0:
         raise RefusedError(v2.ILLEGAL_OFFSET, f"offset is {request.offset}: it must be 0 or more")
+    if queue.id < 0:
+        raise RefusedError(v2.BAD_REQUEST, f"queue {queue.id} cannot be: name one from 0 on")
     shard = delivering.named(queue.broker.name)
-    shard.commit_offset(group, topic, queue.id, request.offset, answer_seconds(context, QUERY_SECONDS))
+    deadline = Deadline.after(answer_seconds(context, QUERY_SECONDS))
+    require_queue(shards.named(shard.broker_name), topic, queue.id, deadline)
+    shard.commit_offset(group, topic, queue.id, request.offset, deadline.remaining_seconds())
     return v2.UpdateOffsetResponse(status=ok())
 
 

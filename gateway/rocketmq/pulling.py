@@ -1,15 +1,29 @@
-"""PullMessage: messages of a queue from an offset on. It waits for some like ReceiveMessage, and takes no thread."""
+"""PullMessage: messages of a queue from an offset on. It waits for some like ReceiveMessage, and takes no thread.
+
+The consumer service knows only topics that have messages. Whether there is a queue without any is asked in a few threads, once
+for each pull.
+"""
 
 import itertools
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from google.protobuf.message import DecodeError
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
-from gateway.ports.delivery import Delivering, DeliveringSource, Pulled, PullOutcome, PullQuestion
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import (
+    Delivering,
+    DeliveringSource,
+    Pulled,
+    PullOutcome,
+    PullQuestion,
+    pulled_from_no_message,
+)
+from gateway.ports.shards import ShardsSource, has_unwritten_queue
 from gateway.rocketmq.caller import consumer_of
 from gateway.rocketmq.filters import filter_of
 from gateway.rocketmq.messages import to_pulled
@@ -25,10 +39,12 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS, POLL_SECONDS
 from services.serving.deadline import remaining_seconds
 from services.serving.streamed_later import Streamable
-from store.errors import InvalidArgumentError, StoreError
+from store.errors import InvalidArgumentError, StoreError, TopicNotFoundError
 
 BATCH_SIZE_DEFAULT = 32
 BATCH_SIZE_MAX = 1_024
+# Pulls of empty queues that are checked at once; each takes a call to the commit log.
+CHECK_THREAD_COUNT_MAX = 4
 
 _numbers = itertools.count()
 
@@ -45,6 +61,7 @@ class Pulling:
     Args:
         shards: the consumer services.
         room: where polls wait.
+        catalogs: the shards, whoever asks; they know which queues there are.
         clock: that of the room.
     """
 
@@ -52,11 +69,14 @@ class Pulling:
         self,
         shards: DeliveringSource[StoredMessage],
         room: WaitingRoom,
+        catalogs: ShardsSource[object],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shards = shards
-        self._room = room
+        self.room = room
+        self._catalogs = catalogs
         self._clock = clock
+        self._checks = ThreadPoolExecutor(CHECK_THREAD_COUNT_MAX, "pull-checks")
 
     def pull_message(self, request: bytes, call: Streamable) -> None:
         """One pull; it is answered later, or at once when it is refused."""
@@ -67,12 +87,28 @@ class Pulling:
         except (RefusedError, StoreError) as error:
             _end_with(call, error)
         else:
-            self._room.add(poll)
+            self.room.add(poll)
             call.on_gone(poll.leave)
+
+    def check(self, broker_name: str, question: PullQuestion, then: Callable[[StoreError | None], None]) -> None:
+        """Call `then` with the error for a queue that there is not, None: there is such a queue, without messages."""
+
+        def look() -> None:
+            error: StoreError | None = None
+            try:
+                shard = self._catalogs.now().named(broker_name)
+                has_unwritten_queue(shard, question.topic, question.queue_id, Deadline.after(INNER_SECONDS))
+            except StoreError as failure:
+                error = failure
+            then(error)
+
+        self._checks.submit(look)
 
     def _poll(self, request: v2.PullMessageRequest, call: Streamable) -> "PullPoll":
         caller = consumer_of(call)
         topic = topic_of(request.message_queue.topic)
+        if request.message_queue.id < 0:
+            raise RefusedError(v2.BAD_REQUEST, f"queue {request.message_queue.id} cannot be: name one from 0 on")
         if request.offset < 0:
             raise RefusedError(v2.ILLEGAL_OFFSET, f"offset is {request.offset}: it must be 0 or more")
         question = PullQuestion(
@@ -88,7 +124,7 @@ class Pulling:
         left_seconds = remaining_seconds(call, POLL_SECONDS + GIVE_UP_SECONDS)
         now = self._clock()
         return PullPoll(
-            self._room,
+            self,
             self._shards.named(request.message_queue.broker.name),
             question,
             call,
@@ -101,11 +137,11 @@ class Pulling:
 class PullPoll(Poll):
     """One pull. Each waits for itself: others have other offsets."""
 
-    __slots__ = ("_call", "_delivering", "_question", "_room", "_seen")
+    __slots__ = ("_call", "_delivering", "_is_known", "_pulling", "_question", "_room", "_seen")
 
     def __init__(
         self,
-        room: WaitingRoom,
+        pulling: Pulling,
         delivering: Delivering[StoredMessage],
         question: PullQuestion,
         call: Streamable,
@@ -116,10 +152,12 @@ class PullPoll(Poll):
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, "", next(_numbers))
         super().__init__(name, client_id, ends_at, gives_up_at)
-        self._room = room
+        self._pulling = pulling
+        self._room = pulling.room
         self._delivering = delivering
         self._question = question
         self._call = call
+        self._is_known = False
         self._seen = question.queue_offset
 
     def look(self) -> None:
@@ -144,15 +182,35 @@ class PullPoll(Poll):
         self._room.remove(self)
 
     def _pulled(self, outcome: Pulled[StoredMessage] | StoreError) -> None:
+        if isinstance(outcome, TopicNotFoundError):
+            outcome = pulled_from_no_message(self._question)
         if isinstance(outcome, StoreError):
-            if self._room.failed(self):
-                _end_with(self._call, outcome)
-            return
-        self._seen = outcome.next_offset
-        if outcome.outcome is PullOutcome.NO_NEW:
+            self._failed(outcome)
+        elif outcome.max_offset or self._is_known:
+            self._known(outcome)
+        else:
+            empty = outcome
+
+            def checked(error: StoreError | None) -> None:
+                self._is_known = True
+                if error is None:
+                    self._known(empty)
+                else:
+                    self._failed(error)
+
+            self._pulling.check(self._delivering.broker_name, self._question, checked)
+
+    def _failed(self, error: StoreError) -> None:
+        if self._room.failed(self):
+            _end_with(self._call, error)
+
+    def _known(self, pulled: Pulled[StoredMessage]) -> None:
+        """What was found in a queue that there is."""
+        self._seen = pulled.next_offset
+        if pulled.outcome is PullOutcome.NO_NEW:
             self._room.found_nothing(self)
         elif self._room.found(self):
-            self._answer(outcome)
+            self._answer(pulled)
 
     def _answer(self, pulled: Pulled[StoredMessage]) -> None:
         if pulled.outcome is PullOutcome.OFFSET_ILLEGAL:

@@ -4,8 +4,6 @@ What is popped for a caller that has gone is given back at once, also when it go
 service renews messages only when it has heard that their answers were sent whole: this process may die before that.
 """
 
-import base64
-import binascii
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -284,22 +282,6 @@ class ReceivePoll(Poll):
 
     def _done(self) -> None:
         self._receiving.work.add(-1)
-
-
-def broker_of(receipt_handle: str) -> str:
-    """The shard that a receipt handle names: the part before the first dot.
-
-    Raises:
-        RefusedError: INVALID_RECEIPT_HANDLE.
-    """
-    name, dot, _ = receipt_handle.partition(".")
-    try:
-        broker_name = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
-    except (binascii.Error, ValueError):
-        broker_name = ""
-    if not dot or not broker_name:
-        raise RefusedError(v2.INVALID_RECEIPT_HANDLE, "this is no receipt handle: use the one of the message")
-    return broker_name
 
 
 def invisible_millis_of(duration: Duration, millis_min: int) -> int:

@@ -95,9 +95,9 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self._room = room
         self._clients = clients
         self.receiving = Receiving(delivering, room, clients, work, limits=limits)
-        self.pulling = Pulling(delivering, room)
-        self.acknowledging = Acknowledging(delivering, clients)
         self.types = types or TopicTypes(shards)
+        self.pulling = Pulling(delivering, room, self.types.source)
+        self.acknowledging = Acknowledging(delivering, clients)
         self.waiting = waiting or Waiting.none()
         self.ending = Ending(self.waiting.endings)
         self._question_bytes = QuestionBytes()
@@ -154,7 +154,9 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
 
     def UpdateOffset(self, request: v2.UpdateOffsetRequest, context: grpc.ServicerContext) -> v2.UpdateOffsetResponse:
         """Sets a group's place in a queue."""
-        return _answered(lambda: offsets.update_offset(self._delivering, request, context), v2.UpdateOffsetResponse)
+        return _answered(
+            lambda: offsets.update_offset(self._shards, self._delivering, request, context), v2.UpdateOffsetResponse
+        )
 
     def GetOffset(self, request: v2.GetOffsetRequest, context: grpc.ServicerContext) -> v2.GetOffsetResponse:
         """A group's place in a queue; OFFSET_NOT_FOUND when it has none."""

@@ -75,10 +75,13 @@ class TopicTypes:
     Args:
         source: the shards, whoever asks.
         clock: seconds, rising.
+
+    Attributes:
+        source: the same.
     """
 
     def __init__(self, source: ShardsSource[object], clock: Callable[[], float] = time.monotonic) -> None:
-        self._source = source
+        self.source = source
         self._clock = clock
         self._lock = threading.Lock()
         self._by_shard: dict[str, Mapping[str, int]] = {}
@@ -133,7 +136,7 @@ class TopicTypes:
     def _look(self) -> None:
         begun = self._clock()
         try:
-            shards = self._source.now()
+            shards = self.source.now()
             deadline = Deadline.after(ASK_SECONDS)
             answers = shards.fan_out.ask(shards, lambda shard: _types_in(shard, deadline))
             self._by_shard = {

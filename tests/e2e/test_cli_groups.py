@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.stack import Stack, new_message, running_stack
 
@@ -112,6 +113,17 @@ def test_mqadmins_verbs_do_the_same_with_its_flags(stack: Stack) -> None:
     assert run(stack, "deleteSubGroup", "-g", "made").returncode == 0
     assert run(stack, "consumerStatus", "-g", "made").returncode == 1
     assert {row["queue_id"] for row in answer(stack, "topicStatus", "-t", TOPIC)["queues"]} >= {0, 1}
+
+
+def test_dead_letters_of_a_group_that_there_is_not_were_an_empty_list(stack: Stack, capsys) -> None:
+    stack.gateway.UpdateConsumerGroup(pb.UpdateConsumerGroupRequest(consumer_group="healthy"))
+
+    codes = [main(["dlq", "list", name, "--address", stack.addresses["gateway"]]) for name in ("typo", "healthy")]
+
+    assert codes == [1, 1]
+    unknown, _hint, none = capsys.readouterr().err.splitlines()
+    assert "GROUP_NOT_FOUND" in unknown
+    assert none == "no dead letters"
 
 
 def test_track_shows_a_line_for_each_group_by_key_and_by_id(stack: Stack) -> None:

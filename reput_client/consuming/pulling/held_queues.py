@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 
 from reput_client.consuming.pulling.allocation import MessageQueue
@@ -19,7 +19,7 @@ from reput_client.consuming.pulling.membership import Membership, StartFrom
 from reput_client.consuming.pulling.pull_queue import PullQueue
 from reput_client.consuming.pulling.queue_locks import LOCK_SECONDS, RENEW_SECONDS, QueueLocks
 from reput_client.consuming.settings import PullConsumerSettings
-from reput_client.errors import ReputClientError
+from reput_client.errors import NotFoundError, ReputClientError
 from reput_client.querying.groups import QueuePosition
 from reput_client.querying.query_client import QueryClient
 
@@ -155,15 +155,28 @@ class HeldQueues:
                     if each.done_offset != each.committed_offset and now < each.locked_until
                 ]
                 offsets = [each.done_offset for each in behind]
-            positions = [
-                QueuePosition(each.queue.topic, each.queue.queue_id, offset, each.queue.broker_name)
-                for each, offset in zip(behind, offsets, strict=True)
-            ]
-            for begin in range(0, len(positions), POSITION_COUNT_MAX):
-                end = begin + POSITION_COUNT_MAX
-                self._client.commit_offsets(self._consumer_group, positions[begin:end])
-                for each, offset in zip(behind[begin:end], offsets[begin:end], strict=True):
-                    each.committed_offset = offset
+            try:
+                self._commit(behind, offsets)
+            except NotFoundError:  # a topic that there is not yet: where the group begins is kept when it is made
+                begun = [
+                    (each, offset)
+                    for each, offset in zip(behind, offsets, strict=True)
+                    if offset or each.committed_offset is not None
+                ]
+                if len(begun) == len(behind):
+                    raise
+                self._commit([each for each, _ in begun], [offset for _, offset in begun])
+
+    def _commit(self, queues: Sequence[PullQueue], offsets: Sequence[int]) -> None:
+        positions = [
+            QueuePosition(each.queue.topic, each.queue.queue_id, offset, each.queue.broker_name)
+            for each, offset in zip(queues, offsets, strict=True)
+        ]
+        for begin in range(0, len(positions), POSITION_COUNT_MAX):
+            end = begin + POSITION_COUNT_MAX
+            self._client.commit_offsets(self._consumer_group, positions[begin:end])
+            for each, offset in zip(queues[begin:end], offsets[begin:end], strict=True):
+                each.committed_offset = offset
 
     def _drop(self, lost: Iterable[PullQueue]) -> None:
         with self._changed:

@@ -118,6 +118,19 @@ def test_a_reset_is_clamped_and_a_dry_run_changes_nothing(log: MemoryLog, life: 
     assert life.pulls.offsets("g", "t") == [(QueueRef("g", "t", 0), 10)]
 
 
+def test_what_a_reset_had_passed_and_another_brought_back_is_not_called_skipped(log: MemoryLog, life: LogLife) -> None:
+    filled(log)
+    life.pulls.commit("g", [("t", 0, 3)])
+    life.pulls.reset("g", "t", {0: 9}, dry_run=False)
+    life.pulls.reset("g", "t", {0: 6}, dry_run=False)
+    life.pulls.commit("g", [("t", 0, 9)])
+
+    messages = list(log.messages("t"))
+    states = [life.tracks.track(messages[at])[0].state for at in (2, 5, 6, 8, 9)]
+
+    assert states == ["CONSUMED", "SKIPPED", "CONSUMED", "CONSUMED", "NOT_CONSUMED"]
+
+
 def test_an_answer_of_a_position_is_given_only_when_it_is_in_the_log(log: MemoryLog, life: LogLife) -> None:
     filled(log)
     log.appends_left = 0

@@ -1,6 +1,5 @@
 """The port of delivery over messages in memory: what the consumer service of a shard does, in few lines and without a disk."""
 
-import base64
 import queue
 import threading
 import time
@@ -20,10 +19,11 @@ from services.convert import millis_to_timestamp
 from store.errors import (
     IllegalFilterError,
     InvalidReceiptHandleError,
-    QueueNotFoundError,
     ReceiptHandleNotFoundError,
     ServiceUnavailableError,
+    TopicNotFoundError,
 )
+from store.format.receipt_handle import HandlePayload, encode_part, encode_payload
 
 QUEUE_COUNT = 4
 
@@ -100,6 +100,12 @@ class MemoryDelivering:
             for handle in list(self.leases):
                 self._return(handle, is_attempt=True)
 
+    def handle_of(self, group, topic, queue_id=0, queue_offset=0):
+        """A new handle."""
+        self._numbers += 1
+        payload = encode_payload(HandlePayload(group, topic, queue_id, queue_offset, self._numbers, 0))
+        return ".".join(map(encode_part, (self.broker_name.encode(), payload, b"signed")))
+
     # The port.
 
     def pop(self, question, seconds, then):
@@ -145,9 +151,10 @@ class MemoryDelivering:
     def pull(self, question, seconds, then):
         with self._lock:
             messages = self.messages[question.topic, question.queue_id]
+            is_known = any(stored for (topic, _), stored in self.messages.items() if topic == question.topic)
         end = len(messages)
-        if question.queue_id >= QUEUE_COUNT:
-            then(QueueNotFoundError("no such queue"))
+        if not is_known:
+            then(TopicNotFoundError("no message"))  # as the service: it does not know what is configured
         elif question.queue_offset > end:
             then(Pulled((), end, 0, end, PullOutcome.OFFSET_ILLEGAL))
         elif question.queue_offset == end:
@@ -211,9 +218,7 @@ class MemoryDelivering:
         return deliveries
 
     def _leased(self, group, stored, attempt, millis):
-        self._numbers += 1
-        name = base64.urlsafe_b64encode(self.broker_name.encode()).decode().rstrip("=")
-        handle = f"{name}.{self._numbers}.x"
+        handle = self.handle_of(group, stored.topic, stored.queue_id, stored.queue_offset)
         self.leases[handle] = group, stored, attempt, time.time_ns() // 1_000_000 + millis
         return handle
 

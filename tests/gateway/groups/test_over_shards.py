@@ -12,6 +12,7 @@ from store.errors import (
     BrokerNotFoundError,
     GroupNotFoundError,
     InvalidArgumentError,
+    QueueNotFoundError,
     ServiceUnavailableError,
     TopicNotFoundError,
 )
@@ -144,10 +145,16 @@ def test_a_deleted_group_is_gone_everywhere_and_deleting_it_again_is_no_error(sh
 
 
 def test_positions_are_set_in_the_shards_they_name_and_nothing_is_set_when_one_is_unknown(shards, near, far, deadline):
+    for groups in (near, far):
+        groups.memory.topics["T"] = 8
     with pytest.raises(BrokerNotFoundError):
         commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("no-such", Position("T", 0, 9))], deadline)
     with pytest.raises(BrokerNotFoundError):  # several shards: one must be named
         commit_positions(shards, "g", [("", Position("T", 0, 9))], deadline)
+    with pytest.raises(TopicNotFoundError):
+        commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("far", Position("Typo", 0, 9))], deadline)
+    with pytest.raises(QueueNotFoundError):
+        commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("near", Position("T", 99, 9))], deadline)
     assert near.held["g", "T", 0] == 4
 
     commit_positions(shards, "g", [("near", Position("T", 0, 9)), ("far", Position("T", 1, 2))], deadline)

@@ -288,6 +288,36 @@ def test_a_handle_of_another_group_is_invalid(shard, gateway):
     assert gateway.consumer(group="other").ack(handle).status.code == v2.INVALID_RECEIPT_HANDLE
 
 
+def test_a_handle_of_another_topic_acknowledged_its_message(shard, gateway):
+    handle = receive_one(shard, gateway.consumer())
+    other = gateway.consumer(topic="Other")
+    for answer in (other.ack(handle), other.change(handle, 60), other.forward(handle)):
+        assert answer.status.code == v2.INVALID_RECEIPT_HANDLE
+    assert list(shard.leases) == [handle]
+
+
+@pytest.mark.parametrize(
+    ("stored", "topic", "is_its"),
+    [
+        ("%RETRY%billing_Orders", "Orders", True),
+        ("%RETRY%billing+Orders", "Orders", True),  # of a broker with enableRetryTopicV2
+        ("%RETRY%billing_Orders", "%RETRY%billing_Orders", True),
+        ("%RETRY%billing", "%RETRY%billing", True),
+        ("%DLQ%billing", "%DLQ%billing", True),
+        ("space%Orders", "Orders", True),
+        ("%RETRY%billing_space%Orders", "Orders", True),
+        ("%RETRY%billing_Orders", "Other", False),
+        ("%RETRY%other_Orders", "Orders", False),
+        ("%RETRY%billing", "Orders", False),
+        ("Orders", "billing", False),
+    ],
+)
+def test_a_retry_is_acknowledged_by_the_topic_that_was_asked_for(shard, gateway, stored, topic, is_its):
+    handle = shard.handle_of(GROUP, stored)
+    status = gateway.consumer(topic=topic).ack(handle).entries[0].status
+    assert ("another topic" not in status.message) is is_its
+
+
 def test_a_handle_goes_to_its_shard():
     shards = MemoryDelivering("broker-a"), MemoryDelivering("broker-b")
     with serving(*shards) as gateway:
@@ -527,6 +557,15 @@ def test_a_pull_outside_the_queue_is_told_where_to_go_on(shard, gateway):
     assert (answers[0].status.code, answers[-1].next_offset) == (v2.ILLEGAL_OFFSET, 1)
     assert next(pull(consumer, -1)).status.code == v2.ILLEGAL_OFFSET
     assert next(pull(consumer, 0, queue_id=99)).status.code == v2.NOT_FOUND
+    assert next(pull(consumer, 0, queue_id=-1)).status.code == v2.BAD_REQUEST
+
+
+def test_a_topic_without_messages_was_no_topic_for_pulls(gateway):
+    answers = list(pull(gateway.consumer(), 5))
+    assert (answers[0].status.code, answers[-1].next_offset) == (v2.ILLEGAL_OFFSET, 0)
+    answers = list(pull(gateway.consumer(), 0, seconds=1))
+    assert (answers[0].status.code, answers[-1].next_offset) == (v2.MESSAGE_NOT_FOUND, 0)
+    assert next(pull(gateway.consumer(topic="Unknown"), 0)).status.code == v2.TOPIC_NOT_FOUND
 
 
 def test_an_offset_of_a_group_is_what_was_set(gateway):
@@ -539,6 +578,18 @@ def test_an_offset_of_a_group_is_what_was_set(gateway):
     assert consumer.call("GetOffset", ask).offset == 7
     update.offset = -1
     assert consumer.call("UpdateOffset", update).status.code == v2.ILLEGAL_OFFSET
+
+
+@pytest.mark.parametrize(
+    ("topic", "queue_id", "code"),
+    [("Unknown", 0, v2.TOPIC_NOT_FOUND), (TOPIC, 99, v2.NOT_FOUND), (TOPIC, -1, v2.BAD_REQUEST)],
+)
+def test_an_offset_of_a_queue_that_there_is_not_was_kept(shard, gateway, topic, queue_id, code):
+    consumer = gateway.consumer(topic=topic)
+    where = v2.MessageQueue(topic=consumer.topic, id=queue_id, broker=v2.Broker(name="broker-a"))
+    update = v2.UpdateOffsetRequest(group=consumer.group, message_queue=where, offset=7)
+    assert consumer.call("UpdateOffset", update).status.code == code
+    assert not shard.offsets
 
 
 def test_the_thread_that_follows_arrivals_comes_back(shard, gateway):

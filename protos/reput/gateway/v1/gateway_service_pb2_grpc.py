@@ -346,7 +346,7 @@ class GatewayServiceServicer:
 
     def CommitOffsets(self, request, context):
         """Sets positions of a consumer group; makes the group if it is absent. When it is answered, they are in the log.
-        Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND).
+        Errors, with nothing set: INVALID_ARGUMENT, NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

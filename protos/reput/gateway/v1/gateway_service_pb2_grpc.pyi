@@ -90,7 +90,7 @@ class GatewayServiceStub:
     """
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.CommitOffsetsRequest, _gateway_service_pb2.CommitOffsetsResponse]
     """Sets positions of a consumer group; makes the group if it is absent. When it is answered, they are in the log.
-    Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND).
+    Errors, with nothing set: INVALID_ARGUMENT, NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND).
     """
     SendBackMessages: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.SendBackMessagesRequest, _gateway_service_pb2.SendBackMessagesResponse]
     """Gives messages of a queue that were pulled and not consumed to the consumer group again: each comes in the topic
@@ -315,7 +315,7 @@ class GatewayServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.CommitOffsetsResponse:
         """Sets positions of a consumer group; makes the group if it is absent. When it is answered, they are in the log.
-        Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND).
+        Errors, with nothing set: INVALID_ARGUMENT, NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND).
         """
 
     def SendBackMessages(

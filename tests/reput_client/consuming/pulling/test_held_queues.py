@@ -16,7 +16,7 @@ from reput_client.consuming.pulling.pull_queue import PullQueue
 from reput_client.consuming.pulling.queue_locks import LOCK_SECONDS, QueueLocks
 from reput_client.consuming.settings import PullConsumerSettings
 from reput_client.consuming.subscription import Member
-from reput_client.errors import ServiceUnavailableError
+from reput_client.errors import NotFoundError, ServiceUnavailableError
 from reput_client.querying.groups import QueuePosition
 from tests.reput_client.consuming.pulling.test_pull_queue import message
 
@@ -30,11 +30,13 @@ class Shards:
     Attributes:
         now: the time.
         away: shards that do not answer.
+        unmade: topics that there are not yet.
     """
 
     def __init__(self) -> None:
         self.now = 1_000.0
         self.away: set[str] = set()
+        self.unmade: set[str] = set()
         self.positions: dict[MessageQueue, int] = {}
         self.locks: dict[str, ServiceLocks] = {}
         self.restart("near")
@@ -67,6 +69,9 @@ class Shards:
     def commit_offsets(self, group: str, positions: Sequence[QueuePosition]) -> None:
         for each in positions:
             self.check(each.broker_name)
+            if each.topic in self.unmade:
+                raise NotFoundError("there is no such topic")
+        for each in positions:
             queue = MessageQueue(each.topic, each.broker_name, each.queue_id)
             assert each.consumer_offset >= self.positions.get(queue, 0), f"{queue} went back"
             self.positions[queue] = each.consumer_offset
@@ -203,6 +208,24 @@ def test_a_shard_that_is_away_does_not_end_the_locks_of_another(shards: Shards) 
         one.renew()
     assert list(one.by_name) == [FIRST]
     assert poll(one, shards, FIRST) == [0, 1, 2]
+
+
+def test_a_topic_that_there_is_not_yet_keeps_no_position_of_another_back(shards: Shards) -> None:
+    shards.unmade.add("later")
+    later = MessageQueue("later", "near", 0)
+    held = make(shards, "a", ordered=False)
+    held.rebalance(frozenset({FIRST, later}))
+    poll(held, shards, FIRST)
+    for each in held.by_name.values():
+        each.finish()
+
+    held.commit()
+    kept = dict(shards.positions)
+    shards.unmade.clear()
+    held.commit()
+
+    assert kept == {FIRST: 3}
+    assert shards.positions == {FIRST: 3, later: 0}
 
 
 def test_members_that_do_not_keep_an_order_ask_for_no_lock(shards: Shards) -> None:
