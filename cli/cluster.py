@@ -1,5 +1,6 @@
 """`reput cluster`: the replicas of one shard, a coordinator and a gateway on this machine, in one command."""
 
+import contextlib
 import pathlib
 import shutil
 from typing import Annotated
@@ -9,6 +10,8 @@ import typer
 from cli.exits import CliError, Exit, usage_error
 
 REPLICA_COUNT_MAX = 9
+GATEWAY_PORT_DEFAULT = 8081
+STOPPING_SECONDS_MAX = 10.0  # for a cluster in the same directory that is being stopped
 
 
 def cluster(
@@ -23,12 +26,21 @@ def cluster(
         int, typer.Option("--replicas", min=1, max=REPLICA_COUNT_MAX, help="Number of replicas of the shard.")
     ] = 3,
     gateway_port: Annotated[
-        int, typer.Option("--gateway-port", min=0, max=65535, help="Default 8081; 0 takes a free port.")
-    ] = 8081,
+        int | None,
+        typer.Option(
+            "--gateway-port",
+            min=0,
+            max=65535,
+            help="Default 8081 where it is free; 0 takes a port of the directory's own.",
+        ),
+    ] = None,
 ) -> int:
     """Start etcd, the replicas of one shard and a gateway on loopback, for trying out and for tests; stop them together."""
     from deploy.cluster.layout import Layout
     from deploy.cluster.local_cluster import LocalCluster
+    from deploy.cluster.ports import claim_port
+    from store.errors import StoreLockedError
+    from store.files.locks import OwnerLock
 
     etcd = shutil.which("etcd")
     if etcd is None:
@@ -38,9 +50,17 @@ def cluster(
             "there is no program `etcd` in PATH: it keeps which replica leads",
             "Install it: `apt-get install etcd-server` on Debian; https://etcd.io/docs/latest/install/ has other ways.",
         )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        layout = Layout.of(directory.absolute(), replicas)
-    except (OSError, ValueError, KeyError) as error:
-        usage_error(f"{directory} cannot be used: {error}", "Give an empty directory, or one of `reput cluster`.")
-    return LocalCluster(layout, etcd, port_file, gateway_port).run()
+    with contextlib.ExitStack() as held:
+        lock = OwnerLock(directory.absolute() / "lock", wait_seconds=STOPPING_SECONDS_MAX)
+        try:
+            lock.acquire()
+            held.callback(lock.release)
+            layout = Layout.of(directory.absolute(), replicas)
+        except StoreLockedError:
+            usage_error(f"a `reput cluster` runs in {directory}", "Stop it first, or give another directory.")
+        except (OSError, ValueError, KeyError) as error:
+            usage_error(f"{directory} cannot be used: {error}", "Give an empty directory, or one of `reput cluster`.")
+        if gateway_port is None:
+            claim = held.enter_context(claim_port(GATEWAY_PORT_DEFAULT) or contextlib.nullcontext())
+            gateway_port = 0 if claim is None else GATEWAY_PORT_DEFAULT
+        return LocalCluster(layout, etcd, port_file, gateway_port).run()

@@ -12,6 +12,7 @@ from gateway.ports.key_facts import PassedOver
 from gateway.ports.shard import FoundRecord
 from gateway.queries.recorded_shards import HasKey, Lookup, Rejection, ShardRecord, recorded
 from gateway.query_answers import Call, by_id, by_key, by_offset, by_unique_key, find
+from gateway.shards.replica_reads import Reading
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.status import to_status
@@ -70,14 +71,23 @@ QUERIES: dict[str, tuple[Callable[[Call, Any], Any], HasKey]] = {
 }
 
 
+def explained_of(request: pb.ExplainQueryRequest) -> Any:
+    """The request of the query that is explained; an empty one where none is named."""
+    return getattr(request, request.WhichOneof("query") or "by_key")
+
+
 def explain_query(
-    call: Call, request: pb.ExplainQueryRequest, clock: Callable[[], float] = time.perf_counter
+    call: Call,
+    request: pb.ExplainQueryRequest,
+    reading: Reading[Any],
+    clock: Callable[[], float] = time.perf_counter,
 ) -> pb.ExplainQueryResponse:
     """The explanation of a query. For a query that fails, the response also has its error.
 
     Args:
         call: the call's shards, tokens and deadline.
         request: names the query.
+        reading: the choice by which the call's shards are read.
         clock: seconds, rising.
 
     Raises:
@@ -90,24 +100,31 @@ def explain_query(
     ask, has_key = QUERIES[kind]
     shards, records = recorded(call.shards, has_key, clock)
     response = pb.ExplainQueryResponse()
-    errors: dict[str, Any] = {}
+    rows: dict[str, pb.ShardOutcome] = {}
     began = clock()
     try:
         answer = ask(replace(call, shards=shards), getattr(request, kind))
     except (InvalidArgumentError, InvalidPageTokenError, UnauthenticatedError, PermissionDeniedError):
         raise
     except StoreError as error:
-        response.error.CopyFrom(to_status(error))
+        response.error.CopyFrom(to_status(reading.judged(error)))
     else:
+        reading.tell(answer, message_pb2.COMPLETENESS_PARTIAL)
         _tell_answer(response, answer)
-        errors = {row.broker_name: row.error for row in getattr(answer, "shards", ()) if row.HasField("error")}
+        rows = {row.broker_name: row for row in getattr(answer, "shards", ())}
     response.elapsed_micros = round((clock() - began) * 1e6)
     room = ALL_VISIT_COUNT_MAX
     for record in records:
         row = response.shards.add()
         room = _tell_shard(row, record, room)
-        if record.broker_name in errors:
-            row.error.CopyFrom(errors[record.broker_name])
+        answered = rows.get(record.broker_name)
+        if answered is not None:
+            row.replicas.extend(answered.replicas)
+            row.known_lag_bytes = answered.known_lag_bytes
+            if answered.HasField("staleness"):
+                row.staleness.CopyFrom(answered.staleness)
+        if answered is not None and answered.HasField("error"):
+            row.error.CopyFrom(answered.error)
         elif response.HasField("error") and record.error is not None:
             row.error.CopyFrom(to_status(record.error))
     return response

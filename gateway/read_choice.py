@@ -1,11 +1,12 @@
 """The choice of replicas in a request of `reput.gateway.v1`, and the decorator of the queries that follow it."""
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from gateway.shards.replica_choice import Choice, ReadFrom
-from gateway.shards.replica_reads import ReplicaReads
+from gateway.shards.replica_reads import Reading, ReplicaReads
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError, StoreError
@@ -54,16 +55,28 @@ def choice_of(request: Any, default: ReadFrom) -> Choice:
     return Choice(READ_FROM.get(read.read_from, default), seconds)
 
 
-def by_choice(method: Callable[[Any, Any, Any], Answer]) -> Callable[[Any, Any, Any], Answer]:
+@contextlib.contextmanager
+def reading_by(servicer: Readable, request: Any, *, lists: bool = False) -> Iterator[Reading[Any]]:
+    """Inside the block the shards of the servicer follow the choice of a request; see ReplicaReads.reading.
+
+    Raises:
+        InvalidArgumentError: by field.
+    """
+    choice = choice_of(request, servicer.read_from)
+    if servicer.reads is None or choice.read_from is ReadFrom.LEADER:
+        yield Reading(choice)
+        return
+    has_tokens = bool(getattr(request, "freshness_tokens", ()))
+    with servicer.reads.reading(choice, has_tokens=has_tokens, lists=lists) as reading:
+        yield reading
+
+
+def by_choice(method: Callable[[Any, Any, Any], Answer], *, lists: bool = False) -> Callable[[Any, Any, Any], Answer]:
     """Decorates a query method of a Readable: its shards follow the request's `read`, its answer says what they may lack."""
 
     @functools.wraps(method)
     def asked(servicer: Readable, request: Any, context: Any) -> Answer:
-        choice = choice_of(request, servicer.read_from)
-        if servicer.reads is None or choice.read_from is ReadFrom.LEADER:
-            return method(servicer, request, context)
-        has_tokens = bool(getattr(request, "freshness_tokens", ()))
-        with servicer.reads.reading(choice, has_tokens=has_tokens) as reading:
+        with reading_by(servicer, request, lists=lists) as reading:
             try:
                 answer = method(servicer, request, context)
             except StoreError as error:

@@ -4,17 +4,18 @@ Appends have handlers of their own (appends/forwarder.py).
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import grpc
 
 from gateway import group_answers, query_answers, topic_answers
 from gateway.appends.forwarder import AppendForwarder
-from gateway.explain_answer import explain_query
+from gateway.explain_answer import explain_query, explained_of
 from gateway.group_servicer import GroupDelivery, GroupMethods
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
 from gateway.query_answers import Call
-from gateway.read_choice import by_choice
+from gateway.read_choice import by_choice, reading_by
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.search_call import Searches
 from gateway.shards.replica_choice import ReadFrom
@@ -112,7 +113,8 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
 
     def ExplainQuery(self, request: pb.ExplainQueryRequest, context: grpc.ServicerContext) -> pb.ExplainQueryResponse:
         """The calls that a query made to each shard, without the messages."""
-        return explain_query(self._call(context), request)
+        with reading_by(self, explained_of(request)) as reading:
+            return explain_query(self._call(context), request, reading)
 
     @timed_query
     @by_choice
@@ -136,6 +138,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         return query_answers.offset_at_time(self._call(context), request)
 
     @timed_query
+    @partial(by_choice, lists=True)
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
         """The topics and their queues, by name."""
         return query_answers.topics(self._call(context), request)

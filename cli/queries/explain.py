@@ -43,6 +43,7 @@ def explain(
         bool, typer.Option("--all", "-a", help="In the table also each file and lookup that led to no message.")
     ] = False,
     output: options.Output = OutputFormat.TABLE,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -77,7 +78,7 @@ def explain(
         query = queries.by_offset(
             topic, queue_id, queue_offset, broker_name, page_size=max_messages, page_token=page_token
         )
-    with query_client(address, timeout) as client:
+    with query_client(address, timeout, read_from.value) as client:
         answer = client.explain(query)
     document = _document(answer)
     if output is OutputFormat.CSV:
@@ -119,6 +120,11 @@ def _shard(shard: "ShardExplanation") -> dict[str, Any]:
     row: dict[str, Any] = {"broker_name": shard.broker_name}
     if shard.error is not None:
         row["error"] = shard.error.message
+    if shard.replicas:
+        row["replicas"] = list(shard.replicas)
+        row["known_lag_bytes"] = shard.known_lag_bytes
+    if shard.staleness is not None:
+        row["staleness_seconds"] = shard.staleness.total_seconds()
     row["elapsed_micros"] = shard.elapsed_micros
     row["steps"] = [_fields(step) for step in shard.steps]
     row["lookups"] = [_lookup(lookup) for lookup in shard.lookups]

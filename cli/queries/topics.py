@@ -33,6 +33,7 @@ def topics(
         bool, typer.Option("--all", "-a", help="Also RocketMQ's own topics, retry and dead-letter topics.")
     ] = False,
     output: options.Output = OutputFormat.TABLE,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -43,7 +44,7 @@ def topics(
     from cli.client import query_client
     from cli.output import print_rows
 
-    with query_client(address, timeout) as client:
+    with query_client(address, timeout, read_from.value) as client:
         listed, is_partial = list_topics(client, name)
         shown = [each for each in listed if show_all or name or not is_rocketmqs_own(each)]
         times = {} if queues else _times(client, shown)
@@ -78,6 +79,7 @@ def topic_status(
     name_server: options.NameServer = None,
     cluster: options.Cluster = None,
     output: options.Output = OutputFormat.TABLE,
+    read_from: options.ReadFromOption = options.ReadFromName.DEFAULT,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
@@ -87,7 +89,7 @@ def topic_status(
     from reput_client import Completeness
 
     options.note_ignored(name_server, cluster)
-    with query_client(address, timeout) as client:
+    with query_client(address, timeout, read_from.value) as client:
         pages = client.topics(topic=topic)
         listed = list(pages)
     rows = [_queue_row(queue) for each in listed for queue in each.queues]

@@ -16,11 +16,13 @@ class StoreRoot:
         fs: the disk port.
         directory: the root.
         read_only: write nothing and take no lock.
+        may_be_empty: whether a store may begin there later.
     """
 
-    def __init__(self, fs: FileSystem, directory: Path, *, read_only: bool) -> None:
+    def __init__(self, fs: FileSystem, directory: Path, *, read_only: bool, may_be_empty: bool) -> None:
         self.directory = directory
         self.read_only = read_only
+        self._may_be_empty = may_be_empty
         self.was_aborted = False
         self._fs = fs
         self._is_held = False
@@ -36,7 +38,7 @@ class StoreRoot:
         """
         if self._is_held:
             return
-        refuse_unsupported(self._fs, self.directory, read_only=self.read_only)
+        refuse_unsupported(self._fs, self.directory, may_be_empty=self._may_be_empty)
         self.was_aborted = has_abort_marker(self._fs, self.directory)
         if self.read_only:
             return

@@ -32,6 +32,9 @@ from store.errors import NotLeaderError, ServiceUnavailableError, StoreCorrupted
 from store.walk.record_runs import KERNEL
 
 PAUSE_SECONDS_MAX = 1.0
+# With the first piece of so many bytes the kernel is loaded that checks records: a large piece predicts more traffic. The
+# records of services that an idle shard gets are smaller.
+KERNEL_PIECE_BYTES_MIN = 4 << 10
 FETCH_LOG = methods.COMMITLOG_SERVICE + "FetchLog"
 
 _log = structlog.get_logger("reput.commitlog")
@@ -404,6 +407,8 @@ class FollowerSide:
         if self._awaits_kernel:
             self._awaits_kernel = False
             loading.wait(KERNEL, KERNEL_SECONDS_MAX)
+        elif len(part.data) >= KERNEL_PIECE_BYTES_MIN:
+            loading.load_in_background(KERNEL)
         self._log.commits.wait_for_room()
         copy.receive(part.offset, part.data)
         copy.settle_records(whole_requests=True)

@@ -110,6 +110,9 @@ class FollowerStream:
                     raise self._failure or NotLeaderError(f"{leader.name} ended the stream of {self.replica}")
                 heartbeat = self.progress.beat(now, written)
                 next_beat_at = now + HEARTBEAT_SECONDS
+            # In this order: what was confirmed before the report lies before an offset that is read while nobody else leads,
+            # and what had changed in `config/` before it is sent.
+            heard_report = self._heard_report
             # Files that changed before these bytes were written come before them.
             known_version = log.config.version
             for name, content, version in log.config.changed_since(config_version):
@@ -117,8 +120,6 @@ class FollowerStream:
                     yield pb.ReplicateResponse(config_files=[part], confirm_offset=confirmed, heartbeat=heartbeat)
                 config_version = version
             config_version = max(config_version, known_version)  # a changed file that is gone is not sent
-            # In this order: what was confirmed before the report lies before an offset that is read while nobody else leads.
-            heard_report = self._heard_report
             heard_report = heard_report if leader.surely_leads() else 0
             confirmed = log.confirm.confirm_offset
             response = pb.ReplicateResponse(confirm_offset=confirmed, heartbeat=heartbeat, heard_report=heard_report)

@@ -4,10 +4,9 @@ import dataclasses
 import json
 import pathlib
 import secrets
-import socket
 from collections.abc import Sequence
 
-from deploy.cluster.ports import free_ports
+from deploy.cluster.ports import free_ports, is_free
 from deploy.processes import write_by_rename
 
 SERVICES = ("commitlog", "consumequeue", "index", "consumer", "schedule")
@@ -44,7 +43,7 @@ class Layout:
         if path.exists():
             saved = json.loads(path.read_text(encoding="utf-8"))
             ports, receipt_secret = saved["ports"], saved["receipt_secret"]
-        if len(ports) != count or not all(map(_is_free, ports)):
+        if len(ports) != count or not all(map(is_free, ports)):
             ports = free_ports(count)
         layout = cls(directory, names, ports, receipt_secret or secrets.token_hex(16))
         write_by_rename(path, json.dumps({"ports": ports, "receipt_secret": layout.receipt_secret}) + "\n")
@@ -99,13 +98,3 @@ class Layout:
             "--auto-compaction-mode=periodic",
             "--auto-compaction-retention=1h",
         ]
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the start before may still linger
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

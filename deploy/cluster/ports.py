@@ -31,6 +31,34 @@ def free_ports(count: int) -> list[int]:
     raise OSError(f"{count} free ports of loopback were not found")
 
 
+def is_free(port: int) -> bool:
+    """Whether a service could listen on a port of loopback; connections of one that has stopped may still linger."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def claim_port(port: int) -> socket.socket | None:
+    """Keep other clusters from a port until the socket is closed, or the process ends; None: it is taken.
+
+    The service that is to have it starts seconds later: without the claim two clusters could find it free.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        claim.bind(f"\0reput-cluster-port-{port}")
+    except OSError:
+        claim.close()
+        return None
+    if is_free(port):
+        return claim
+    claim.close()
+    return None
+
+
 def _candidates() -> Iterator[int]:
     try:
         end = int(RANGE_FILE.read_text(encoding="ascii").split()[0])

@@ -30,6 +30,7 @@ from gateway.ports.shard import (
     Shard,
 )
 from gateway.ports.time_window import TimeWindow
+from gateway.ports.topic_admin import TopicAdmin, TopicSettings
 from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts, Staleness, is_near, staleness_of
 from services.observing.meters import CounterFamily
 from store.errors import (
@@ -96,6 +97,8 @@ class ShardReading(Generic[Message]):
         self._arrived_at = clock()
         self._away: set[str] = set()
         self._used: dict[str, ReplicaFacts] = {}
+        self._listed_offsets: list[int] = []
+        self._leader = leader
         own = Source("", leader)
         self._broker_name = leader.broker_name
         self.lists = [own, *replicas] if is_led else list(replicas)
@@ -113,7 +116,13 @@ class ShardReading(Generic[Message]):
             keys=_Keys(self),
             topics=_Topics(self),
             log_end=log_end,
+            topic_admin=None if leader.topic_admin is None else _Admin(leader.topic_admin, self),
         )
+
+    @property
+    def listed_offset(self) -> int:
+        """Replicas had built the log up to here (bytes) when they gave a list of queues; 0: none did."""
+        return min(self._listed_offsets, default=0)
 
     @property
     def replicas(self) -> Sequence[str]:
@@ -143,6 +152,12 @@ class ShardReading(Generic[Message]):
             service="commitlog",
             brokerName=self._broker_name,
         )
+
+    def listed(self, shard: Shard[Message], topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
+        """The queues of a replica, which say nothing of how far they are built."""
+        if shard is not self._leader:
+            self._listed_offsets.append(shard.queues.progress(0, 0.0, deadline).next_offset)
+        return shard.queues.list_queues(topic, deadline)
 
     def is_cold(self, commit_log_offset: int) -> bool:
         """Whether a record is not expected in the leader's memory."""
@@ -238,7 +253,7 @@ class _Queues(Generic[Message]):
     def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
         """See the port; the answer has no progress, so that a replica's would hide what it lacks."""
         reading = self._reading
-        return reading.ask(reading.lists, lambda shard, until: shard.queues.list_queues(topic, until), deadline)
+        return reading.ask(reading.lists, lambda shard, until: reading.listed(shard, topic, until), deadline)
 
     def units(
         self, topic: str, queue_id: int, queue_offset: int, unit_count_max: int, deadline: Deadline
@@ -326,6 +341,23 @@ class _Topics(Generic[Message]):
         return self._reading.ask(
             self._reading.lists, lambda shard, until: shard.topics.new_topic_queue_count(until), deadline
         )
+
+
+class _Admin(Generic[Message]):
+    """A TopicAdmin: commands go to the leader."""
+
+    def __init__(self, leader: TopicAdmin, reading: ShardReading[Message]) -> None:
+        self.create, self.update, self.delete = leader.create, leader.update, leader.delete
+        self._reading = reading
+
+    def settings(self, deadline: Deadline) -> Mapping[str, TopicSettings]:
+        """See the port."""
+        return self._reading.ask(self._reading.lists, _settings, deadline)
+
+
+def _settings(shard: Shard[Message], deadline: Deadline) -> Mapping[str, TopicSettings]:
+    assert shard.topic_admin is not None, "a replica has what its leader has"
+    return shard.topic_admin.settings(deadline)
 
 
 class _End(Generic[Message]):

@@ -28,11 +28,13 @@ class Reading(Generic[Message]):
     Args:
         choice: the caller's.
         has_tokens: whether the query waits for freshness tokens.
+        lists: whether it only lists topics and queues; neither kind asks where the log ends.
     """
 
-    def __init__(self, choice: Choice, has_tokens: bool = False) -> None:
+    def __init__(self, choice: Choice, has_tokens: bool = False, lists: bool = False) -> None:
         self.choice = choice
         self.has_tokens = has_tokens
+        self.lists = lists
         self.shards: dict[str, ShardReading[Message]] = {}
 
     def judged(self, error: StoreError) -> StoreError:
@@ -57,12 +59,12 @@ class Reading(Generic[Message]):
             if shard is None or not shard.replicas:
                 continue
             row.replicas.extend(shard.replicas)
-            if shard.is_unproven and self.has_tokens and not row.HasField("error"):
+            if shard.is_unproven and (self.has_tokens or self.lists) and not row.HasField("error"):
                 row.error.CopyFrom(to_status(shard.unknown_end()))
                 response.completeness = partial
             if not row.HasField("error"):
                 continue
-            staleness = shard.staleness(row.indexed_up_to_offset)
+            staleness = shard.staleness(shard.listed_offset if self.lists else row.indexed_up_to_offset)
             row.known_lag_bytes = staleness.known_lag_bytes
             if staleness.seconds is not None:
                 row.staleness.FromNanoseconds(int(staleness.seconds * 1e9) + 1)
@@ -105,9 +107,9 @@ class ReplicaReads(Generic[Message]):
         self._open: dict[ShardTargets, tuple[Any, Shard[Message]]] = {}
 
     @contextlib.contextmanager
-    def reading(self, choice: Choice, *, has_tokens: bool = False) -> Iterator[Reading[Message]]:
-        """Inside the block, `now` follows the choice in this thread."""
-        reading: Reading[Message] = Reading(choice, has_tokens)
+    def reading(self, choice: Choice, *, has_tokens: bool = False, lists: bool = False) -> Iterator[Reading[Message]]:
+        """Inside the block, `now` follows the choice in this thread; arguments as Reading."""
+        reading: Reading[Message] = Reading(choice, has_tokens, lists)
         token = _reading.set(reading)
         try:
             yield reading

@@ -1,5 +1,6 @@
 """How a query was answered: the response of ExplainQuery as values."""
 
+import datetime
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -133,6 +134,7 @@ class ShardExplanation:
         omitted_lookup_count: lookups made and not shown.
         steps: what it was asked.
         elapsed_micros: sum of its steps.
+        replicas, staleness, known_lag_bytes: as in the answer's ShardOutcome.
     """
 
     broker_name: str
@@ -141,6 +143,9 @@ class ShardExplanation:
     omitted_lookup_count: int
     steps: tuple[Step, ...]
     elapsed_micros: int
+    replicas: tuple[str, ...] = ()
+    staleness: datetime.timedelta | None = None
+    known_lag_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +192,9 @@ def _shard_of(shard: pb.ShardExplanation) -> ShardExplanation:
             for each in shard.steps
         ),
         shard.elapsed_micros,
+        tuple(shard.replicas),
+        shard.staleness.ToTimedelta() if shard.HasField("staleness") else None,
+        shard.known_lag_bytes,
     )
 
 

@@ -32,7 +32,9 @@ class ReadChoice:
 
 
 def choose(request: Any, choice: ReadChoice) -> None:
-    """Put the choice into a request that can have one."""
+    """Put the choice into a request that can have one, or into the query that it asks to explain."""
+    if isinstance(request, pb.ExplainQueryRequest):
+        request = getattr(request, request.WhichOneof("query") or "by_key")
     if choice == ReadChoice() or "read" not in request.DESCRIPTOR.fields_by_name:
         return
     read: pb.ReadChoice = request.read

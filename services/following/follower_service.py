@@ -183,7 +183,7 @@ def follow(
         open_unbuilt=open_unbuilt,
     )
     if not settings.read_only:
-        refuse_unsupported(RealFileSystem(), settings.derived_root, read_only=False)
+        refuse_unsupported(RealFileSystem(), settings.derived_root)
         part.check()
     process.hold_part()
     part.on_flushed = process.flushed

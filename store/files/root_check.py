@@ -22,7 +22,7 @@ ROCKSDB_CONFIG_NAMES = ("rdb", "consumerOffsets", "subscriptionGroups", "topics"
 ROCKSDB_POP_NAME = "kvStore"
 
 
-def refuse_unsupported(fs: FileSystem, directory: Path, *, read_only: bool) -> None:
+def refuse_unsupported(fs: FileSystem, directory: Path, *, may_be_empty: bool = True) -> None:
     """UnsupportedStoreError when the directory is not a store, or one of a kind that we cannot read."""
     if fs.exists(directory) and not fs.is_dir(directory):
         raise _unsupported(directory, "is not a directory")
@@ -39,7 +39,7 @@ def refuse_unsupported(fs: FileSystem, directory: Path, *, read_only: bool) -> N
             f"request POP_ROLLBACK, stop it, and remove {ROCKSDB_POP_NAME}",
             directory=directory,
         )
-    if read_only and not names:
+    if not may_be_empty and not names:
         raise _unsupported(directory, "is empty, so there is nothing to serve read-only")
     if names and "commitlog" not in names and not STORE_NAMES.issuperset(names):
         strangers = ", ".join(name for name in names if name not in STORE_NAMES)[:200]

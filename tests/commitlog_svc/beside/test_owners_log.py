@@ -86,6 +86,20 @@ def follow(tmp_path: Path) -> Iterator[Follow]:
         log.close()
 
 
+def test_a_broker_that_starts_later_in_an_empty_directory_is_followed(
+    follow: Follow, source: SourceLog, tmp_path: Path
+) -> None:
+    """An empty directory was refused as one that is served read-only."""
+    (tmp_path / "store").mkdir()
+    log = follow()
+    assert (log.status.state, log.status.end_offset, log.confirm.confirm_offset) == ("following", 0, 0)
+    broker = GrowingLog(tmp_path / "store")
+    end = source.frames[10][0]
+    broker.write(0, source.read(0, end))
+    wait_until(lambda: log.confirm.confirm_offset == end, lambda: log.status)
+    assert log.opened.reads.get(source.frames[9][0]).store_size_bytes == len(source.frames[9][1])
+
+
 def test_what_a_broker_appends_is_shown_and_nothing_is_written_beside_it(
     broker: GrowingLog, follow: Follow, source: SourceLog, tmp_path: Path
 ) -> None:

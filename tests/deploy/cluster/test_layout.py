@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from deploy.cluster.layout import Layout
-from deploy.cluster.ports import free_ports
+from deploy.cluster.ports import claim_port, free_ports
 from gateway.shards.targets import parse_shards
 
 
@@ -63,3 +63,18 @@ def test_free_ports_are_distinct_and_can_be_bound() -> None:
     for port in ports:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
+
+
+def test_a_port_is_claimed_once_and_only_while_nothing_listens_there() -> None:
+    (port,) = free_ports(1)
+    claim = claim_port(port)
+    assert claim is not None
+    with claim:
+        assert claim_port(port) is None, "another cluster, whose gateway does not listen yet"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        assert claim_port(port) is None
+    again = claim_port(port)
+    assert again is not None
+    again.close()

@@ -9,10 +9,12 @@ import pytest
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shards import Shards
+from gateway.ports.topic_admin import TopicChange
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page_token import PageTokens
 from gateway.servicer import GatewayServicer
-from gateway.shards.replica_choice import ReplicaFacts
+from gateway.shards.reading import ShardReading, Source
+from gateway.shards.replica_choice import Choice, ReadFrom, ReplicaFacts
 from gateway.shards.replica_reads import ReplicaReads
 from gateway.shards.targets import ShardTargets
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -21,6 +23,7 @@ from store.errors import DeadlineExceededError, InvalidArgumentError, ServiceUna
 from store.format.freshness_token import encode_freshness_token
 from store.format.record import Record
 from tests.gateway.queries.test_arrival import BROKER, Building, LogEnd
+from tests.gateway.test_topic_answers import MemoryTopicAdmin
 
 COMPLETE, TRUNCATED, PARTIAL = (
     message_pb2.COMPLETENESS_COMPLETE,
@@ -69,6 +72,7 @@ class Installation:
             lambda one: Opened(self.replicas[one.replica].shard(BROKER)),
             clock=lambda: NOW,
         )
+        self.reads = reads
         self.servicer = GatewayServicer(
             reads, PageTokens("a secret"), waits=FreshnessWaits(builder_wait_seconds=0.0), reads=reads
         )
@@ -299,3 +303,110 @@ def test_deadlines_of_replicas_leave_time_for_the_leader(installation: Installat
     assert answer.completeness == COMPLETE
     assert len(given) == 1
     assert given[0] - before <= 1.5
+
+
+def listed(installation: Installation, read_from: int) -> tuple[pb.ListTopicsResponse, dict[str, int]]:
+    """The answer of ListTopics, and how far its queues reach, all together, by topic."""
+    request = pb.ListTopicsRequest(page_size=1_000)
+    request.read.read_from = read_from
+    answer = installation.servicer.ListTopics(request, Context())
+    return answer, {row.topic: sum(queue.max_offset for queue in row.queues) for row in answer.topics}
+
+
+def counted(records: list[Record]) -> dict[str, int]:
+    """How many messages each topic has, by brute force: the fixture's queues begin at 0."""
+    return {topic: sum(one.topic == topic for one in records) for topic in {one.topic for one in records}}
+
+
+@pytest.mark.parametrize("read_from", [pb.READ_FROM_ANY, pb.READ_FROM_REPLICA])
+def test_topics_are_listed_by_the_leader_while_it_answers(installation: Installation, read_from: int) -> None:
+    installation.lack("r2", 1)
+    answer, found = listed(installation, read_from)
+    assert (found, answer.completeness) == (counted(installation.records), COMPLETE)
+    assert not answer.shards[0].replicas
+    assert [one.calls for one in installation.replicas.values()] == [[], []]
+
+
+@pytest.mark.parametrize("read_from", [pb.READ_FROM_ANY, pb.READ_FROM_REPLICA])
+@pytest.mark.parametrize("is_known", [True, False], ids=["nobody leads", "the leader was killed just now"])
+def test_without_a_leader_replicas_list_topics_and_say_how_stale_that_may_be(
+    installation: Installation, read_from: int, is_known: bool
+) -> None:
+    """ListTopics asked the last leader, whatever the caller allowed."""
+    installation.lack("r2", 1, age=40.0)
+    installation.is_led = not is_known
+    with failing(installation.leader, ServiceUnavailableError("away"), "list_queues", "queue_counts"):
+        answer, found = listed(installation, read_from)
+    (row,) = answer.shards
+    assert (found, answer.completeness) == (counted(installation.records), PARTIAL)
+    assert list(row.replicas) == ["r3"]
+    assert 0.5 <= row.staleness.ToMicroseconds() / 1e6 < 0.6
+    assert row.known_lag_bytes == 0
+    assert "No leader" in row.error.message
+
+
+def test_a_list_of_queues_that_a_replica_has_not_built_does_not_say_how_stale_it_is(installation: Installation) -> None:
+    installation.is_led = False
+    for name in installation.replicas:
+        behind = installation.replicas[name] = Building(installation.records)
+        behind.built_offset = installation.records[-1].commit_log_offset
+    answer, _ = listed(installation, pb.READ_FROM_ANY)
+    (row,) = answer.shards
+    assert answer.completeness == PARTIAL
+    assert not row.HasField("staleness")
+    assert row.known_lag_bytes == installation.records[-1].store_size_bytes
+
+
+def test_settings_of_topics_come_from_a_replica_and_commands_go_to_the_leader(installation: Installation) -> None:
+    leader, replica = MemoryTopicAdmin("Old"), MemoryTopicAdmin("Old", "New")
+    reading = ShardReading(
+        replace(installation.leader.shard(BROKER), topic_admin=leader),
+        [
+            Source(
+                "r2", replace(installation.replicas["r2"].shard(BROKER), topic_admin=replica), installation.facts["r2"]
+            )
+        ],
+        Choice(ReadFrom.ANY),
+        is_led=False,
+        cold_end=0,
+        clock=lambda: NOW,
+    )
+    admin, deadline = reading.shard.topic_admin, Deadline.after(10)
+    assert admin is not None
+    assert admin.settings(deadline).keys() == {"Old", "New"}
+    assert list(reading.replicas) == ["r2"]
+    admin.create("Made", TopicChange(4, 4), deadline)
+    assert leader.topics.keys() == {"Old", "Made"}
+    assert replica.topics.keys() == {"Old", "New"}
+
+
+def explained(installation: Installation, key: str) -> pb.ExplainQueryResponse:
+    request = pb.ExplainQueryRequest()
+    request.by_key.topic, request.by_key.key = installation.records[-1].topic, key
+    request.by_key.read.read_from = pb.READ_FROM_REPLICA
+    answer: pb.ExplainQueryResponse = installation.servicer.ExplainQuery(request, Context())
+    return answer
+
+
+def test_a_query_is_explained_as_it_would_be_read(installation: Installation) -> None:
+    """ExplainQuery asked the leader, whatever the query that it explains allows."""
+    answer = explained(installation, installation.records[-1].keys[0])
+    assert (answer.message_count, answer.completeness) == (len(installation.expected(installation.records)), COMPLETE)
+    assert list(answer.shards[0].replicas) == ["r2"]
+    assert "search" not in installation.leader.calls
+
+    installation.is_led = False
+    answer = explained(installation, installation.records[-1].keys[0])
+    (row,) = answer.shards
+    assert answer.completeness == PARTIAL
+    assert 0.5 <= row.staleness.ToMicroseconds() / 1e6 < 0.6
+    assert "No leader" in row.error.message
+
+
+def test_an_explained_query_without_a_leader_does_not_say_that_nothing_is_there(installation: Installation) -> None:
+    installation.is_led = False
+    request = pb.ExplainQueryRequest()
+    request.by_offset.topic = "no such topic"
+    request.by_offset.read.read_from = pb.READ_FROM_ANY
+    answer = installation.servicer.ExplainQuery(request, Context())
+    assert "No leader" in answer.error.message

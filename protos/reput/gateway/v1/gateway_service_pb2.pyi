@@ -437,7 +437,7 @@ class ExplainQueryRequest(_message.Message):
     def __init__(self, by_key: _Optional[_Union[QueryMessageByKeyRequest, _Mapping]] = ..., by_unique_key: _Optional[_Union[QueryMessageByUniqueKeyRequest, _Mapping]] = ..., by_id: _Optional[_Union[QueryMessageByIdRequest, _Mapping]] = ..., by_offset: _Optional[_Union[QueryMessageByOffsetRequest, _Mapping]] = ..., find: _Optional[_Union[FindMessageRequest, _Mapping]] = ...) -> None: ...
 
 class ShardExplanation(_message.Message):
-    __slots__ = ("broker_name", "error", "lookups", "omitted_lookup_count", "steps", "elapsed_micros")
+    __slots__ = ("broker_name", "error", "lookups", "omitted_lookup_count", "steps", "elapsed_micros", "replicas", "staleness", "known_lag_bytes")
     class FileVisit(_message.Message):
         __slots__ = ("name", "passed_over", "entry_count", "chain_entry_count", "same_hash_count", "outside_count", "candidate_count", "damaged", "read_bytes")
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -520,13 +520,19 @@ class ShardExplanation(_message.Message):
     OMITTED_LOOKUP_COUNT_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_MICROS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    STALENESS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
     broker_name: str
     error: _status_pb2.Status
     lookups: _containers.RepeatedCompositeFieldContainer[ShardExplanation.Lookup]
     omitted_lookup_count: int
     steps: _containers.RepeatedCompositeFieldContainer[ShardExplanation.Step]
     elapsed_micros: int
-    def __init__(self, broker_name: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., lookups: _Optional[_Iterable[_Union[ShardExplanation.Lookup, _Mapping]]] = ..., omitted_lookup_count: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[ShardExplanation.Step, _Mapping]]] = ..., elapsed_micros: _Optional[int] = ...) -> None: ...
+    replicas: _containers.RepeatedScalarFieldContainer[str]
+    staleness: _duration_pb2.Duration
+    known_lag_bytes: int
+    def __init__(self, broker_name: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., lookups: _Optional[_Iterable[_Union[ShardExplanation.Lookup, _Mapping]]] = ..., omitted_lookup_count: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[ShardExplanation.Step, _Mapping]]] = ..., elapsed_micros: _Optional[int] = ..., replicas: _Optional[_Iterable[str]] = ..., staleness: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., known_lag_bytes: _Optional[int] = ...) -> None: ...
 
 class ExplainQueryResponse(_message.Message):
     __slots__ = ("shards", "error", "message_count", "completeness", "next_page_token", "elapsed_micros")
@@ -685,16 +691,18 @@ class SearchOffsetResponse(_message.Message):
     def __init__(self, queue_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., completeness: _Optional[_Union[_message_pb2.Completeness, str]] = ..., shards: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., first_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ("page_size", "page_token", "topic", "name_contains")
+    __slots__ = ("page_size", "page_token", "topic", "name_contains", "read")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     NAME_CONTAINS_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
     topic: str
     name_contains: str
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., topic: _Optional[str] = ..., name_contains: _Optional[str] = ...) -> None: ...
+    read: ReadChoice
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., topic: _Optional[str] = ..., name_contains: _Optional[str] = ..., read: _Optional[_Union[ReadChoice, _Mapping]] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
     __slots__ = ("topics", "next_page_token", "completeness", "shards")
