@@ -6,6 +6,7 @@ from typing import ClassVar, Literal, Self
 import pydantic
 
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, parse_template
+from services.object_uri import is_uri, named
 from services.settings.service_settings import ServiceSettings, TlsFiles
 
 # The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
@@ -141,6 +142,13 @@ class GatewaySettings(ServiceSettings):
 
     @pydantic.model_validator(mode="after")
     def _reads_dropped_records_from_one_place(self) -> Self:
+        # A gateway reads an archive as files; single messages of an object store are what
+        # the cold tier is for.
+        if self.archive is not None and is_uri(named(self.archive)):
+            raise ValueError(
+                "archive is a URI, and a gateway reads an archive from a directory only: ship the log to an object store with "
+                "`reput pipeline ship-cold` and give cold, or mount the archive"
+            )
         if self.cold and self.archive is not None:
             raise ValueError("give one of archive and cold: each has all that the log has dropped")
         if self.cold and self.cold_cache is None:

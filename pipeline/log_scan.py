@@ -130,8 +130,18 @@ def durable_offset_of(fs: FileSystem, root: Path) -> int | None:
     return StateAudit(fs, root, Findings(root)).durable_offset
 
 
-def plan_splits(fs: FileSystem, root: Path, outline: LogOutline, split_bytes: int) -> list[LogSplit]:
-    """Splits of about `split_bytes`; one for each file when a file is not larger than that."""
+def plan_splits(
+    fs: FileSystem, root: Path, outline: LogOutline, split_bytes: int, place: str | None = None
+) -> list[LogSplit]:
+    """Splits of about `split_bytes`; one for each file when a file is not larger than that.
+
+    Args:
+        fs: the port to the log.
+        root: the store root as the port knows it.
+        outline: the log's files and bounds.
+        split_bytes: wanted size.
+        place: the store root, or its URI, by which tasks open it; None for `root`.
+    """
     splits = []
     for file_offset in outline.file_offsets:
         end = min(file_offset + outline.file_size_bytes, outline.end_bound)
@@ -141,7 +151,7 @@ def plan_splits(fs: FileSystem, root: Path, outline: LogOutline, split_bytes: in
         if split_bytes < end - file_offset:
             begins += record_starts(fs, root, file_offset, end, split_bytes)
         splits += [
-            LogSplit(str(root), file_offset, outline.file_size_bytes, begin, behind)
+            LogSplit(place or str(root), file_offset, outline.file_size_bytes, begin, behind)
             for begin, behind in zip(begins, [*begins[1:], end], strict=True)
         ]
     return splits

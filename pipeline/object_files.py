@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pipeline.rebuild.object_root import ObjectRoot
 from services.object_uri import connect, named, refuse_no_bucket, shown, told
 from store.audit.holders import refuse_held_root
+from store.errors import UnsupportedStoreError
 from store.files.file_system import FILE_MODE, FileStamp, FileSystem, PathLike, RealFileSystem
 
 if TYPE_CHECKING:
@@ -40,30 +41,27 @@ KEPT_COUNT = 1
 # an index reads neighbours, and each request costs a way there and back.
 PIECE_BYTES = 64 << 10
 PIECE_COUNT_MAX = 8
+# While this lies in commitlog/, a restore into the object store is not complete, and nobody takes it for a store.
+UNFINISHED_NAME = "restore.begun.json"
 # Handles begin here, where the operating system has no descriptors: a mix-up is EBADF, not another file's bytes.
 FIRST_HANDLE = 1 << 30
 
 
-def open_root(root: Path | str | ObjectRoot) -> tuple[FileSystem, Path]:
+def open_root(root: Path | str | ObjectRoot, field: str = "store") -> tuple[FileSystem, Path]:
     """The port to the disk or object store of a root, and the path under which the port knows it.
 
     Args:
         root: a directory, or a URI that pyarrow knows; `file://` is a directory.
+        field: the argument that a URI was given as, for errors.
 
     Raises:
         InvalidArgumentError: the URI is not valid, or has options that are not accepted.
         PermissionDeniedError, ServiceUnavailableError: see `services/object_uri.told`.
     """
-    if isinstance(root, str):
-        place = ObjectRoot.of(root)
-    else:
-        place = root
+    place = ObjectRoot.place(root, field)
     if isinstance(place, Path):
         return RealFileSystem(), place
-    local = place.local_path
-    if local is not None:
-        return RealFileSystem(), local
-    fs = ObjectFileSystem(place.uri)
+    fs = ObjectFileSystem(place.uri, place.field)
     return fs, fs.root
 
 
@@ -80,15 +78,19 @@ class ObjectFileSystem:
 
     Args:
         uri: the root; no path outside of it can be read.
+        field: the argument that it was given as, for errors.
+        reads_unfinished: lists also the log of a restore that is not complete.
 
     Attributes:
         root: its path.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, field: str = "store", *, reads_unfinished: bool = False) -> None:
+        self._reads_unfinished = reads_unfinished
         self.root = Path(shown(uri))
         self._uri = uri
-        self._fs, self._key = connect(uri)
+        self._field = field
+        self._fs, self._key = connect(uri, field=field)
         self._lock = Lock()
         self._listed: dict[str, FileInfo] = {}
         self._handles = count(FIRST_HANDLE)
@@ -99,7 +101,7 @@ class ObjectFileSystem:
         if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
             self._refuse(path)
         key = self._key_of(path)
-        with told(self._uri, f"read {key}"):
+        with told(self._uri, f"read {key}", self._field):
             try:
                 file = self._fs.open_input_file(key)
             except FileNotFoundError:
@@ -143,15 +145,21 @@ class ObjectFileSystem:
         """Does nothing: objects do not change where they lie."""
 
     def listdir(self, path: PathLike) -> list[str]:
-        """See FileSystem; one request for a thousand names."""
+        """See FileSystem; one request for a thousand names. UnsupportedStoreError for a log that is being restored."""
         from pyarrow.fs import FileSelector
 
         key = self._key_of(path)
-        with told(self._uri, f"list {key}/"):
+        with told(self._uri, f"list {key}/", self._field):
             infos = self._fs.get_file_info(FileSelector(key, allow_not_found=True))
         with self._lock:
             self._listed.update((info.path, info) for info in infos)
-        return sorted(info.base_name for info in infos)
+        names = sorted(info.base_name for info in infos)
+        if UNFINISHED_NAME in names and not self._reads_unfinished:
+            raise UnsupportedStoreError(
+                f"{named(Path(path).parent)} is a restore that is not complete: wait for its end, or run it again",
+                directory=named(Path(path).parent),
+            )
+        return names
 
     def stat_size(self, path: PathLike) -> int:
         """See FileSystem."""
@@ -176,7 +184,7 @@ class ObjectFileSystem:
 
         kind = self._info(path).type
         if kind == FileType.NotFound and Path(path) == self.root:
-            refuse_no_bucket(self._fs, self._key, self._uri)
+            refuse_no_bucket(self._fs, self._key, self._uri, self._field)
         return bool(kind == FileType.Directory)
 
     def is_file(self, path: PathLike) -> bool:
@@ -235,7 +243,7 @@ class ObjectFileSystem:
             known = self._listed.get(key)
         if known is not None:
             return known
-        with told(self._uri, f"look for {key}"):
+        with told(self._uri, f"look for {key}", self._field):
             return self._fs.get_file_info(key)
 
     def _key_of(self, path: PathLike) -> str:

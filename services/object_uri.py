@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _GCS_OPTIONS = ("endpoint_override", "retry_limit_seconds", "scheme")
 _AZURE_OPTIONS = ("blob_storage_authority", "client_id", "credential_kind", "dfs_storage_authority", "enable_tls")
 _HDFS_OPTIONS = ("buffer_size", "default_block_size", "kerb_ticket", "replication", "user")
+# The name of an argument in errors, where the caller gives no other.
+FIELD = "uri"
 # The options that are accepted after the `?` of a URI, by scheme; pyarrow's names. pyarrow accepts more: Azure's
 # `client_secret`, the parts of a SAS token, and any name as a setting of Hadoop's. Other schemes accept no options.
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -75,37 +77,39 @@ def shown(uri: str) -> str:
     return _PASSWORD.sub("//...@", uri.partition("?")[0])
 
 
-def check_uri(uri: str) -> None:
-    """InvalidArgumentError if a URI has options that are not accepted, or is ambiguous; opens nothing."""
-    _split(uri)
+def check_uri(uri: str, field: str = FIELD) -> None:
+    """InvalidArgumentError about `field` if a URI has options that are not accepted, or is ambiguous; opens nothing."""
+    _split(uri, field)
 
 
-def connect(uri: str, *, is_whole: bool = False) -> "tuple[FileSystem, str]":
+def connect(uri: str, *, is_whole: bool = False, field: str = FIELD) -> "tuple[FileSystem, str]":
     """The file system behind a URI, and the path in it without a slash at its end.
 
     Args:
         uri: `SCHEME://...`.
         is_whole: whether each object is written in one piece: S3 then takes it in one request.
+        field: the argument or setting that the URI was given as, for errors.
 
     Raises:
         InvalidArgumentError: pyarrow does not know the URI, or it has options that are not accepted.
         PermissionDeniedError, ServiceUnavailableError: S3 did not tell the region of the bucket.
     """
-    parts = _split(uri)
+    parts = _split(uri, field)
     if parts.scheme == "s3":
-        return _connect_s3(uri, is_whole=is_whole), _s3_path(parts)
+        return _connect_s3(uri, is_whole=is_whole, field=field), _s3_path(parts)
     if parts.scheme in ("gs", "gcs") and "retry_limit_seconds" not in parts.query:
         uri += f"{'&' if parts.query else '?'}retry_limit_seconds={GCS_RETRY_SECONDS}"
-    return _connect_other(uri)
+    return _connect_other(uri, field)
 
 
 @contextmanager
-def told(uri: str, doing: str) -> Iterator[None]:
+def told(uri: str, doing: str, field: str = FIELD) -> Iterator[None]:
     """Translates failures of an object store into typed errors.
 
     Args:
         uri: the object store; shown without options.
         doing: what was tried, such as `write index/20261122`.
+        field: see `connect`.
 
     Raises:
         InvalidArgumentError: the bucket does not exist, or the URI is not valid.
@@ -116,39 +120,39 @@ def told(uri: str, doing: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, NotImplementedError) as error:  # the types that pyarrow raises
-        raise _typed(error, shown(uri), doing) from error
+        raise _typed(error, shown(uri), doing, field) from error
 
 
-def refuse_no_bucket(fs: "FileSystem", path: str, uri: str) -> None:
-    """InvalidArgumentError if the bucket does not exist: this job does not create buckets."""
+def refuse_no_bucket(fs: "FileSystem", path: str, uri: str, field: str = FIELD) -> None:
+    """InvalidArgumentError about `field` if the bucket does not exist: this job does not create buckets."""
     from pyarrow.fs import FileType
 
     if fs.type_name not in BUCKET_TYPES:
         return
     bucket, is_missing = path.partition("/")[0], False
     # Credentials that may only list below a prefix may not look at the bucket itself. The listing that follows tells.
-    with suppress(PermissionDeniedError), told(uri, f"look for the bucket {bucket}"):
+    with suppress(PermissionDeniedError), told(uri, f"look for the bucket {bucket}", field):
         is_missing = fs.get_file_info(bucket).type == FileType.NotFound
     if is_missing:
-        raise _no_bucket(bucket)
+        raise _no_bucket(bucket, field)
 
 
-def _split(uri: str) -> SplitResult:
+def _split(uri: str, field: str) -> SplitResult:
     """The parts of a URI; InvalidArgumentError if it has options that are not accepted, or is ambiguous."""
     if "#" in uri:
         raise InvalidArgumentError(
-            f"{shown(uri)} has a '#', which starts a fragment and would be ignored: write it as %23.", field="out"
+            f"{shown(uri)} has a '#', which starts a fragment and would be ignored: write it as %23.", field=field
         )
     try:
         parts = urlsplit(uri)
         has_port = parts.port is not None  # fails if the port is not a number; a password with a slash looks like this
     except ValueError:
-        raise InvalidArgumentError(f"{shown(uri)} is not a valid URI: name s3://BUCKET/PREFIX.", field="out") from None
+        raise InvalidArgumentError(f"{shown(uri)} is not a valid URI: name s3://BUCKET/PREFIX.", field=field) from None
     is_key = parts.scheme == "s3" or (parts.scheme in ("gs", "gcs") and parts.username != "anonymous")
     if parts.password is not None or (parts.username is not None and is_key):
-        raise InvalidArgumentError(_LEAVE_OUT, field="out")
+        raise InvalidArgumentError(_LEAVE_OUT, field=field)
     if parts.scheme == "s3" and (has_port or not parts.netloc):
-        raise InvalidArgumentError(f"{shown(uri)} does not name a bucket: name s3://BUCKET/PREFIX.", field="out")
+        raise InvalidArgumentError(f"{shown(uri)} does not name a bucket: name s3://BUCKET/PREFIX.", field=field)
     known = OPTIONS.get(parts.scheme, ())
     for option in filter(None, parts.query.split("&")):
         name, equals, _ = option.partition("=")
@@ -157,15 +161,15 @@ def _split(uri: str) -> SplitResult:
             raise InvalidArgumentError(
                 f"{shown(uri)} has {f'the option {name!r}' if equals else 'an option without a value'} after its '?': "
                 f"accepted options: {', '.join(known) or 'none'}. {_LEAVE_OUT}",
-                field="out",
+                field=field,
             )
     return parts
 
 
-def _connect_s3(uri: str, *, is_whole: bool) -> "FileSystem":
+def _connect_s3(uri: str, *, is_whole: bool, field: str) -> "FileSystem":
     parts = urlsplit(uri)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    with told(uri, "find the bucket's region"):
+    with told(uri, "find the bucket's region", field):
         return _s3(parts.netloc, tuple(sorted(options.items())), is_whole=is_whole)
 
 
@@ -195,7 +199,7 @@ def _s3_path(parts: SplitResult) -> str:
 
 
 @functools.cache
-def _connect_other(uri: str) -> "tuple[FileSystem, str]":
+def _connect_other(uri: str, field: str) -> "tuple[FileSystem, str]":
     from pyarrow.fs import FileSystem
 
     try:
@@ -203,16 +207,16 @@ def _connect_other(uri: str) -> "tuple[FileSystem, str]":
     except (ValueError, NotImplementedError) as error:
         raise InvalidArgumentError(
             f"{shown(uri)} cannot be opened: {_masked(error)}; name s3://BUCKET/PREFIX, or another URI that pyarrow knows.",
-            field="out",
+            field=field,
         ) from error
     except OSError as error:
-        raise _typed(error, shown(uri), "connect") from error
+        raise _typed(error, shown(uri), "connect", field) from error
     return fs, path.rstrip("/")
 
 
-def _no_bucket(bucket: str) -> InvalidArgumentError:
+def _no_bucket(bucket: str, field: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"The bucket {bucket!r} does not exist: create it first, or name another one.", field="out", bucket=bucket
+        f"The bucket {bucket!r} does not exist: create it first, or name another one.", field=field, bucket=bucket
     )
 
 
@@ -221,13 +225,13 @@ def _masked(error: Exception) -> str:
     return _PASSWORD.sub("//...@", _OPTIONS_IN_TEXT.sub(r"\1?...", str(error)))
 
 
-def _typed(error: Exception, uri: str, doing: str) -> Exception:
+def _typed(error: Exception, uri: str, doing: str, field: str) -> Exception:
     text = _masked(error)
     what = f"{uri}: cannot {doing}: {text}"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{what}. Free some space and try again", file=uri)
     if _NO_BUCKET.search(text):
-        return _no_bucket(urlsplit(uri).netloc)
+        return _no_bucket(urlsplit(uri).netloc, field)
     if any(denial in text for denial in _DENIALS) or isinstance(error, PermissionError):
         return PermissionDeniedError(
             f"{what}. Set credentials (for S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the "
@@ -235,5 +239,5 @@ def _typed(error: Exception, uri: str, doing: str) -> Exception:
             method=doing,
         )
     if isinstance(error, ValueError):
-        return InvalidArgumentError(what, field="out")
+        return InvalidArgumentError(what, field=field)
     return ServiceUnavailableError(f"{what}: check the endpoint and the network, and run the same again", service=uri)

@@ -9,19 +9,16 @@ from typing import Annotated
 import typer
 
 from cli.exits import CliError, Exit, usage_error
-from cli.options import on_this_machine
 
 Store = Annotated[
     str, typer.Option("--store", help="The store root, or its URI; nothing is written there.", show_default=False)
 ]
 Out = Annotated[
-    pathlib.Path,
+    str,
     typer.Option(
         "--out",
-        help="Directory for tables and page; made if it does not exist.",
+        help="Directory for tables and page, made if it does not exist; or its URI: s3://BUCKET/PREFIX.",
         show_default=False,
-        callback=on_this_machine,
-        file_okay=False,
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be read and written.")]
@@ -43,10 +40,11 @@ def analytics(*, store: Store, out: Out, dry_run: DryRun = False, master: Master
 
     if not is_uri(store) and not (pathlib.Path(store) / "commitlog").is_dir():
         usage_error(f"{store} has no commitlog/", "Name the root of a store: the directory with commitlog/ in it.")
+    if not is_uri(out) and pathlib.Path(out).is_file():
+        usage_error(f"{out} is a file", "Name a directory for --out.")
     try:
-        if dry_run:
-            report = job.plan(store, out)
-        else:
+        report = job.plan(store, out)  # refuses wrong arguments before Spark starts, which takes seconds
+        if not dry_run:
             spark = pipeline.session(master=master)
             with progress_bar() as progress:
                 report = job.run(spark, store, out, progress=progress)

@@ -38,11 +38,10 @@ def archive(
         usage_error("--store is missing", "Name the root of the store to archive.")
 
     from pipeline.archive import archive as job
-    from pipeline.object_files import open_root
 
     report = run_on_session(
         master,
-        lambda: job.log_file_offsets(*open_root(store)),
+        lambda: job.refuse_unfit(store, archive, broker_name),
         lambda spark, progress: job.run(
             spark,
             store,
@@ -64,7 +63,7 @@ def _verify(archive: str, broker_name: str, master: str) -> int:
 
     report = run_on_session(
         master,
-        lambda: check_archive(*open_root(archive)),
+        lambda: check_archive(*open_root(archive, "archive")),
         lambda spark, progress: job.run(spark, archive, broker_name=broker_name, progress=progress),
     )
     print(report.to_json())

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pipeline.report import JobReport
 
 Store = Annotated[
-    pathlib.Path | None, typer.Option("--store", help="The store root; nothing is written there.", show_default=False)
+    str | None,
+    typer.Option("--store", help="The store root, or its URI; nothing is written there.", show_default=False),
 ]
 Out = Annotated[
     str,
@@ -79,7 +80,7 @@ def rebuild(
         usage_error("--continuous appends to files and cannot write to an object store", "Name a directory.")
     if continuous and dry_run:
         usage_error("--continuous and --dry-run exclude each other", "Leave one of them out.")
-    if not continuous and (store is None or not store.is_dir()):
+    if not continuous and (store is None or (not is_uri(store) and not pathlib.Path(store).is_dir())):
         usage_error(
             "--store is missing" if store is None else f"{store} is no directory",
             "Name the root of a store: the directory with commitlog/ in it.",
@@ -113,7 +114,7 @@ def layout_of_settings() -> "StoreLayout":
 
 
 def _rebuild(
-    store: pathlib.Path,
+    store: str,
     out: str,
     mode: str | None,
     layout: "StoreLayout",
@@ -123,17 +124,18 @@ def _rebuild(
     dry_run: bool,
 ) -> "JobReport":
     from cli.pipeline.spark_job import run_on_session
+    from pipeline.object_files import open_root
     from pipeline.rebuild import rebuild as job
     from pipeline.rebuild.object_root import ObjectRoot
     from pipeline.rebuild.plan import refuse_goal, refuse_no_store
-    from store.files.file_system import RealFileSystem
 
     goal = ObjectRoot.of(out)
 
     def check() -> None:
         job.mode_for(goal, mode)
-        refuse_no_store(RealFileSystem(), store)
-        refuse_goal(store, goal)
+        fs, root = open_root(store)
+        refuse_no_store(fs, root)
+        refuse_goal(root, goal)
 
     return run_on_session(
         master,
@@ -145,7 +147,7 @@ def _rebuild(
 
 
 def _follow(
-    store: pathlib.Path | None,
+    store: str | None,
     out: pathlib.Path,
     commitlog: str,
     layout: "StoreLayout",
@@ -155,14 +157,14 @@ def _follow(
 ) -> "JobReport":
     import pipeline
     from cli.pipeline.rebuild_builders import OnlineBuilders
+    from pipeline.object_files import open_root
     from pipeline.progress import progress_bar
     from pipeline.rebuild import continuous
     from pipeline.rebuild.layout import find_layout
-    from store.files.file_system import RealFileSystem
 
     notes: list[str] = []
     if store is not None:
-        layout, notes = find_layout(RealFileSystem(), store, layout)
+        layout, notes = find_layout(*open_root(store), layout)
     stopping = threading.Event()
     spark = pipeline.session(master=master)
     for number in (signal.SIGTERM, signal.SIGINT):

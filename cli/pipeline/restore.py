@@ -3,7 +3,6 @@
 Exit codes: 0 done, 2 usage, nothing in the range or a damaged archive, 4 the disk failed.
 """
 
-import pathlib
 import re
 import time
 from typing import Annotated
@@ -11,16 +10,14 @@ from typing import Annotated
 import typer
 
 from cli.exits import Exit
-from cli.options import on_this_machine
 from cli.pipeline.spark_job import Archive, BrokerName, DryRun, Master, run_on_session
 
 Out = Annotated[
-    pathlib.Path,
+    str,
     typer.Option(
         "--out",
-        help="The root to make: empty, or a path that does not exist.",
+        help="The root to make: a directory that is empty or does not exist, or s3://BUCKET/PREFIX without any object.",
         show_default=False,
-        callback=on_this_machine,
     ),
 ]
 From = Annotated[
@@ -44,13 +41,19 @@ def restore(
     from cli.pipeline.rebuild import layout_of_settings
     from pipeline.archive import restore as job
     from pipeline.object_files import open_root
+    from pipeline.rebuild.object_root import ObjectRoot
     from store.archive.manifest import check_archive
 
     from_offset, from_millis = _place(begin, is_end=False)
     to_offset, to_millis = _place(end, is_end=True)
+
+    def check() -> None:
+        check_archive(*open_root(archive, "archive"))
+        job.refuse_out(ObjectRoot.place(out))
+
     report = run_on_session(
         master,
-        lambda: check_archive(*open_root(archive)),
+        check,
         lambda spark, progress: job.run(
             spark,
             archive,

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from pipeline.progress import Progress
     from pipeline.report import JobReport
 
-Archive = Annotated[str, typer.Option("--archive", help="The archive; to read also its URI.", show_default=False)]
+Archive = Annotated[
+    str, typer.Option("--archive", help="The archive, or its URI: s3://BUCKET/ARCHIVE.", show_default=False)
+]
 BrokerName = Annotated[str, typer.Option("--broker-name", envvar="REPUT_BROKER_NAME", help="The shard of the log.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, write nothing.")]
 Master = Annotated[str, typer.Option("--master", help="Spark's master.")]

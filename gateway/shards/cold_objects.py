@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # pyarrow asks for the size of an object when it opens it. Objects that stay open are not asked for again.
 OPEN_OBJECT_COUNT_MAX = 512
+FIELD = "cold"  # the setting that names the URI
 
 
 class UriObjects:
@@ -28,7 +29,7 @@ class UriObjects:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._fs, self._path = connect(uri)
+        self._fs, self._path = connect(uri, field=FIELD)
         self._lock = Lock()
         self._open: OrderedDict[str, NativeFile] = OrderedDict()
 
@@ -59,7 +60,7 @@ class UriObjects:
     def _told(self, doing: str) -> Iterator[None]:
         """As `told`; whoever asks the gateway is not to blame for a bucket that is gone or for its rights."""
         try:
-            with told(self._uri, doing):
+            with told(self._uri, doing, FIELD):
                 yield
         except (InvalidArgumentError, PermissionDeniedError) as error:
             raise ServiceUnavailableError(error.message, service="cold") from error

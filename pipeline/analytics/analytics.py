@@ -11,10 +11,9 @@
 
 The first scan finds the end of the log; the others stop there, so that the tables agree although the store may still grow.
 Spark writes part files into a hidden directory of the output; from them, the driver makes one Parquet and one CSV file for
-each table.
+each table. `out.py` has what a directory and an object store do differently.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -30,11 +29,14 @@ from pipeline.analytics.groups.job import positions_of_broker, write_group_table
 from pipeline.analytics.groups.tables import Position, Span
 from pipeline.analytics.growth import Disk, growth, windows
 from pipeline.analytics.index import index_files, index_tables, load_at
+from pipeline.analytics.out import AnalyticsOut, analytics_out
 from pipeline.analytics.page import page
 from pipeline.analytics.texts import LANGUAGES, PAGE_NAMES, Texts
 from pipeline.object_files import ObjectFileSystem, open_root
 from pipeline.progress import Progress, run_on_spark, silent
+from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.report import JobReport
+from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from services.object_uri import named
 from store.errors import UnsupportedStoreError
 from store.files.file_system import FileSystem, RealFileSystem
@@ -56,7 +58,7 @@ disk_usage = RealFileSystem().disk_usage
 def run(
     spark: "SparkSession",
     store: Path | str,
-    out: Path,
+    out: Path | str,
     *,
     dry_run: bool = False,
     progress: Progress = silent,
@@ -68,7 +70,8 @@ def run(
     Args:
         spark: a session with the formats registered.
         store: the root of the store, or its URI in an object store; only read.
-        out: a directory on a disk that driver and executors share; created if missing. Files of an earlier run are replaced.
+        out: a directory on a disk that driver and executors share, created if missing, or a URI. Files of an earlier run are
+            replaced.
         dry_run: only report what would be read and written.
         progress: called with the count of steps done.
         clock: seconds since 1970.
@@ -77,11 +80,14 @@ def run(
     Raises:
         UnsupportedStoreError: `store` has no commitlog/.
         StoreCorruptedError: a state record or `config/consumerOffset.json` is damaged.
+        InvalidArgumentError, PermissionDeniedError, ServiceUnavailableError: see `services/object_uri.told`.
+        StoreLockedError: another run to the same place in an object store has begun since.
     """
     if dry_run:
         return plan(store, out, clock=clock)
     report = _begin(store, out, is_dry_run=False, clock=clock)
-    out = out.absolute()
+    refuse_unshared(spark, store, "store")
+    refuse_unshared_output(spark, out, "out")
     fs, root, place = _opened(store)
     paths, layout = index_files(root, fs)
 
@@ -89,26 +95,22 @@ def run(
         progress(STEP, STEPS.index(step) + 1, len(STEPS))
 
     progress(STEP, 0, len(STEPS))
-    out.mkdir(parents=True, exist_ok=True)
-    staging = out / f".analytics-{report.started_at_millis}"
-    try:
+    with analytics_out(out, report.started_at_millis) as goal:
         space = None if isinstance(fs, ObjectFileSystem) else Disk(*disk(root))
         positions = positions_of_broker(fs, root)
-        bucket_seconds = _write_tables(spark, place, positions, staging, report, done, space)
+        bucket_seconds = _write_tables(spark, place, positions, goal, report, done, space)
         load = partial(load_at, store=place, layout=layout) if layout is not None else None
         loads = [] if load is None else run_on_spark(spark)("index", load, paths)
         for name, rows in index_tables(loads).items():
-            (staging / name).mkdir(parents=True)
-            pq.write_table(rows, staging / name / "part-0.parquet")
+            goal.write_table(name, rows)
         done("index")
-        row_counts = {name: publish(staging / name, out, name) for name in TABLE_NAMES}
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    digest = digest_of(out, named(root), report.started_at_millis, bucket_seconds, row_counts)
-    for language in LANGUAGES:
-        fresh = out / f".{PAGE_NAMES[language]}"
-        fresh.write_text(page(digest, Texts(language)), encoding="utf-8")
-        fresh.rename(out / PAGE_NAMES[language])
+        row_counts = {name: publish(goal.parts(name), goal.folder, name) for name in TABLE_NAMES}
+        digest = digest_of(goal.folder, named(root), report.started_at_millis, bucket_seconds, row_counts)
+        for language in LANGUAGES:
+            fresh = goal.folder / f".{PAGE_NAMES[language]}"
+            fresh.write_text(page(digest, Texts(language)), encoding="utf-8")
+            fresh.rename(goal.folder / PAGE_NAMES[language])
+        goal.complete()
     done("page")
     report.counts |= {name: count for name, count in digest.totals.items() if name.endswith(("_count", "_bytes"))}
     report.counts |= {f"{name}_row_count": count for name, count in row_counts.items()}
@@ -117,20 +119,23 @@ def run(
     return report.end(clock)
 
 
-def plan(store: Path | str, out: Path, *, clock: Callable[[], float] = time.time) -> JobReport:
+def plan(store: Path | str, out: Path | str, *, clock: Callable[[], float] = time.time) -> JobReport:
     """What `run` would read and write; needs no Spark."""
     return _begin(store, out, is_dry_run=True, clock=clock).end(clock)
 
 
-def _begin(store: Path | str, out: Path, *, is_dry_run: bool, clock: Callable[[], float]) -> JobReport:
+def _begin(store: Path | str, out: Path | str, *, is_dry_run: bool, clock: Callable[[], float]) -> JobReport:
     report = JobReport.begin("analytics", is_dry_run=is_dry_run, clock=clock)
-    out = out.absolute()
+    goal = ObjectRoot.place(out)
+    place = goal.absolute() if isinstance(goal, Path) else goal
+    if isinstance(goal, ObjectRoot):
+        goal.top_names()  # raises if nobody can write there
     fs, root, _ = _opened(store)
     if not fs.is_dir(commit_log_dir(str(root))):
         raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
     report.counts |= {"log_bytes": _log_bytes(fs, root), "index_file_count": len(index_files(root, fs)[0])}
-    report.outputs = {"page": str(out / PAGE_NAMES["en"]), "page_zh": str(out / PAGE_NAMES["zh"])}
-    report.outputs |= {name: str(out / f"{name}.parquet") for name in TABLE_NAMES}
+    report.outputs = {"page": f"{place}/{PAGE_NAMES['en']}", "page_zh": f"{place}/{PAGE_NAMES['zh']}"}
+    report.outputs |= {name: f"{place}/{name}.parquet" for name in TABLE_NAMES}
     return report
 
 
@@ -144,12 +149,12 @@ def _write_tables(
     spark: "SparkSession",
     store: str,
     positions: Sequence[Position],
-    staging: Path,
+    goal: AnalyticsOut,
     report: JobReport,
     done: Done,
     disk: Disk | None,
 ) -> int:
-    """Writes a directory of Parquet parts for each table of the log; returns the bucket length of `timeline` in seconds."""
+    """Writes the parts of each table of the log; returns the bucket length of `timeline` in seconds."""
     from pyspark.sql import functions as f
 
     bounds: dict[str, str] = {}
@@ -161,7 +166,7 @@ def _write_tables(
         return reader.options(**bounds).load(store)
 
     def write(name: str, rows: "DataFrame") -> None:
-        tables.in_order(name, rows).write.mode("overwrite").parquet(str(staging / name))
+        goal.write(name, tables.in_order(name, rows))
 
     traffic = tables.traffic(read_log)
     try:
@@ -201,15 +206,13 @@ def _write_tables(
     bucket_seconds = bucket_seconds_for(last_millis - first_millis) if end is not None else 1
     write("timeline", tables.timeline(read_log, bucket_seconds))
     done("timeline")
-    topic_names = pq.read_table(staging / "topics", columns=["topic"]).column("topic").to_pylist()
+    topic_names = pq.read_table(goal.parts("topics"), columns=["topic"]).column("topic").to_pylist()
     span = Span(first_millis or 0, last_millis or 0, bucket_seconds)
     notes = write_group_tables(spark, read_log, write, topic_names, span, positions)
     report.notes += notes
     done("groups")
     found = windows(read_log, span.first_millis, span.last_millis).first() if end is not None else None
-    (staging / "growth").mkdir()
-    growing = growth(found.asDict() if found else {}, disk, span.first_millis, span.last_millis)
-    pq.write_table(growing, staging / "growth" / "part-0.parquet")
+    goal.write_table("growth", growth(found.asDict() if found else {}, disk, span.first_millis, span.last_millis))
     done("growth")
     return bucket_seconds
 

@@ -80,7 +80,7 @@ class UnionReader:
         *,
         broker_name: str = "broker-a",
     ) -> None:
-        archive_fs, root = open_root(archive)
+        archive_fs, root = open_root(archive, "archive")
         self._archive = ArchiveReader(root, broker_name, archive_fs)
         self._archive.range()  # raises if `archive` is not an archive
         self._fs: FileSystem = RealFileSystem()

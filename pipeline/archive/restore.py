@@ -3,6 +3,8 @@
 OUT.restoring/log/commitlog/    each log file written by one task, its SHA-256 compared
 OUT.restoring/built/            consumequeue/ and index/ by the job `rebuild`; then commitlog/ and the topic table
 OUT                             OUT.restoring/built renamed: a store appears whole or not at all
+
+`restore_objects.py` is the same for an object store, which has no rename.
 """
 
 import functools
@@ -11,13 +13,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.archive.restore_objects import refuse_objects, restore_to_objects
 from pipeline.archive.restore_segment import restore_log_file
 from pipeline.object_files import open_root
-from pipeline.progress import Progress, run_here, run_on_spark, silent
+from pipeline.progress import Progress, RunTasks, run_here, run_on_spark, silent
 from pipeline.rebuild.layout import StoreLayout
+from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.out import refuse_speculation
 from pipeline.rebuild.plan import make_plan
 from pipeline.rebuild.rebuild import Rebuild
 from pipeline.report import JobReport
+from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from store.archive.archive_reader import ArchiveReader, missing_log
 from store.archive.manifest import Segment, read_segment
 from store.archive.topic_table import read_topic_table
@@ -55,7 +61,7 @@ def run(
     Args:
         spark: the session whose executors run the tasks; None: this process runs them one after another.
         archive: the archive, or its URI in an object store.
-        out: the output root; it must be empty or missing.
+        out: the output root, or its URI in an object store; it must be empty or missing.
         broker_name: the shard.
         from_offset: begin of the range (bytes, inclusive); None: the archive's first offset.
         to_offset: end of the range (bytes, exclusive); None: the archive's end.
@@ -66,16 +72,19 @@ def run(
         progress: called with the count of files done.
 
     Raises:
-        InvalidArgumentError: `out` is not empty.
+        InvalidArgumentError: `out` is not empty; or it is a directory, and speculation is on.
         OffsetOutOfRangeError: the range holds nothing of the archive.
         StoreCorruptedError: part of the range is missing, or the archive is damaged.
         UnsupportedStoreError: `archive` is not an archive.
+        PermissionDeniedError, ServiceUnavailableError: an object store refuses, or does not answer.
+        PySparkException: a task that makes queues or indexes in an object store failed in all of Spark's attempts.
     """
     report = JobReport.begin("restore", is_dry_run=dry_run)
-    fs, place, out = RealFileSystem(), str(archive), Path(out)
-    archive_fs, archive = open_root(archive)
-    if fs.listdir(out):
-        raise InvalidArgumentError(f"{out} is not empty: name a directory that is empty or does not exist", field="out")
+    place, goal = str(archive), ObjectRoot.place(out)
+    archive_fs, archive = open_root(archive, "archive")
+    refuse_out(goal)
+    if spark is not None and isinstance(goal, Path):
+        refuse_speculation(spark)
     segments = _chosen(
         ArchiveReader(archive, broker_name, archive_fs),
         from_offset,
@@ -92,14 +101,57 @@ def run(
     topics = read_topic_table(archive_fs, archive, broker_name)
     if topics is None:
         report.notes.append("the archive has no topic table: config/topics.json is not restored")
+    refuse_unshared(spark, place, "archive")
     if dry_run:
         return report.end()
+    refuse_unshared_output(spark, goal, "out")
+    run_tasks = run_here(progress) if spark is None else run_on_spark(spark, progress)
+    first_offsets = [segment.first_offset for segment in segments]
+    if isinstance(goal, Path):
+        _make_directory(goal, place, broker_name, first_offsets, topics, run_tasks, layout or StoreLayout(), report)
+    else:
+        if spark is None:
+            raise InvalidArgumentError(
+                f"a restore to {goal} shuffles: it needs Spark, or name a directory", field="out"
+            )
+        from pipeline.rebuild.shuffle import make_all
+
+        restore_to_objects(
+            goal, place, broker_name, first_offsets, topics,
+            run_tasks=run_tasks, make_all=functools.partial(make_all, spark), layout=layout or StoreLayout(),
+            report=report, parallelism=spark.sparkContext.defaultParallelism,
+        )  # fmt: skip
+    report.outputs = {"store": str(goal)}
+    return report.end()
+
+
+def refuse_out(goal: Path | ObjectRoot) -> None:
+    """InvalidArgumentError if a restore cannot write there."""
+    if isinstance(goal, ObjectRoot):
+        refuse_objects(goal)
+    elif RealFileSystem().listdir(goal):
+        raise InvalidArgumentError(
+            f"{goal} is not empty: name a directory that is empty or does not exist", field="out"
+        )
+
+
+def _make_directory(
+    out: Path,
+    archive: str,
+    broker_name: str,
+    first_offsets: list[int],
+    topics: bytes | None,
+    run_tasks: RunTasks,
+    layout: StoreLayout,
+    report: JobReport,
+) -> None:
+    fs = RealFileSystem()
     staging = out.with_name(out.name + STAGING_SUFFIX)
     shutil.rmtree(staging, ignore_errors=True)  # left by a killed run
-    run_tasks = run_here(progress) if spark is None else run_on_spark(spark, progress)
-    task = functools.partial(_restore_one, place, broker_name, str(staging / LOG_FOLDER))
-    run_tasks("restore", task, [segment.first_offset for segment in segments])
-    plan, notes = make_plan(fs, staging / LOG_FOLDER, staging / BUILT_FOLDER, layout or StoreLayout())
+    run_tasks(
+        "restore", functools.partial(_restore_one, archive, broker_name, str(staging / LOG_FOLDER)), first_offsets
+    )
+    plan, notes = make_plan(fs, staging / LOG_FOLDER, staging / BUILT_FOLDER, layout)
     Rebuild(fs, plan, run_tasks, report).run(dry_run=False)
     report.notes += notes
     fs.rename(commit_log_dir(str(staging / LOG_FOLDER)), commit_log_dir(str(staging / BUILT_FOLDER)))
@@ -111,8 +163,6 @@ def run(
     fs.rename(staging / BUILT_FOLDER, out)
     shutil.rmtree(staging)
     fs.fsync_dir(out.parent)
-    report.outputs = {"store": str(out)}
-    return report.end()
 
 
 def _chosen(
@@ -150,6 +200,6 @@ def _chosen(
 
 def _restore_one(archive: str, broker_name: str, out: str, first_offset: int) -> int:
     """One Spark task: restores one log file; returns its size in bytes."""
-    fs, root = open_root(archive)
+    fs, root = open_root(archive, "archive")
     segment = read_segment(fs, root, broker_name, first_offset)
     return restore_log_file(RealFileSystem(), root, segment, Path(out), archive_fs=fs)

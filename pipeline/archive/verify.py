@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.object_files import open_root
 from pipeline.progress import Progress, run_here, run_on_spark, silent
 from pipeline.report import JobReport
+from pipeline.shared_directory import refuse_unshared
 from services.object_uri import named
 from store.archive import layout
 from store.archive.archive_reader import ArchiveReader
@@ -68,8 +69,9 @@ def run(
     """
     report = JobReport.begin("archive-verify")
     place = str(archive)
-    fs, archive = open_root(archive)
+    fs, archive = open_root(archive, "archive")
     check_archive(fs, archive)
+    refuse_unshared(spark, place, "archive")
     offsets = segment_offsets(fs, archive, broker_name)
     run_tasks = run_here(progress) if spark is None else run_on_spark(spark, progress)
     task = functools.partial(verify_one, place, broker_name)
@@ -208,7 +210,7 @@ def _finding(kind: str, file: str, error: StoreError, **more: Any) -> Finding:
 
 def verify_one(archive: str, broker_name: str, first_offset: int) -> dict[str, Any]:
     """One Spark task: verifies one segment."""
-    fs, root = open_root(archive)
+    fs, root = open_root(archive, "archive")
     try:
         segment = read_segment(fs, root, broker_name, first_offset)
     except StoreError as error:

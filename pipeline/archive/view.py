@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, DateType, StructField, StructType
 
+from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.scan.schema import NATIVE_SCHEMA
 from store.archive import layout
 from store.archive.archive_reader import ArchiveReader
+from store.errors import InvalidArgumentError
 from store.files.file_system import RealFileSystem
 
 DATE, SOURCE = "date", "source"
@@ -36,8 +38,9 @@ def read_archive(spark: SparkSession, archive: Path | str, *, broker_name: str =
     Raises:
         UnsupportedStoreError: the directory is not an archive.
         StoreCorruptedError: a manifest is damaged.
+        InvalidArgumentError: it is a URI, which Spark would need Hadoop's jars for.
     """
-    root = Path(archive).absolute()
+    root = _directory(archive).absolute()
     files = [
         file for segment in ArchiveReader(root, broker_name, RealFileSystem()).segments() for file in segment.files
     ]
@@ -71,7 +74,7 @@ def union_view(
         UnsupportedStoreError: `archive` is not an archive.
         StoreCorruptedError: a manifest is damaged, or log is missing between segments.
     """
-    reader = ArchiveReader(Path(archive), broker_name, RealFileSystem())
+    reader = ArchiveReader(_directory(archive), broker_name, RealFileSystem())
     problem = reader.problem()
     if problem is not None:
         raise problem
@@ -81,3 +84,14 @@ def union_view(
     live = spark.read.format("commitlog").option("startingPhysicalOffset", str(end)).load(str(store)).select(*columns)
     source = spark_functions.lit
     return archived.withColumn(SOURCE, source("archive")).unionByName(live.withColumn(SOURCE, source("live")))
+
+
+def _directory(archive: Path | str) -> Path:
+    place = ObjectRoot.place(archive, "archive")
+    if isinstance(place, Path):
+        return place
+    raise InvalidArgumentError(
+        f"{place} is a URI: Spark reads the archive's Parquet files from a directory. Mount the bucket, or copy the archive; "
+        "`reput pipeline query`, `archive --verify` and `restore` take URIs",
+        field="archive",
+    )

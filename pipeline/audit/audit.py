@@ -10,25 +10,24 @@ It finds the same as `reput fsck`, with the same code and finding codes, except 
 fault and belongs to `analytics`.
 """
 
-import re
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.audit.index import IndexTask, audit_index, is_as_rebuilt
 from pipeline.audit.log import JoinedLogAudit
 from pipeline.audit.queues import QueueTask, audit_queues
+from pipeline.audit.rows import row_of
 from pipeline.audit.scan import AuditScanTask, FileScan, QueueId, UnitSpan, scan_file
+from pipeline.audit.scratch import Scratch
 from pipeline.log_scan import LogSplit
 from pipeline.object_files import open_root, refuse_held
 from pipeline.progress import Progress, RunTasks, run_on_spark, silent
 from pipeline.rebuild.files import IndexFilePlan, KeyPart, keys_before, plan_index_files
 from pipeline.report import JobReport
+from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from services.object_uri import named
 from store.audit.codes import Severity
 from store.audit.findings import Finding, Findings
@@ -40,7 +39,7 @@ from store.audit.queue_files import tell_strangers
 from store.audit.state_audit import StateAudit
 from store.derive.index_files import index_file_count
 from store.errors import UnsupportedStoreError
-from store.files.file_system import FileSystem, RealFileSystem
+from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir
 from store.readers.index_reader import IndexLayout, list_index_files
 from store.readers.queue_reader import list_queue_ids
@@ -50,13 +49,6 @@ if TYPE_CHECKING:
 
 # Queues for one task: enough that the start of the task costs little in comparison.
 QUEUES_PER_TASK_MIN = 8
-ROW_FIELDS = (
-    "kind", "severity", "file", "offset", "commit_log_offset", "topic", "queue", "count", "what", "expected", "found",
-)  # fmt: skip
-# These patterns read the texts of findings, which store/audit writes.
-_INSTEAD = re.compile(r"(-?\d+) instead of (-?\d+)")
-_QUEUE_FILE = re.compile(r"consumequeue/([^/]+)/(\d+)(?:/|$)")
-_QUEUE_NAME = re.compile(r"queue (\S+)/(\d+)[,: ]")
 
 
 def run(
@@ -72,7 +64,7 @@ def run(
     Args:
         spark: the session that runs the tasks.
         store: the store root, or its URI in an object store.
-        scratch: an empty directory that all tasks can write to; None for a temporary directory of this machine.
+        scratch: a directory or URI that all machines share; None for a temporary directory of this machine.
         dry_run: only count what would be read.
         progress: called with the progress of each step.
 
@@ -88,17 +80,20 @@ def run(
     if dry_run:
         outline_only(fs, root, report)
         return report.end()
-    place = Path(scratch) if scratch is not None else Path(tempfile.mkdtemp(prefix="reput-audit-"))
+    refuse_unshared(spark, store, "store")
+    files = Scratch.of_run(scratch)
     try:
-        Audit(store, place, run_on_spark(spark, progress), report).run()
+        refuse_unshared_output(spark, files.place, "scratch")
+        Audit(store, files, run_on_spark(spark, progress), report).run()
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        files.remove()
     refuse_held(fs, root)  # a process that opened it meanwhile may have changed what was read
     return report.end()
 
 
 def refuse_unfit(fs: FileSystem, root: Path) -> None:
-    """UnsupportedStoreError for a directory without commitlog/, StoreLockedError for a store in use."""
+    """UnsupportedStoreError for a root without commitlog/, StoreLockedError for a store in use."""
+    fs.is_dir(root)  # raises if it is in an object store whose bucket does not exist
     if not fs.is_dir(commit_log_dir(str(root))):
         raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
     refuse_held(fs, root)
@@ -153,12 +148,12 @@ class Audit:
 
     Args:
         store: the store root, or its URI.
-        scratch: directory for files that later tasks read.
+        scratch: for files that later tasks read.
         run_tasks: runs the tasks.
         report: receives counts and findings.
     """
 
-    def __init__(self, store: Path | str, scratch: Path, run_tasks: RunTasks, report: JobReport) -> None:
+    def __init__(self, store: Path | str, scratch: Scratch, run_tasks: RunTasks, report: JobReport) -> None:
         self._fs, self._root = open_root(store)
         self._place = str(store)
         self._scratch = scratch
@@ -173,9 +168,10 @@ class Audit:
         files = LogFiles(self._fs, self._root, self._findings)
         try:
             scans = self._scan(files, state)
+            units_fs, units = self._scratch.opened()
             log = JoinedLogAudit(
-                files, self._findings, {first: (scan, Path(stem + ".units")) for first, (scan, stem) in scans.items()},
-                durable_offset=state.durable_offset, watched=state.watched,
+                files, self._findings, {first: (scan, units / f"{stem}.units") for first, (scan, stem) in scans.items()},
+                durable_offset=state.durable_offset, watched=state.watched, units_fs=units_fs,
             )  # fmt: skip
             summary = log.run()
             topics = self._judge_queues(scans, summary, state)
@@ -186,12 +182,13 @@ class Audit:
         self._tell(summary, [scan for scan, _ in scans.values()])
 
     def _scan(self, files: LogFiles, state: StateAudit) -> dict[int, tuple[FileScan, str]]:
-        """Scans the log files; results by first offset (bytes), with the path of the scratch files without endings."""
+        """Scans the log files; results by first offset (bytes), with the name of the scratch files without endings."""
         size = files.file_size_bytes
         tasks = [
             AuditScanTask(
                 LogSplit(self._place, first, size, first, first + size),
-                str(self._scratch / f"log-{first}"),
+                self._scratch,
+                f"log-{first}",
                 tuple(sorted(offset for offset in state.watched if first < offset <= first + size)),
             )
             for first in files.sizes
@@ -212,7 +209,7 @@ class Audit:
         groups = [queues[at : at + QUEUES_PER_TASK_MIN] for at in range(0, len(queues), QUEUES_PER_TASK_MIN)]
         tasks = [
             QueueTask(
-                self._place, frozenset(group), tuple(pair for queue in group for pair in spans.get(queue, ())),
+                self._place, self._scratch, frozenset(group), tuple(pair for queue in group for pair in spans.get(queue, ())),
                 summary.first_offset, summary.end_offset, tuple(summary.lost),
                 state.queues.next_offset if state.queues is not None else None,
             )
@@ -230,15 +227,17 @@ class Audit:
 
     def _judge_index(self, scans: dict[int, tuple[FileScan, str]], summary: LogSummary, state: StateAudit) -> None:
         layout = find_index_layout(self._fs, self._root, state.index.layout if state.index is not None else None)
-        spills = [(stem, scan.key_count) for scan, stem in scans.values()]
+        keys = self._scratch.opened()[1]
+        spills = [(str(keys / stem), scan.key_count) for scan, stem in scans.values()]
         key_count = sum(count for _, count in spills)
         plans = self._plans_of_sound_files(layout, spills, summary)
-        if plans is not None and all(self._run_tasks("index files", partial(is_as_rebuilt, root=self._place), plans)):
+        as_rebuilt = partial(is_as_rebuilt, root=self._place, scratch=self._scratch)
+        if plans is not None and all(self._run_tasks("index files", as_rebuilt, plans)):
             check_index_files(self._fs, self._root, layout, self._findings)
             self._report.counts |= {"key_count": key_count, "entry_count": key_count}
             return
         task = IndexTask(
-            self._place, layout, tuple(KeyPart(stem, 0, count) for stem, count in spills),
+            self._place, self._scratch, layout, tuple(KeyPart(stem, 0, count) for stem, count in spills),
             summary.first_offset, summary.end_offset, tuple(summary.lost),
             state.index.next_offset if state.index is not None else None, state.index_unflushed_from,
         )  # fmt: skip
@@ -259,7 +258,7 @@ class Audit:
             return None
         return plan_index_files(
             self._root, iter([path.name for path in paths]), layout, spills,
-            key_before=keys_before(RealFileSystem(), layout, spills),
+            key_before=keys_before(self._scratch.opened()[0], layout, spills),
             is_followed=len(paths) > counts[0],
             is_flushed=False,
         )  # fmt: skip
@@ -285,53 +284,3 @@ class Audit:
 def is_clean(report: JobReport) -> bool:
     """Whether an audit found neither errors nor warnings."""
     return not report.counts.get("error_count", 0) and not report.counts.get("warning_count", 0)
-
-
-def row_of(finding: Finding) -> dict[str, Any]:
-    """One finding as a row; `expected` and `found` are set if the finding is about a number."""
-    named = _QUEUE_FILE.search(finding.file) or _QUEUE_NAME.search(finding.what)
-    differs = _INSTEAD.search(finding.what)
-    return {
-        "kind": finding.code,
-        "severity": str(finding.severity),
-        "file": finding.file,
-        "offset": finding.byte,
-        "commit_log_offset": finding.commit_log_offset,
-        "topic": named.group(1) if named else None,
-        "queue": int(named.group(2)) if named else None,
-        "count": finding.count,
-        "what": finding.what,
-        "expected": differs.group(2) if differs else None,
-        "found": differs.group(1) if differs else None,
-    }
-
-
-def write_rows(
-    rows: list[dict[str, Any]], path: Path, further: Sequence[str] = (), numbers: Sequence[str] = ()
-) -> None:
-    """Writes the rows as Parquet or CSV, by the file's ending, else as one JSON object per line.
-
-    Args:
-        rows: the findings.
-        path: the file.
-        further, numbers: names of columns beyond ROW_FIELDS; those in `numbers` are numbers, the others texts.
-    """
-    import json
-
-    if path.suffix not in (".parquet", ".csv"):
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        return
-    import pyarrow as pa
-
-    whole = {"offset", "commit_log_offset", "queue", "count", *numbers}
-    names = (*further, *ROW_FIELDS, *numbers)
-    schema = pa.schema([(name, pa.int64() if name in whole else pa.string()) for name in names])
-    table = pa.Table.from_pylist(rows, schema=schema)
-    if path.suffix == ".csv":
-        from pyarrow import csv
-
-        csv.write_csv(table, path)
-    else:
-        from pyarrow import parquet
-
-        parquet.write_table(table, path)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.audit.scratch import Scratch
 from pipeline.log_scan import load_kernels
 from pipeline.object_files import open_root
 from pipeline.rebuild.files import FILL_KEY_COUNT, IndexFilePlan, KeyPart, read_keys
@@ -16,7 +17,6 @@ from store.audit.findings import Findings
 from store.audit.index_audit import IndexAudit
 from store.derive.index_fill import IndexFiller
 from store.derive.index_state import IndexFileState
-from store.files.file_system import RealFileSystem
 from store.files.open_files import OpenFiles
 from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, encode_index_header, entry_position
 from store.readers.index_reader import IndexLayout
@@ -30,6 +30,7 @@ class IndexTask:
 
     Attributes:
         root: the store root, or its URI.
+        scratch: where the keys lie.
         layout: slots and entries of its files; None if it is not known.
         parts: all keys, in log order.
         log_first_offset, log_end_offset: the range of the log (bytes).
@@ -38,6 +39,7 @@ class IndexTask:
     """
 
     root: str
+    scratch: Scratch
     layout: IndexLayout | None
     parts: tuple[KeyPart, ...]
     log_first_offset: int
@@ -56,12 +58,13 @@ class IndexOutcome:
     key_count: int
 
 
-def is_as_rebuilt(plan: IndexFilePlan, root: str) -> bool:
+def is_as_rebuilt(plan: IndexFilePlan, root: str, scratch: Scratch) -> bool:
     """Whether an index file equals, byte for byte, the file that a rebuild makes from its keys.
 
     Args:
-        plan: the file's name and its keys, which lie in files of this machine or of all.
+        plan: the file's name and its keys.
         root: the store root, or its URI.
+        scratch: where the keys lie.
     """
     load_kernels()
     fs, layout = open_root(root)[0], plan.layout
@@ -76,7 +79,7 @@ def is_as_rebuilt(plan: IndexFilePlan, root: str) -> bool:
     file = OpenFiles(fs).get(Path(plan.path))
     fs.will_read(file.fd, entry_position(0, layout.slot_count), layout.file_size_bytes)
     filler = IndexFiller(state, min(FILL_KEY_COUNT, sum(part.key_count for part in plan.parts)))
-    for hashes, offsets, times_millis in read_keys(RealFileSystem(), plan.parts):
+    for hashes, offsets, times_millis in read_keys(scratch.opened()[0], plan.parts):
         position = entry_position(state.header.entry_count, layout.slot_count)
         entries = filler.fill(hashes, offsets, times_millis)
         if file.read(position, len(entries)) != entries:
@@ -110,7 +113,7 @@ def audit_index(task: IndexTask) -> IndexOutcome:
     )  # fmt: skip
     for begin, end in task.lost:
         audit.lose(begin, end)
-    for hashes, offsets, times_millis in read_keys(RealFileSystem(), task.parts):
+    for hashes, offsets, times_millis in read_keys(task.scratch.opened()[0], task.parts):
         audit.see_keys(hashes.astype(np.int64), offsets, times_millis)
     audit.finish(task.log_end_offset)
     return IndexOutcome(findings, audit.entry_count, audit.key_count)

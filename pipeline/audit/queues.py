@@ -1,8 +1,11 @@
 """The second step of an audit: `QueueAudit` compares a group of queues with the units that follow from the log."""
 
+import os
 from dataclasses import dataclass
+from itertools import groupby
 
 from pipeline.audit.scan import QueueId, UnitSpan
+from pipeline.audit.scratch import Scratch
 from pipeline.object_files import open_root
 from store.audit.findings import Findings
 from store.audit.queue_audit import QueueAudit
@@ -16,14 +19,16 @@ class QueueTask:
 
     Attributes:
         root: the store root, or its URI.
+        scratch: where the units lie.
         queues: topic and queue id of each queue.
-        spans: the units that they must hold, in log order, with the path of the units' scratch file.
+        spans: the units that they must hold, in log order, with the name of the units' scratch file.
         log_first_offset, log_end_offset: the range of the log (bytes).
         lost: begin and end of the damaged parts of the log (bytes).
         resumes_at: see QueueAudit.
     """
 
     root: str
+    scratch: Scratch
     queues: frozenset[QueueId]
     spans: tuple[tuple[str, UnitSpan], ...]
     log_first_offset: int
@@ -49,10 +54,15 @@ def audit_queues(task: QueueTask) -> QueueOutcome:
     audit = QueueAudit(fs, root, task.log_first_offset, findings, resumes_at=task.resumes_at)
     for begin, end in task.lost:
         audit.lose(begin, end)
-    for path, span in task.spans:
-        with open(path, "rb") as file:
-            file.seek(span.spill_at)
-            units = file.read(span.count * UNIT_SIZE_BYTES)
-        audit.see_units(span.topic, span.queue_id, UnitRun(span.position, units))
+    units_fs, units_root = task.scratch.opened()
+    # In log order: one file is read after the other.
+    for name, spans in groupby(task.spans, lambda pair: pair[0]):
+        file = units_fs.open(units_root / name, os.O_RDONLY)
+        try:
+            for _, span in spans:
+                units = units_fs.pread(file, span.count * UNIT_SIZE_BYTES, span.spill_at)
+                audit.see_units(span.topic, span.queue_id, UnitRun(span.position, units))
+        finally:
+            units_fs.close(file)
     audit.finish(task.log_end_offset, only=set(task.queues))
     return QueueOutcome(findings, audit.unit_count, audit.total_bytes, frozenset(audit.wrong_queues))

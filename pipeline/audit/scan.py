@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.audit.scratch import Scratch
 from pipeline.log_scan import LogSplit, load_kernels, sound_stretches
 from pipeline.object_files import open_root
 from pipeline.rebuild.files import KeySpill
@@ -33,11 +34,13 @@ class AuditScanTask:
 
     Attributes:
         split: a whole log file.
-        spill: path of its scratch files without endings.
+        scratch: where its scratch files go.
+        spill: name of these files without endings.
         watched: offsets that checkpoints refer to (bytes), ascending.
     """
 
     split: LogSplit
+    scratch: Scratch
     spill: str
     watched: tuple[int, ...]
 
@@ -107,16 +110,16 @@ class FileScan:
 def scan_file(task: AuditScanTask) -> FileScan:
     """Runs one task of the first step."""
     load_kernels()
-    return _FileScan(task).run()
+    with task.scratch.writing() as folder:
+        return _FileScan(task, folder).run()
 
 
 class _FileScan:
-    def __init__(self, task: AuditScanTask) -> None:
+    def __init__(self, task: AuditScanTask, folder: Path) -> None:
         self._task = task
-        self._fs = RealFileSystem()
         self._result = FileScan()
-        self._keys = KeySpill(self._fs, Path(task.spill))
-        self._units = open(task.spill + ".units", "wb")  # noqa: SIM115 - closed by run
+        self._keys = KeySpill(RealFileSystem(), folder / task.spill)
+        self._units = open(folder / f"{task.spill}.units", "wb")  # noqa: SIM115 - closed by run
         self._log_fs, root = open_root(task.split.root)
         path = Path(commit_log_dir(str(root))) / log_file_name(task.split.file_offset)
         self._log = self._log_fs.open(path, os.O_RDONLY)

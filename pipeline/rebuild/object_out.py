@@ -10,20 +10,17 @@ once, the later one writes its id into `rebuild.begun.json`, and the tasks of th
 speculative attempt at a task uploads the same bytes under the same name.
 """
 
-import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.rebuild.layout import StoreLayout
 from pipeline.rebuild.object_root import TEMPORARY_SUFFIX, ObjectRoot
 from pipeline.rebuild.out import index_names, refuse_inside
-from pipeline.rebuild.target import MadeFiles, scratch_root
-from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreLockedError
+from pipeline.rebuild.target import MadeFiles, ObjectTarget, encode_marker
+from store.errors import InvalidArgumentError, ServiceUnavailableError
 
 BEGUN_NAME = "rebuild.begun.json"
 MANIFEST_NAME = "rebuild.json"
@@ -38,9 +35,7 @@ def refuse_objects(source: Path, root: ObjectRoot) -> None:
         InvalidArgumentError: it holds a finished rebuild or other data, or the bucket does not exist.
         PermissionDeniedError, ServiceUnavailableError: the object store refuses, or does not answer.
     """
-    directory = root.local_path
-    if directory is not None:
-        refuse_inside(source, directory)
+    refuse_inside(source, root.local_path or Path(str(root)))
     names = root.top_names()
     _refuse_finished(root, names)
     ours = {BEGUN_NAME, *FOLDERS} if BEGUN_NAME in names else set()
@@ -58,47 +53,6 @@ def _refuse_finished(root: ObjectRoot, names: set[str]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectTarget:
-    """The output as tasks see it.
-
-    Attributes:
-        root: the place in the object store.
-        run: id of the run that the task belongs to.
-    """
-
-    root: ObjectRoot
-    run: str
-
-    @property
-    def is_flushed(self) -> bool:
-        """False: a local file is removed once it is sent."""
-        return False
-
-    def working_root(self) -> AbstractContextManager[Path]:
-        """A temporary directory of the executor; it holds the files that the task writes at a time."""
-        return scratch_root()
-
-    def keep(self, root: Path, file: Path) -> None:
-        """Sends the file to the object store, and removes the local one.
-
-        Raises:
-            StoreLockedError: another run has taken over the place.
-        """
-        self.refuse_other_run()
-        self.root.put_file(file.relative_to(root).as_posix(), file)
-        file.unlink()
-
-    def refuse_other_run(self) -> None:
-        """StoreLockedError if another run has taken over the place."""
-        begun = _decode(self.root.read(BEGUN_NAME))
-        if begun.get("run") != self.run:
-            raise StoreLockedError(
-                f"another rebuild to {self.root} has begun since: wait for its end, or run this one again",
-                file=f"{self.root}/{BEGUN_NAME}",
-            )
-
-
 class ObjectOut:
     """One run, from its first object to its last; a context manager.
 
@@ -112,7 +66,7 @@ class ObjectOut:
     """
 
     def __init__(self, source: Path, root: ObjectRoot, clock: Callable[[], float] = time.time) -> None:
-        self.target = ObjectTarget(root, uuid.uuid4().hex)
+        self.target = ObjectTarget(root, uuid.uuid4().hex, BEGUN_NAME, "rebuild")
         self._source = source
         self._root = root
         self._clock = clock
@@ -120,13 +74,7 @@ class ObjectOut:
 
     def __enter__(self) -> "ObjectOut":
         refuse_objects(self._source, self._root)
-        now_millis = int(self._clock() * 1000)
-        before = _decode(self._root.read(BEGUN_NAME)).get("first_begun_millis")
-        self._first_begun_millis = before if isinstance(before, int) else now_millis
-        self._put_json(
-            BEGUN_NAME,
-            {"run": self.target.run, "begun_millis": now_millis, "first_begun_millis": self._first_begun_millis},
-        )
+        self._first_begun_millis = self.target.take(int(self._clock() * 1000))
         # Another run may have completed before it could see this run's id.
         _refuse_finished(self._root, self._root.top_names())
         return self
@@ -150,22 +98,8 @@ class ObjectOut:
             StoreLockedError: another run has taken over the place.
             ServiceUnavailableError: an object that was written is missing or has another size.
         """
-        self.target.refuse_other_run()
-        missing = dict(made.sizes())
-        for folder in FOLDERS:
-            for name, size_bytes in self._root.sizes(folder).items():
-                if missing.get(name) == size_bytes:
-                    del missing[name]
-                elif name not in missing:
-                    self._root.delete(name)
-        for name, size_bytes in missing.items():
-            raise ServiceUnavailableError(
-                f"{self._root}/{name} was written and is now missing, or no longer has {size_bytes} bytes: stop what else "
-                "writes there, and run the same again",
-                service=str(self._root),
-            )
-        self.target.refuse_other_run()  # again: listing a hundred thousand names takes time
-        self._put_json(MANIFEST_NAME, self._manifest(made, layout, counts))
+        settle(self.target, FOLDERS, dict(made.sizes()))
+        self._root.put_bytes(MANIFEST_NAME, encode_marker(self._manifest(made, layout, counts)))
 
     def _manifest(self, made: MadeFiles, layout: StoreLayout, counts: dict[str, int]) -> dict[str, Any]:
         return {
@@ -183,17 +117,34 @@ class ObjectOut:
             ],
         }
 
-    def _put_json(self, name: str, document: dict[str, Any]) -> None:
-        self._root.put_bytes(name, json.dumps(document, ensure_ascii=False).encode() + b"\n")
 
+def settle(target: ObjectTarget, folders: Sequence[str], wanted: dict[str, int]) -> None:
+    """Removes objects that a killed run left, and checks that all wanted ones exist.
 
-def _decode(data: bytes | None) -> dict[str, Any]:
-    """The content of a marker; empty if the marker is missing or damaged, so that it names no run."""
-    try:
-        document = json.loads(data or b"{}")
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+    Args:
+        target: the place.
+        folders: all objects below these belong to the run.
+        wanted: name and size in bytes of each object that must exist; `target.begun_name` stays.
+
+    Raises:
+        StoreLockedError: another run has taken over the place.
+        ServiceUnavailableError: an object that was written is missing or has another size.
+    """
+    target.refuse_other_run()
+    root, missing = target.root, dict(wanted)
+    for folder in folders:
+        for name, size_bytes in root.sizes(folder).items():
+            if missing.get(name) == size_bytes:
+                del missing[name]
+            elif name not in missing and name != target.begun_name:
+                root.delete(name)
+    for name, size_bytes in missing.items():
+        raise ServiceUnavailableError(
+            f"{root}/{name} was written and is now missing, or no longer has {size_bytes} bytes: stop what else writes "
+            "there, and run the same again",
+            service=str(root),
+        )
+    target.refuse_other_run()  # again: listing a hundred thousand names takes time
 
 
 def _is_leftover(name: str) -> bool:

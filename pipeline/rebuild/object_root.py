@@ -7,12 +7,15 @@ goal and renames.
 
 import os
 import uuid
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from services.object_uri import connect, is_uri, refuse_no_bucket, shown, told
+from store.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -31,14 +34,36 @@ class ObjectRoot:
 
     Attributes:
         uri: `s3://BUCKET/PREFIX?region=...`, or another that pyarrow knows.
+        field: the argument that the URI was given as, for errors.
     """
 
     uri: str
+    field: str = "out"
 
     @classmethod
-    def of(cls, out: Path | str) -> "Path | ObjectRoot":
+    def of(cls, out: Path | str, field: str = "out") -> "Path | ObjectRoot":
         """The goal of a job: a directory, or a place in an object store if `out` is a URI."""
-        return cls(out) if isinstance(out, str) and is_uri(out) else Path(out)
+        return cls(out, field) if isinstance(out, str) and is_uri(out) else Path(out)
+
+    @classmethod
+    def place(cls, place: "Path | str | ObjectRoot", field: str = "out") -> "Path | ObjectRoot":
+        """As `of`; a `file://` URI is the directory that it names."""
+        root = cls.of(place, field) if isinstance(place, str) else place
+        return root if isinstance(root, Path) else root.local_path or root
+
+    @classmethod
+    def parted(cls, uri: str, field: str = "out") -> "tuple[ObjectRoot, str]":
+        """The place that one object lies in, and its name there; InvalidArgumentError if the URI names none."""
+        path, question, options = uri.partition("?")
+        folder, _, name = path.rpartition("/")
+        if not name or folder.endswith("/") or "/" not in folder.partition("://")[2]:
+            raise InvalidArgumentError(f"{shown(uri)} names no object: name s3://BUCKET/PREFIX/NAME.", field=field)
+        return cls(f"{folder}{question}{options}", field), name
+
+    def below(self, name: str) -> "ObjectRoot":
+        """The place of that name in this one."""
+        path, question, options = self.uri.partition("?")
+        return ObjectRoot(f"{path.rstrip('/')}/{name}{question}{options}", self.field)
 
     def __str__(self) -> str:
         return shown(self.uri)
@@ -46,7 +71,7 @@ class ObjectRoot:
     @property
     def local_path(self) -> Path | None:
         """The directory of a `file://` URI; None for other schemes."""
-        fs, path = connect(self.uri)
+        fs, path = self._connect()
         return Path(path) if fs.type_name == "local" else None
 
     def top_names(self) -> set[str]:
@@ -58,31 +83,40 @@ class ObjectRoot:
         """
         from pyarrow.fs import FileSelector
 
-        fs, path = connect(self.uri)
-        refuse_no_bucket(fs, path, self.uri)
-        with told(self.uri, "list its objects"):
+        fs, path = self._connect()
+        refuse_no_bucket(fs, path, self.uri, self.field)
+        with self._told("list its objects"):
             entries = fs.get_file_info(FileSelector(path, recursive=False, allow_not_found=True))
         return {entry.base_name for entry in entries}
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Name and size in bytes of every object below a folder."""
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Name and size in bytes of every object below a folder, or below the place."""
         from pyarrow.fs import FileSelector, FileType
 
-        fs, path = connect(self.uri)
-        with told(self.uri, f"list {folder}/"):
-            entries = fs.get_file_info(FileSelector(f"{path}/{folder}", recursive=True, allow_not_found=True))
+        fs, path = self._connect()
+        with self._told(f"list {folder}/"):
+            entries = fs.get_file_info(
+                FileSelector(f"{path}/{folder}".rstrip("/"), recursive=True, allow_not_found=True)
+            )
         skipped = len(path) + 1
         return {entry.path[skipped:]: entry.size for entry in entries if entry.type == FileType.File}
 
     def read(self, name: str) -> bytes | None:
         """The bytes of a small object; None if it does not exist."""
-        fs, path = connect(self.uri)
-        with told(self.uri, f"read {name}"):
+        fs, path = self._connect()
+        with self._told(f"read {name}"):
             try:
                 with fs.open_input_stream(f"{path}/{name}") as stream:
                     return bytes(stream.read())
             except FileNotFoundError:
                 return None
+
+    def get_file(self, name: str, file: Path) -> None:
+        """Writes the bytes of an object to a local file. ServiceUnavailableError if it does not exist any more."""
+        fs, path = self._connect()
+        with self._told(f"read {name}"), fs.open_input_stream(f"{path}/{name}") as stream, file.open("wb") as target:
+            while piece := stream.read(PIECE_BYTES):
+                target.write(piece)
 
     def put_bytes(self, name: str, data: bytes) -> None:
         """Writes an object, whole or not at all; an existing one is replaced."""
@@ -107,23 +141,28 @@ class ObjectRoot:
 
     def delete(self, name: str) -> None:
         """Removes an object; it may be missing."""
-        fs, path = connect(self.uri)
-        with told(self.uri, f"delete {name}"), suppress(FileNotFoundError):
+        fs, path = self._connect()
+        with self._told(f"delete {name}"), suppress(FileNotFoundError):
             fs.delete_file(f"{path}/{name}")
 
+    def _connect(self, *, is_whole: bool = False) -> "tuple[FileSystem, str]":
+        return connect(self.uri, is_whole=is_whole, field=self.field)
+
+    def _told(self, doing: str) -> AbstractContextManager[None]:
+        return told(self.uri, doing, self.field)
+
     def _goal(self, name: str, size_bytes: int) -> "_Goal":
-        fs, path = connect(self.uri, is_whole=size_bytes <= WHOLE_BYTES_MAX)
-        return _Goal(fs, f"{path}/{name}", self.uri, name)
+        fs, path = self._connect(is_whole=size_bytes <= WHOLE_BYTES_MAX)
+        return _Goal(fs, f"{path}/{name}", partial(self._told, f"write {name}"))
 
 
 class _Goal:
     """An object being written. A context manager: the object appears at its end, unless the body failed."""
 
-    def __init__(self, fs: "FileSystem", path: str, uri: str, name: str) -> None:
+    def __init__(self, fs: "FileSystem", path: str, told: Callable[[], AbstractContextManager[None]]) -> None:
         self._fs = fs
         self._path = path
-        self._uri = uri
-        self._name = name
+        self._told = told
         self._is_renamed = fs.type_name in RENAMING_TYPES
         self._written = f"{path}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}" if self._is_renamed else path
         self._stream: Any = None
@@ -163,6 +202,3 @@ class _Goal:
             if not self._stream.closed:
                 self._stream.close()
                 self._fs.delete_file(self._written)
-
-    def _told(self) -> Any:
-        return told(self._uri, f"write {self._name}")

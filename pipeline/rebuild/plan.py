@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.log_scan import LogOutline, LogSplit, durable_offset_of, outline_log, plan_splits
+from pipeline.object_files import refuse_held
 from pipeline.rebuild.layout import StoreLayout, find_layout
 from pipeline.rebuild.object_out import refuse_objects
 from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.rebuild.out import refuse_out
 from pipeline.rebuild.scan import ScanResult, ScanTask
+from services.object_uri import named
 from store.errors import StoreLockedError, UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir
@@ -25,7 +27,8 @@ class RebuildPlan:
     """What a rebuild reads and makes.
 
     Attributes:
-        source: the store root.
+        source: the store root, as its port knows it.
+        source_fs: the port to it.
         out: the output root: a directory, or a place in an object store.
         layout: sizes of the files to be made.
         outline: the log's files and bounds.
@@ -34,6 +37,7 @@ class RebuildPlan:
     """
 
     source: Path
+    source_fs: FileSystem
     out: Path | ObjectRoot
     layout: StoreLayout
     outline: LogOutline
@@ -58,9 +62,38 @@ def make_plan(
     split_bytes: int | None = None,
     parallelism: int = 1,
     is_flushed: bool = True,
+    place: str | None = None,
 ) -> tuple[RebuildPlan, list[str]]:
-    """The plan, and notes for the report."""
+    """The plan, and notes for the report; see `plan_of`. Raises also what `refuse_goal` raises."""
     refuse_goal(source, out)
+    return plan_of(
+        fs, source, out, wanted, split_bytes=split_bytes, parallelism=parallelism, is_flushed=is_flushed, place=place
+    )
+
+
+def plan_of(
+    fs: FileSystem,
+    source: Path,
+    out: Path | ObjectRoot,
+    wanted: StoreLayout,
+    *,
+    split_bytes: int | None = None,
+    parallelism: int = 1,
+    is_flushed: bool = True,
+    place: str | None = None,
+) -> tuple[RebuildPlan, list[str]]:
+    """The plan, and notes for the report.
+
+    Args:
+        fs: the port to the store.
+        source: the store root, as the port knows it.
+        out: the output root.
+        wanted: file sizes, if the store has no files of the kind.
+        split_bytes: bytes of log for a task; None for whole files, or less if there are fewer files than cores.
+        parallelism: tasks that run at once.
+        is_flushed: whether everything must be flushed before it appears as `out`.
+        place: the path or URI by which tasks open the store; None for `source`.
+    """
     live = is_live(fs, source)
     durable_offset = durable_offset_of(fs, source)
     refuse_no_store(fs, source)
@@ -72,22 +105,21 @@ def make_plan(
         split_bytes = SPLIT_BYTES
         if len(outline.file_offsets) < parallelism:
             split_bytes = max(outline.total_bytes // parallelism + 1, SPLIT_BYTES_MIN)
-    splits = plan_splits(fs, source, outline, split_bytes)
-    return RebuildPlan(source, out, layout, outline, splits, is_flushed), notes
+    splits = plan_splits(fs, source, outline, split_bytes, place)
+    return RebuildPlan(source, fs, out, layout, outline, splits, is_flushed), notes
 
 
 def refuse_no_store(fs: FileSystem, root: Path) -> None:
-    """UnsupportedStoreError for a directory without commitlog/."""
+    """UnsupportedStoreError for a root without commitlog/."""
+    fs.is_dir(root)  # raises if it is in an object store whose bucket does not exist
     if not fs.is_dir(commit_log_dir(str(root))):
-        raise UnsupportedStoreError(f"{root} has no commitlog/: name the root of a store", directory=root)
+        raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
 
 
 def is_live(fs: FileSystem, root: Path) -> bool:
     """Whether a RocketMQ broker or a Reput service has the store open for writing."""
-    from store.audit.holders import refuse_held_root
-
     try:
-        refuse_held_root(fs, root)
+        refuse_held(fs, root)
     except StoreLockedError:
         return True
     return False

@@ -10,7 +10,7 @@ from pipeline.rebuild.scan import Batches, QueueId, QueueSpan, ScanResult
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import QueuePlacement, fillers
 from store.derive.queue_runs import place_runs
-from store.files.file_system import FileSystem, RealFileSystem
+from store.files.file_system import RealFileSystem
 from store.format.queue_unit import UNIT_SIZE_BYTES
 
 NOTED_COUNT_MAX = 10  # records with a damaged position that a report names for each queue: more are not read
@@ -104,14 +104,13 @@ def write_in_order(task: OrderedTask) -> list[OrderedQueue]:
         RecordCorruptedError: the log has been damaged since the first pass.
     """
     load_kernels()
-    fs = RealFileSystem()
     placements = {queue: QueuePlacement(task.queue_file_size_bytes // UNIT_SIZE_BYTES) for queue in task.queues}
-    files = QueueFiles(fs, Path(task.out), task.queue_file_size_bytes) if task.out is not None else None
+    files = QueueFiles(RealFileSystem(), Path(task.out), task.queue_file_size_bytes) if task.out is not None else None
     try:
         if files is not None:
             for queue in task.queues:
                 files.remove_queue(*queue)
-        for columns in _columns_of(fs, task.splits):
+        for columns in _columns_of(task.splits):
             for topic, queue_id, runs in place_runs(columns):
                 placement = placements.get((topic, queue_id))
                 if placement is None:
@@ -127,7 +126,7 @@ def write_in_order(task: OrderedTask) -> list[OrderedQueue]:
     return [OrderedQueue.of(topic, queue_id, placement) for (topic, queue_id), placement in placements.items()]
 
 
-def _columns_of(fs: FileSystem, splits: tuple[LogSplit, ...]) -> Iterator[DispatchColumns]:
+def _columns_of(splits: tuple[LogSplit, ...]) -> Iterator[DispatchColumns]:
     """All records of all splits, one split at a time."""
     for split in splits:
         parts: list[DispatchColumns] = []
@@ -136,7 +135,7 @@ def _columns_of(fs: FileSystem, splits: tuple[LogSplit, ...]) -> Iterator[Dispat
         def see(columns: DispatchColumns, parts: list[DispatchColumns] = parts, batches: Batches = batches) -> None:
             parts.extend(batches.add(columns))
 
-        end = scan_split(split, see, fs=fs)
+        end = scan_split(split, see)
         if end.end_offset < split.end:
             raise damage_at(end)
         yield from parts

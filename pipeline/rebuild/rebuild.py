@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline.object_files import open_root
 from pipeline.progress import Progress, RunTasks, run_on_spark, silent
 from pipeline.rebuild.files import IndexFilePlan, QueueFiles, keys_before, plan_index_files, write_index_file
 from pipeline.rebuild.layout import StoreLayout
@@ -38,6 +39,7 @@ from pipeline.rebuild.queues import (
 from pipeline.rebuild.scan import QueueId, ScanTask, ends_without_keys, scan
 from pipeline.rebuild.target import DirectoryTarget, MadeFiles, Target
 from pipeline.report import JobReport
+from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.index_layout import IndexHeader
@@ -65,7 +67,7 @@ def run(
 
     Args:
         spark: the session that runs the tasks.
-        store: the store root; only read.
+        store: the store root, or its URI in an object store; only read.
         out: the output root; it must be empty or missing. A text with `://` is a place in an object store.
         mode: `scatter` or `shuffle`; None for `scatter`, and for `shuffle` into an object store.
         layout: file sizes if the store has no files of the kind; None for RocketMQ's defaults.
@@ -88,10 +90,13 @@ def run(
     report = JobReport.begin("rebuild", is_dry_run=dry_run)
     fs = RealFileSystem()
     plan, notes = make_plan(
-        fs, Path(store), goal, layout or StoreLayout(),
-        split_bytes=split_bytes, parallelism=spark.sparkContext.defaultParallelism, is_flushed=is_flushed,
+        *open_root(store), goal, layout or StoreLayout(), split_bytes=split_bytes,
+        parallelism=spark.sparkContext.defaultParallelism, is_flushed=is_flushed, place=str(store),
     )  # fmt: skip
     report.notes += notes
+    refuse_unshared(spark, store, "store")
+    if not dry_run:
+        refuse_unshared_output(spark, goal, "out")
     run_tasks = run_on_spark(spark, progress)
     if mode == "shuffle":
         from pipeline.rebuild.shuffle import make_all  # needs pyarrow
@@ -162,23 +167,29 @@ class Rebuild:
         self._report.outputs = {name: f"{out}/{name}" for name in ("consumequeue", "index")}
 
     def _make_objects(self, out: ObjectRoot) -> None:
-        plan, make_all = self._plan, self._make_all
-        assert make_all is not None, "scatter cannot write there"
-        with ObjectOut(plan.source, out) as place:
-            scanned, ordered = self._scan(None)
-            made = make_all(plan, scanned, ordered, place.target, place.index_names())
-            self._count_made(made)
-            place.publish(made, plan.layout, self._report.counts)
+        with ObjectOut(self._plan.source, out) as place:
+            made = self.make_in(place.target, place.index_names())
+            place.publish(made, self._plan.layout, self._report.counts)
+
+    def make_in(self, target: Target, names: Iterator[str]) -> MadeFiles:
+        """Mode `shuffle` alone: delivers all files to a target; the caller says when they count.
+
+        Args:
+            target: where they go.
+            names: names for index files, ascending.
+        """
+        assert self._make_all is not None, "scatter cannot write there"
+        scanned, ordered = self._scan(None)
+        made = self._make_all(self._plan, scanned, ordered, target, names)
+        self._count_made(made)
+        return made
 
     def _make_directory(self, out: Path) -> None:
         plan = self._plan
         with Staging(self._fs, out) as staging:
             names = index_names(int(time.time() * 1000))
             if self._make_all is not None:
-                scanned, ordered = self._scan(None)
-                self._count_made(
-                    self._make_all(plan, scanned, ordered, DirectoryTarget(str(staging.root), plan.is_flushed), names)
-                )
+                self.make_in(DirectoryTarget(str(staging.root), plan.is_flushed), names)
             else:
                 scanned, ordered = self._scan(staging)
                 file_count = self._finish_queues(staging, scanned, ordered)
@@ -209,7 +220,7 @@ class Rebuild:
             for number, split in enumerate(plan.splits)
         ]
         results = self._run_tasks("scan", scan, tasks)
-        end_offset = log_end(self._fs, plan.source, plan.outline, results)
+        end_offset = log_end(plan.source_fs, plan.source, plan.outline, results)
         ordered = out_of_order(results)
         refused = set[QueueId]().union(*(result.refused for result in results))
         report.counts |= {

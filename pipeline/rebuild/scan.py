@@ -132,7 +132,6 @@ def scan(task: ScanTask) -> ScanResult:
 
 class _Scan:
     def __init__(self, fs: FileSystem, task: ScanTask) -> None:
-        self._fs = fs
         self._task = task
         self._result = ScanResult(task.split.begin, task.split.end)
         self._files = QueueFiles(fs, Path(task.out), task.queue_file_size_bytes) if task.out is not None else None
@@ -146,7 +145,7 @@ class _Scan:
                 self._take(batch)
 
         try:
-            end = scan_split(self._task.split, see, fs=self._fs)
+            end = scan_split(self._task.split, see)
             for batch in batches.rest():
                 self._take(batch)
             if self._files is not None and self._task.is_flushed:

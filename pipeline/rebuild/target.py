@@ -1,17 +1,26 @@
-"""Where a task of mode `shuffle` delivers its files: a directory, or an object store.
+"""Where tasks deliver their files: a directory, or an object store.
 
 A task writes a file below the target's working root and passes it to the target when it is complete. In a directory, the
 file is already in its place. For an object store, the file is sent and the local one removed.
+
+An object store has no locks. An object that marks the place as begun names the run that owns it: of two runs at once, the
+later one writes its id there, and the tasks of the other see that and fail. A repeated or speculative attempt at a task
+sends the same bytes under the same name.
 """
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pipeline.rebuild.object_root import ObjectRoot
+from store.errors import StoreLockedError
+from store.files.file_system import RealFileSystem
+from store.files.json_state import write_bytes_atomic
 from store.format.index_layout import IndexHeader
 
 if TYPE_CHECKING:
@@ -30,6 +39,9 @@ class Target(Protocol):
 
     def keep(self, root: Path, file: Path) -> None:
         """Delivers a complete file, which lies below that root."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a small file, whole or not at all; one of that name is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,86 @@ class DirectoryTarget:
     def keep(self, root: Path, file: Path) -> None:
         """Does nothing: the file is already in its place."""
 
+    def put(self, name: str, data: bytes) -> None:
+        """See Target; flushed."""
+        write_bytes_atomic(RealFileSystem(), Path(self.root) / name, data)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectTarget:
+    """A place in an object store that belongs to one run.
+
+    Attributes:
+        root: the place.
+        run: id of the run that the task belongs to.
+        begun_name: the object that names the run that owns the place.
+        job: what the run does, for errors.
+    """
+
+    root: ObjectRoot
+    run: str
+    begun_name: str
+    job: str
+
+    @property
+    def is_flushed(self) -> bool:
+        """False: a local file is removed once it is sent."""
+        return False
+
+    def working_root(self) -> AbstractContextManager[Path]:
+        """A temporary directory of the executor; it holds the files that the task writes at a time."""
+        return scratch_root()
+
+    def keep(self, root: Path, file: Path) -> None:
+        """Sends the file to the object store, and removes the local one.
+
+        Raises:
+            StoreLockedError: another run has taken over the place.
+        """
+        self.refuse_other_run()
+        self.root.put_file(file.relative_to(root).as_posix(), file)
+        file.unlink()
+
+    def put(self, name: str, data: bytes) -> None:
+        """See Target. StoreLockedError: another run has taken over the place."""
+        self.refuse_other_run()
+        self.root.put_bytes(name, data)
+
+    def take(self, now_millis: int) -> int:
+        """Makes the place this run's; returns when the first run to it began that has not completed.
+
+        Args:
+            now_millis: milliseconds since 1970.
+        """
+        before = decode_marker(self.root.read(self.begun_name)).get("first_begun_millis")
+        first_begun_millis = before if isinstance(before, int) else now_millis
+        marker = {"run": self.run, "begun_millis": now_millis, "first_begun_millis": first_begun_millis}
+        self.root.put_bytes(self.begun_name, encode_marker(marker))
+        return first_begun_millis
+
+    def refuse_other_run(self) -> None:
+        """StoreLockedError if another run has taken over the place."""
+        begun = decode_marker(self.root.read(self.begun_name))
+        if begun.get("run") != self.run:
+            raise StoreLockedError(
+                f"another {self.job} to {self.root} has begun since: wait for its end, or run this one again",
+                file=f"{self.root}/{self.begun_name}",
+            )
+
+
+def encode_marker(document: dict[str, Any]) -> bytes:
+    """The bytes of an object that marks a place, or that names what is in it."""
+    return json.dumps(document, ensure_ascii=False).encode() + b"\n"
+
+
+def decode_marker(data: bytes | None) -> dict[str, Any]:
+    """The content of a marker; empty if the marker is missing or damaged, so that it names no run."""
+    try:
+        document = json.loads(data or b"{}")
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
 
 @contextmanager
 def scratch_root() -> Iterator[Path]:
@@ -60,7 +152,7 @@ def scratch_root() -> Iterator[Path]:
     In a task, it lies in Spark's spill directory, which Spark removes also after a killed task.
     """
     local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
-    with tempfile.TemporaryDirectory(prefix="reput-rebuild-", dir=local if os.path.isdir(local) else None) as root:
+    with tempfile.TemporaryDirectory(prefix="reput-", dir=local if os.path.isdir(local) else None) as root:
         yield Path(root)
 
 

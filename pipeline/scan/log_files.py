@@ -7,7 +7,7 @@ where a walk of the last file ends.
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.object_files import refuse_held
+from pipeline.object_files import ObjectFileSystem, refuse_held
 from services.object_uri import named
 from store.errors import RecordCorruptedError, StoreLockedError, UnsupportedStoreError
 from store.files.file_system import FileSystem
@@ -43,12 +43,20 @@ class LogFile:
 
         Raises:
             LogFileGoneError: the file does not exist.
+            UnsupportedStoreError: nor does its directory: this machine does not share it with the driver.
         """
         try:
             return MappedFile(
                 fs, Path(self.path), self.first_offset, self.last_offset - self.first_offset, writable=False
             )
         except FileNotFoundError:
+            directory = Path(self.path).parent
+            if not isinstance(fs, ObjectFileSystem) and not fs.is_dir(directory):
+                raise UnsupportedStoreError(
+                    f"{directory} does not exist on this machine: driver and executors must see the store under one path. "
+                    "Share the directory, or load the store from an object store, such as s3://BUCKET/STORE.",
+                    directory=directory,
+                ) from None
             raise self.gone() from None
 
     def gone(self) -> LogFileGoneError:

@@ -145,7 +145,7 @@ def default_cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "reput" / "boundaries"
 
 
-def _path(text: str) -> Path | ObjectRoot:
+def _path(text: str, option: str = "path") -> Path | ObjectRoot:
     if text.startswith("file:"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost"):
@@ -153,10 +153,10 @@ def _path(text: str) -> Path | ObjectRoot:
         text = unquote(parts.path)
     elif is_uri(text):
         try:
-            check_uri(text)
+            check_uri(text, option)
         except InvalidArgumentError as error:
             raise ValueError(error.message.rstrip(".")) from error
-        return ObjectRoot(text)
+        return ObjectRoot(text, option)
     if not text:
         raise ValueError("it is empty")
     return Path(text).absolute()
@@ -250,7 +250,7 @@ def _delay_levels(text: str) -> tuple[int, ...]:
 def _cache(text: str) -> Path | ObjectRoot | None:
     if text.strip().lower() == "off":
         return None
-    return _path(text) if is_uri(text) else Path(text).expanduser().absolute()
+    return _path(text, "boundaryCache") if is_uri(text) else Path(text).expanduser().absolute()
 
 
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {

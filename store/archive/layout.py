@@ -3,6 +3,7 @@
     archive.json                                                what this directory is
     segments/BROKER/FIRST.json                                  manifest of one log file, valid once it is here
     segments/BROKER/topics.json                                 the store's topic table (`topic_table.py`)
+    segments/BROKER/run.json                                    only in an object store: the last run that wrote here
     messages/topic=TOPIC/date=YYYY-MM-DD/BROKER-FIRST-END.parquet   its messages, of one topic and day of storing (UTC)
     keys/BROKER/FIRST-END.idx                                   places of its records and their keys
     tails/BROKER/FIRST-END.bin                                  its bytes behind the last record, if they are many
@@ -48,6 +49,11 @@ def segment_file(root: str, broker_name: str, first_offset: int) -> str:
 def topics_file(root: str, broker_name: str) -> str:
     """The archived topic table of a shard."""
     return posixpath.join(segments_dir(root, broker_name), "topics.json")
+
+
+def run_file(root: str, broker_name: str) -> str:
+    """In an object store: the run that writes this shard's part of the archive; not part of the archive."""
+    return posixpath.join(segments_dir(root, broker_name), "run.json")
 
 
 def parse_segment_name(name: str) -> int | None:

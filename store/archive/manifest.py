@@ -156,16 +156,26 @@ def reading(archive: Path) -> Iterator[None]:
 
 def create_archive(fs: FileSystem, root: Path) -> None:
     """Makes the directory an archive, unless it is one already; UnsupportedStoreError when it holds other files."""
+    if is_new_archive(fs, root):
+        write_bytes_atomic(fs, Path(layout.archive_file(str(root))), encode_archive())
+
+
+def is_new_archive(fs: FileSystem, root: Path) -> bool:
+    """Whether a place has to be made an archive; UnsupportedStoreError when it holds other files."""
     if fs.exists(layout.archive_file(str(root))):
         check_archive(fs, root)
-        return
+        return False
     if fs.listdir(root):
         raise UnsupportedStoreError(
             f"{root} holds files and is not an archive: name an empty directory, or one that does not exist yet",
             directory=root,
         )
-    state = {"format": layout.FORMAT_NAME, "version": layout.FORMAT_VERSION}
-    write_bytes_atomic(fs, Path(layout.archive_file(str(root))), json.dumps(state).encode())
+    return True
+
+
+def encode_archive() -> bytes:
+    """The bytes of `archive.json`."""
+    return json.dumps({"format": layout.FORMAT_NAME, "version": layout.FORMAT_VERSION}).encode()
 
 
 def check_archive(fs: FileSystem, root: Path) -> None:
@@ -191,10 +201,14 @@ def check_archive(fs: FileSystem, root: Path) -> None:
         )
 
 
-def publish_segment(fs: FileSystem, root: Path, segment: Segment) -> None:
-    """Adds the segment to the archive; the files that it names must be on the disk already."""
+def may_publish(fs: FileSystem, root: Path, segment: Segment) -> bool:
+    """Whether a segment may be added, or take the place of the published one: a slow attempt never takes records back."""
     path = Path(layout.segment_file(str(root), segment.broker_name, segment.first_offset))
-    write_bytes_atomic(fs, path, encode_segment(segment))
+    data = read_bytes(fs, path)
+    if data is None:
+        return True
+    known = decode_segment(data, path)
+    return not known.is_sealed and known.records_end_offset <= segment.records_end_offset
 
 
 def segment_offsets(fs: FileSystem, root: Path, broker_name: str) -> list[int]:

@@ -13,34 +13,22 @@ from pathlib import Path
 from store.archive import layout
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes, write_bytes_atomic
+from store.files.json_state import read_bytes
 from store.format.paths import topics_file
 from store.format.topic import decode_topic_table
 
 
-def keep_topic_table(
-    fs: FileSystem, store: Path, archive: Path, broker_name: str, *, store_fs: FileSystem | None = None
-) -> int | None:
-    """Copies a store's topic table into an archive, in place of the previous one; how many topics, None without a table.
-
-    Args:
-        fs: the disk port.
-        store: the store root.
-        archive: the archive.
-        broker_name: the shard.
-        store_fs: the port to the store's disk; None for the same as the archive's.
+def topic_document(fs: FileSystem, store: Path) -> tuple[bytes, int] | None:
+    """The archive's file for a store's topic table, and how many topics it has; None without a table.
 
     Raises:
         StoreCorruptedError: the store's file is not a topic table; the archive keeps its previous one.
     """
-    data = topic_table_of(store_fs or fs, store)
+    data = topic_table_of(fs, store)
     if data is None:
         return None
     document = json.dumps({"crc32": zlib.crc32(data), "topics": data.decode()}).encode()
-    path = Path(layout.topics_file(str(archive), broker_name))
-    if read_bytes(fs, path) != document:
-        write_bytes_atomic(fs, path, document)
-    return len(decode_topic_table(data))
+    return document, len(decode_topic_table(data))
 
 
 def topic_table_of(fs: FileSystem, store: Path) -> bytes | None:

@@ -125,3 +125,8 @@ def test_clients_are_shown_the_public_certificate_and_services_the_own_one():
     assert shown(inner | public) == ("p.crt", "p.key", None)
     assert shown(public | {"REPUT_GATEWAY_CLIENT_CA": "c.crt"}) == ("p.crt", "p.key", "c.crt")
     assert shown(inner | {"REPUT_GATEWAY_PUBLIC_TLS": "false"}) is None
+
+
+def test_an_archive_behind_a_uri_is_refused_at_the_start_and_not_answered_partially():
+    with pytest.raises(InvalidSettingError, match=r"archive is a URI.*ship-cold"):
+        load_settings("gateway", GatewaySettings, environ={"REPUT_GATEWAY_ARCHIVE": "s3://bucket/archive?region=x"})

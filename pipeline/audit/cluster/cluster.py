@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.archive.verify import verify_one
-from pipeline.audit.audit import ROW_FIELDS, Audit
+from pipeline.audit.audit import Audit
 from pipeline.audit.cluster.archives import (
     ArchiveFinding,
     difference_of,
@@ -30,6 +30,8 @@ from pipeline.audit.cluster.logs import CompareTask, Difference, Hashed, HashTas
 from pipeline.audit.cluster.outputs import REPORT_FINDING_COUNT_MAX, ClusterReport, write_outputs
 from pipeline.audit.cluster.replicas import Range, Replica, ReplicaLog, fix_log, joined_root, ranges_of, without_removed
 from pipeline.audit.cluster.state import AuditState
+from pipeline.audit.rows import ROW_FIELDS
+from pipeline.audit.scratch import Scratch
 from pipeline.progress import Progress, RunTasks, run_here, run_on_spark, silent
 from pipeline.report import JobReport
 from pipeline.scan.log_files import is_written_to
@@ -225,7 +227,7 @@ class ClusterAudit:
         one, place = JobReport.begin("audit"), self._place / "store"
         place.mkdir()
         try:
-            Audit(root, place, self._run_tasks, one).run()
+            Audit(root, Scratch(str(place)), self._run_tasks, one).run()
         except StoreError as error:
             row = row_of(replica.broker_name, replica.name, "STORE_UNREADABLE", "", 0, None, error.message)
             return {"rows": [row], "counts": {}}

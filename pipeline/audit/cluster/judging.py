@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from pipeline.audit.audit import ROW_FIELDS
 from pipeline.audit.cluster.logs import Difference
 from pipeline.audit.cluster.replicas import Range
+from pipeline.audit.rows import ROW_FIELDS
 
 # What a crash leaves, and so a snapshot of a running store; the next start repairs it.
 LEFT_BY_A_CRASH = {"LOG_TORN_TAIL", "LOG_STALE_BYTES", "LOG_FILE_UNFINISHED"}

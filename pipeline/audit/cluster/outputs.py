@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.audit.audit import write_rows
+from pipeline.audit.rows import write_rows
 from pipeline.report import JobReport
 from store.files.file_system import FileSystem
 from store.files.json_state import write_bytes_atomic

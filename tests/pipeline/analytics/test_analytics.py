@@ -18,7 +18,10 @@ from pyspark.sql import SparkSession
 
 from pipeline.analytics import analytics
 from pipeline.analytics.digest import bucket_seconds_for
+from pipeline.analytics.out import BEGUN_NAME, MANIFEST_NAME, ObjectOut
+from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.report import JobReport
+from store.errors import StoreLockedError
 from store.format.record import Record, decode_record
 from tests.support.fixture_stores import walk_frames
 from tests.support.object_store import CREDENTIALS, running_object_store
@@ -280,18 +283,22 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     assert "has no commitlog/" in ended.stderr
 
 
-def test_a_store_in_an_object_store_has_the_same_tables(
+def test_tables_of_and_in_an_object_store_are_those_of_a_directory(
     spark: SparkSession, broker_store: Path, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but what depends on the disk, which an object store does not have."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
+        monkeypatch.setitem(spark.sparkContext.environment, name, value)
     with running_object_store() as server:
         server.fs.create_dir("stores")
-        uri = server.upload(broker_store, "stores/broker")
-        there = analytics.run(spark, uri, tmp_path / "there")
+        out = server.uri("stores/tables")
+        ObjectRoot(out).put_bytes(".analytics/killed/topics/part-00000.parquet", b"left by a killed run")
+        there = analytics.run(spark, server.upload(broker_store, "stores/broker"), out)
+        server.download("stores/tables", tmp_path / "there")
     here = analytics.run(spark, broker_store, tmp_path / "here")
     assert there.counts == here.counts
+    assert there.outputs["page"] == "s3://stores/tables/report.html"
     for name in analytics.TABLE_NAMES:
         disk_columns = {"disk_free_bytes", "disk_size_bytes", "full_after_seconds", "fits_seconds"}
         rows = [
@@ -299,5 +306,44 @@ def test_a_store_in_an_object_store_has_the_same_tables(
             for out in ("there", "here")
         ]
         assert rows[0] == rows[1], name
+        assert pq.read_schema(tmp_path / f"there/{name}.parquet") == pq.read_schema(tmp_path / f"here/{name}.parquet")
     assert all(row["full_after_seconds"] is None for row in _table(tmp_path / "there", "growth"))
     assert "s3://stores/broker" in (tmp_path / "there/report.html").read_text(encoding="utf-8")
+    files = {
+        path.relative_to(tmp_path / "there").as_posix(): path.stat().st_size for path in _files(tmp_path / "there")
+    }
+    manifest = json.loads((tmp_path / "there" / MANIFEST_NAME).read_bytes())
+    assert {file["path"]: file["size_bytes"] for file in manifest["files"]} == {
+        name: size for name, size in files.items() if name not in (BEGUN_NAME, MANIFEST_NAME)
+    }
+    assert {path.name for path in _files(tmp_path / "here")} == {file["path"] for file in manifest["files"]}
+
+
+def test_a_run_into_an_object_store_is_not_complete_before_its_end_and_ends_when_another_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with running_object_store() as server:
+        server.fs.create_dir("stores")
+        root = ObjectRoot(server.uri("stores/twice"))
+        with ObjectOut(root, 1) as first:
+            (first.folder / "report.html").write_text("first")
+            first.complete()
+        whole = root.top_names()
+        with ObjectOut(root, 2) as second:
+            (second.folder / "report.html").write_text("second")
+            begun = root.top_names()
+            with (
+                ObjectOut(root, 3),
+                pytest.raises(StoreLockedError, match="another analytics run to s3://stores/twice"),
+            ):
+                second.complete()
+        left = root.top_names()
+
+    assert whole == {"report.html", BEGUN_NAME, MANIFEST_NAME}
+    assert begun == left == {"report.html", BEGUN_NAME}
+
+
+def _files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file()]

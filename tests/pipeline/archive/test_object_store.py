@@ -1,9 +1,12 @@
-"""Archive, verify, query and restore with inputs in an object store do what they do with directories.
+"""Archive, verify, query and restore with inputs and outputs in an object store do what they do with directories.
 
 The object store is moto's S3 in a process of its own.
 """
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +15,36 @@ from pipeline.archive import archive as archive_job
 from pipeline.archive import restore as restore_job
 from pipeline.archive import verify as verify_job
 from pipeline.archive.query import UnionReader
-from store.errors import InvalidArgumentError, RecordNotFoundError, StoreCorruptedError, UnsupportedStoreError
+from pipeline.archive.restore_objects import restore_to_objects
+from pipeline.object_files import open_root
+from pipeline.progress import run_here
+from pipeline.rebuild import shuffle
+from pipeline.rebuild.layout import StoreLayout
+from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.report import JobReport
+from pipeline.scan.log_files import list_log_files
+from store.archive.manifest import may_publish, read_segment, segment_offsets
+from store.archive.topic_table import read_topic_table
+from store.audit.findings import Findings
+from store.audit.log_files import LogFiles
+from store.errors import (
+    InvalidArgumentError,
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    StoreCorruptedError,
+    StoreLockedError,
+    UnsupportedStoreError,
+)
+from store.files.file_system import FileSystem, RealFileSystem
 from store.format.message_id import encode_offset_msg_id
 from store.format.record import Record
+from store.readers.index_reader import IndexLayout
+from tests.pipeline.rebuild.rebuilding import assert_same_store
+from tests.pipeline.rebuild.shuffling import FakeSpark
 from tests.support.archives import BROKER, archived
 from tests.support.object_store import CREDENTIALS, ObjectStore, running_object_store
 
+LAYOUT = StoreLayout(4000, IndexLayout(500, 1000))
 STORES = ["broker_store", "engine_crc_store"]
 
 
@@ -67,6 +94,93 @@ def test_an_archive_behind_a_uri_is_verified_and_restored(
     assert bytes_below(tmp_path / "there/consumequeue") == bytes_below(tmp_path / "here/consumequeue")
 
 
+def restore_there(archive: str, uri: str) -> None:
+    """A restore into an object store, task by task in this process."""
+    fs, root = open_root(archive, "archive")
+    restore_to_objects(
+        ObjectRoot(uri), archive, BROKER, segment_offsets(fs, root, BROKER), read_topic_table(fs, root, BROKER),
+        run_tasks=run_here(), make_all=partial(shuffle.make_all, FakeSpark()), layout=LAYOUT,
+        report=JobReport.begin("restore"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_restore_to_a_uri_makes_the_objects_that_are_files_in_a_directory(
+    store: str, object_store: ObjectStore, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    made = archived(request.getfixturevalue(store), tmp_path / "archive")
+    restore_job.run(None, made.archive, tmp_path / "here", broker_name=BROKER, layout=LAYOUT)
+
+    restore_there(object_store.upload(made.archive, f"stores/away-{store}"), object_store.uri(f"stores/back-{store}"))
+
+    down = object_store.download(f"stores/back-{store}", tmp_path / "down")
+    manifest = json.loads((down / "restore.json").read_bytes())
+    (down / "restore.json").unlink()
+    assert {file["path"] for file in manifest["files"]} == set(bytes_below(down))
+    assert_same_store(down, tmp_path / "here")
+    assert bytes_below(down / "commitlog") == bytes_below(tmp_path / "here/commitlog")
+    assert bytes_below(down / "config") == bytes_below(tmp_path / "here/config")
+    assert archive_job.log_file_offsets(*open_root(object_store.uri(f"stores/back-{store}")))
+    with pytest.raises(InvalidArgumentError, match="holds a finished restore"):
+        restore_job.run(None, made.archive, object_store.uri(f"stores/back-{store}"), broker_name=BROKER)
+
+
+def test_a_restore_to_a_uri_that_fails_anywhere_is_no_store_until_it_is_run_again(
+    object_store: ObjectStore, broker_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = archived(broker_store, tmp_path / "archive")
+    restore_job.run(None, made.archive, tmp_path / "here", broker_name=BROKER, layout=LAYOUT)
+    uri, path, put_file, left = object_store.uri("stores/half"), "stores/half", ObjectRoot.put_file, [0]
+
+    def fail(self: ObjectRoot, name: str, file: Path) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ServiceUnavailableError("the network is gone", service="s3")
+        return put_file(self, name, file)
+
+    monkeypatch.setattr(ObjectRoot, "put_file", fail)
+    for left[0] in (0, 1, 3, 8):
+        with pytest.raises(ServiceUnavailableError):
+            restore_there(str(made.archive), uri)
+        for read in (archive_job.log_file_offsets, list_log_files, refuse_unread):
+            with pytest.raises(UnsupportedStoreError, match="s3://stores/half is a restore that is not complete"):
+                read(*open_root(uri))
+    ObjectRoot(uri).put_bytes("consumequeue/old/0/00000000000000000000", b"of a killed run")
+    # Killed between its last two requests: both marks are there.
+    ObjectRoot(uri).put_bytes("restore.json", b"{}")
+    left[0] = 10_000
+
+    restore_there(str(made.archive), uri)
+
+    assert_same_store(object_store.download(path, tmp_path / "down"), tmp_path / "here")
+    assert not (tmp_path / "down/commitlog/restore.begun.json").exists()
+    assert not (tmp_path / "down/consumequeue/old").exists()
+
+
+def refuse_unread(fs: FileSystem, root: Path) -> None:
+    LogFiles(fs, root, Findings(root)).close()
+
+
+def test_a_restore_to_a_uri_that_another_has_taken_over_from_ends(
+    object_store: ObjectStore, broker_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = archived(broker_store, tmp_path / "archive")
+    put_file = ObjectRoot.put_file
+
+    def take_over(self: ObjectRoot, name: str, file: Path) -> int:
+        size_bytes = put_file(self, name, file)
+        self.put_bytes("commitlog/restore.begun.json", b'{"run": "another"}')
+        return size_bytes
+
+    monkeypatch.setattr(ObjectRoot, "put_file", take_over)
+    with pytest.raises(StoreLockedError, match="another restore to s3://stores/lost has begun since"):
+        restore_there(str(made.archive), object_store.uri("stores/lost"))
+    assert "restore.json" not in object_store.sizes("stores/lost")
+    object_store.upload(broker_store / "config", "stores/other")
+    with pytest.raises(InvalidArgumentError, match="holds other data"):
+        restore_there(str(made.archive), object_store.uri("stores/other"))
+
+
 def test_damage_of_an_archive_behind_a_uri_is_named(
     object_store: ObjectStore, broker_store: Path, tmp_path: Path
 ) -> None:
@@ -111,10 +225,118 @@ def test_queries_over_uris_find_what_brute_force_finds(
         union.by_id(encode_offset_msg_id(ends[0].store_host, behind))
 
 
+@pytest.mark.parametrize("store", STORES)
+def test_an_archive_written_to_a_uri_has_the_bytes_of_one_in_a_directory(
+    store: str, object_store: ObjectStore, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    root: Path = request.getfixturevalue(store)
+    uri = object_store.uri(f"stores/written-{store}")
+
+    here = archive_job.run(None, root, tmp_path / "here", include_active=True)
+    there = archive_job.run(None, object_store.upload(root, f"stores/source-{store}"), uri, include_active=True)
+
+    down = object_store.download(f"stores/written-{store}", tmp_path / "down")
+    (down / f"segments/{BROKER}/run.json").unlink()
+    assert bytes_below(down) == bytes_below(tmp_path / "here")
+    assert there.counts == here.counts
+    assert there.outputs == {"archive": f"s3://stores/written-{store}"}
+    assert verify_job.run(None, uri, broker_name=BROKER).findings == []
+
+
+def test_a_second_run_to_a_uri_adds_nothing_and_keeps_what_other_shards_have(
+    object_store: ObjectStore, broker_store: Path, engine_crc_store: Path
+) -> None:
+    uri = object_store.uri("stores/shared")
+    archive_job.run(None, broker_store, uri, broker_name="a", include_active=True)
+    archive_job.run(None, engine_crc_store, uri, broker_name="a-b", include_active=True)
+    before = object_store.sizes("stores/shared")
+
+    again = archive_job.run(None, broker_store, uri, broker_name="a", include_active=True)
+
+    assert again.counts["leftover_file_count"] == 0
+    assert object_store.sizes("stores/shared") == before
+    assert verify_job.run(None, uri, broker_name="a-b").findings == []
+    with pytest.raises(UnsupportedStoreError, match="holds another log under the name 'a'"):
+        archive_job.run(None, engine_crc_store, uri, broker_name="a")
+
+
+def test_a_run_to_a_uri_that_fails_anywhere_leaves_whole_segments_and_the_next_one_completes_it(
+    object_store: ObjectStore, broker_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive_job.run(None, broker_store, tmp_path / "here", include_active=True)
+    uri = object_store.uri("stores/failing")
+    root, put_file, left = ObjectRoot(uri), ObjectRoot.put_file, [0]
+
+    def fail(self: ObjectRoot, name: str, file: Path) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            raise ServiceUnavailableError("the network is gone", service="s3")
+        return put_file(self, name, file)
+
+    monkeypatch.setattr(ObjectRoot, "put_file", fail)
+    count = len([name for name in bytes_below(tmp_path / "here") if not name.endswith(".json")])
+    for left[0] in (0, 1, count // 2):
+        with pytest.raises(ServiceUnavailableError):
+            archive_job.run(None, broker_store, uri, include_active=True)
+        found = verify_job.run(None, uri, broker_name=BROKER)
+        assert [finding["kind"] for finding in found.findings] == []
+    root.put_bytes(f"keys/{BROKER}/{0:020d}-{1:020d}.idx", b"of a killed run")
+    left[0] = count
+
+    report = archive_job.run(None, broker_store, uri, include_active=True)
+
+    assert report.counts["leftover_file_count"] == 1
+    down = object_store.download("stores/failing", tmp_path / "down")
+    (down / f"segments/{BROKER}/run.json").unlink()
+    assert bytes_below(down) == bytes_below(tmp_path / "here")
+
+
+def test_a_run_to_a_uri_that_another_has_taken_over_from_publishes_nothing_more(
+    object_store: ObjectStore, broker_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_file = ObjectRoot.put_file
+
+    def take_over(self: ObjectRoot, name: str, file: Path) -> int:
+        size_bytes = put_file(self, name, file)
+        self.put_bytes(f"segments/{BROKER}/run.json", b'{"run": "another"}')
+        return size_bytes
+
+    monkeypatch.setattr(ObjectRoot, "put_file", take_over)
+    with pytest.raises(StoreLockedError, match="another archive run to s3://stores/taken has begun since"):
+        archive_job.run(None, broker_store, object_store.uri("stores/taken"), include_active=True)
+    assert [name for name in object_store.sizes("stores/taken") if name.startswith("segments/")] == [
+        f"segments/{BROKER}/run.json"
+    ]
+
+
+def test_a_slow_attempt_does_not_take_records_of_a_growing_file_back(
+    object_store: ObjectStore, broker_store: Path, tmp_path: Path
+) -> None:
+    archive_job.run(None, broker_store, tmp_path / "archive", include_active=True)
+    fs, root = RealFileSystem(), tmp_path / "archive"
+    newest = read_segment(fs, root, BROKER, segment_offsets(fs, root, BROKER)[-1])
+
+    assert may_publish(fs, root, newest)
+    assert may_publish(fs, root, replace(newest, is_sealed=True))
+    assert not may_publish(fs, root, replace(newest, records_end_offset=newest.records_end_offset - 1))
+
+
+def test_a_file_uri_is_the_directory(broker_store: Path, tmp_path: Path) -> None:
+    report = archive_job.run(None, broker_store, (tmp_path / "archive").as_uri(), include_active=True)
+
+    assert report.outputs == {"archive": str(tmp_path / "archive")}
+    assert (tmp_path / "archive/lock").exists(), "a directory is locked, not taken over"
+
+
 def test_what_cannot_be_read_or_written_is_said(object_store: ObjectStore, broker_store: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="an archive is written to a directory"):
-        archive_job.run(None, broker_store, object_store.uri("stores/new"))
-    with pytest.raises(InvalidArgumentError, match="bucket 'nobodys' does not exist"):
+    object_store.upload(broker_store, "stores/no-archive")
+    with pytest.raises(UnsupportedStoreError, match="holds files and is not an archive"):
+        archive_job.run(None, broker_store, object_store.uri("stores/no-archive"))
+    with pytest.raises(InvalidArgumentError, match="bucket 'nobodys' does not exist") as caught:
+        archive_job.run(None, broker_store, object_store.uri("nobodys/archive"))
+    assert caught.value.metadata["field"] == "archive"
+    with pytest.raises(InvalidArgumentError, match="bucket 'nobodys' does not exist") as caught:
         archive_job.run(None, object_store.uri("nobodys/store"), tmp_path / "archive")
+    assert caught.value.metadata["field"] == "store"
     with pytest.raises(UnsupportedStoreError, match="is not an archive"):
         verify_job.run(None, object_store.uri("stores/nothing"), broker_name=BROKER)

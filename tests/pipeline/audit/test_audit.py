@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.audit.audit import Audit, is_clean, write_rows
+from pipeline.audit.audit import Audit, is_clean
+from pipeline.audit.rows import put_rows, refuse_out, write_rows
+from pipeline.audit.scratch import Scratch
 from pipeline.progress import run_here
 from pipeline.report import JobReport
 from store.audit.findings import Finding
 from store.audit.store_audit import audit_store
+from store.errors import InvalidArgumentError
 from store.files.file_system import RealFileSystem
 from store.readers.index_reader import list_index_files
 from tests.support.dispatches import file_bytes, requests_of
@@ -29,10 +32,11 @@ def object_store():
         yield store
 
 
-def audit_here(root: Path | str, scratch: Path) -> tuple[JobReport, list[Finding]]:
+def audit_here(root: Path | str, scratch: Path | str) -> tuple[JobReport, list[Finding]]:
     report = JobReport.begin("audit")
-    scratch.mkdir(exist_ok=True)
-    audit = Audit(root, scratch, run_here(), report)
+    if isinstance(scratch, Path):
+        scratch.mkdir(exist_ok=True)
+    audit = Audit(root, Scratch(str(scratch)), run_here(), report)
     audit.run()
     return report.end(), audit.judged.kept
 
@@ -160,6 +164,50 @@ def test_a_store_in_an_object_store_is_judged_as_on_the_disk(store, object_store
         n: c for n, c in expected.counts.items() if n not in changing
     }
     assert object_store.sizes(f"stores/{store}") == before
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_scratch_files_in_an_object_store_lead_to_the_same_findings(
+    is_damaged, object_store, copy_of_broker_store, tmp_path
+):
+    if is_damaged:
+        _damage(copy_of_broker_store, random.Random(7))
+    shared = object_store.uri(f"stores/scratch-{is_damaged}")
+    scratch = Scratch.of_run(shared)
+
+    report, findings = audit_here(copy_of_broker_store, scratch.place)
+    sent = object_store.sizes(f"stores/scratch-{is_damaged}")
+    scratch.remove()
+
+    expected, kept = audit_here(copy_of_broker_store, tmp_path / "local")
+    assert places(findings) == places(kept)
+    assert report.counts["key_count"] == expected.counts["key_count"] > 0
+    assert any(name.endswith(".units") for name in sent)
+    assert object_store.sizes(f"stores/scratch-{is_damaged}") == {}
+
+
+def test_a_scratch_file_appears_whole_when_its_task_ends(tmp_path):
+    scratch = Scratch(str(tmp_path))
+    with scratch.writing() as one, scratch.writing() as other:
+        for folder in (one, other):
+            (folder / "log-0.units").write_bytes(b"units")
+        assert not (tmp_path / "log-0.units").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["log-0.units"]
+    with pytest.raises(OSError, match="the task died"), scratch.writing() as folder:
+        (folder / "log-1.units").write_bytes(b"half")
+        raise OSError("the task died")
+    assert [path.name for path in tmp_path.iterdir()] == ["log-0.units"]
+
+
+def test_rows_are_written_to_an_object_whole(object_store, tmp_path):
+    assert (
+        put_rows([{"kind": "LOG_HOLE"}], object_store.uri("stores/rows/found.jsonl")) == "s3://stores/rows/found.jsonl"
+    )
+    assert list(object_store.sizes("stores/rows")) == ["found.jsonl"]
+    assert put_rows([{"kind": "LOG_HOLE"}], (tmp_path / "found.jsonl").as_uri()) == str(tmp_path / "found.jsonl")
+    with pytest.raises(InvalidArgumentError, match="names no object") as caught:
+        refuse_out("s3://bucket?region=hush")
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("seed", range(4))

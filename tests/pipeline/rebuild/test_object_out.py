@@ -10,8 +10,9 @@ import pytest
 
 from pipeline.rebuild import object_root as rebuild_object_root
 from pipeline.rebuild.layout import StoreLayout
-from pipeline.rebuild.object_out import BEGUN_NAME, MANIFEST_NAME, ObjectTarget
+from pipeline.rebuild.object_out import BEGUN_NAME, MANIFEST_NAME
 from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.target import ObjectTarget
 from store.errors import (
     InvalidArgumentError,
     PermissionDeniedError,
