@@ -4,6 +4,7 @@ import services.light_imports  # noqa: F401  # first of all
 
 # isort: split
 
+from reput.schedule.v1 import schedule_service_pb2 as pb
 from reput.schedule.v1 import schedule_service_pb2_grpc as pb_grpc
 from schedule_svc.follower import SchedulePart
 from schedule_svc.servicer import ScheduleServicer
@@ -14,6 +15,8 @@ from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
 from services.following.follower_progress import FollowerProgress
 from services.following.follower_service import follow
+from services.local.server import over_bytes, serve_local
+from services.local.wire import VERDICTS, LocalMethod
 from services.serving.server import ServiceServer, main
 from services.settings.service_settings import Origins
 
@@ -29,6 +32,8 @@ def serve(server: ServiceServer, settings: ScheduleSettings, origins: Origins) -
     part = SchedulePart(settings, servicer, progress, commitlog, consumequeue, lasting)
     server.on_stop(consumequeue.close)  # after the follower has stopped
     follow(FOLLOWER, server, settings, commitlog, progress, part, servicer, follows_role=True)
+    verdicts = {LocalMethod.END_TRANSACTIONS: over_bytes(pb.EndTransactionsRequest, servicer.EndTransactions)}
+    serve_local(VERDICTS, settings.address, verdicts, server)
 
 
 if __name__ == "__main__":

@@ -9,18 +9,21 @@ from reput.schedule.v1 import schedule_service_pb2_grpc as pb_grpc
 from schedule_svc.kinds import Kinds
 from schedule_svc.listing import ScheduledOne
 from schedule_svc.transactions.check_gateways import CheckGateways
-from schedule_svc.transactions.verdicts import verdict_of
+from schedule_svc.transactions.verdicts import Ended, Verdict, verdict_of
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from services.replica_role import not_leading
-from store.errors import InvalidArgumentError, StoreRecoveringError
+from services.status import to_status
+from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError
 from store.format.properties import REAL_TOPIC
 from store.format.waiting_handles import RECALL, WaitingHandle, encode_handle
 
 HEARTBEAT_SECONDS = 1.0
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1_000
+# What one request to the log takes (end_writer.py).
+VERDICT_COUNT_MAX = 256
 
 
 class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
@@ -57,6 +60,27 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
         kinds = self._kinds
         result = kinds.transactions.end(verdict_of(request, kinds.rules.broker_name))
         return pb.EndTransactionResponse(result=result)
+
+    def EndTransactions(self, request: pb.EndTransactionsRequest, _context: object) -> pb.EndTransactionsResponse:
+        """See the proto."""
+        if not 1 <= len(request.verdicts) <= VERDICT_COUNT_MAX:
+            raise InvalidArgumentError(
+                f"a request holds 1 to {VERDICT_COUNT_MAX} verdicts, not {len(request.verdicts)}: split it",
+                field="verdicts",
+            )
+        kinds = self._kinds
+        outcomes: list[Ended | StoreError | None] = []
+        verdicts: list[Verdict] = []
+        for one in request.verdicts:
+            try:
+                verdicts.append(verdict_of(one, kinds.rules.broker_name))
+                outcomes.append(None)
+            except StoreError as error:
+                outcomes.append(error)
+        ended = iter(kinds.transactions.end_all(verdicts))
+        return pb.EndTransactionsResponse(
+            outcomes=[_outcome(next(ended) if outcome is None else outcome) for outcome in outcomes]
+        )
 
     def ListPendingTransactions(
         self, request: pb.ListPendingTransactionsRequest, context: grpc.ServicerContext
@@ -143,6 +167,14 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
         if kinds is None:
             raise StoreRecoveringError("the messages that wait are being read from the log: try again")
         return kinds
+
+
+def _outcome(outcome: Ended | StoreError | None) -> pb.EndTransactionsResponse.Outcome:
+    if isinstance(outcome, StoreError):
+        return pb.EndTransactionsResponse.Outcome(error=to_status(outcome))
+    if outcome is None:
+        return pb.EndTransactionsResponse.Outcome()
+    return pb.EndTransactionsResponse.Outcome(ended=pb.EndTransactionResponse(result=outcome.result))
 
 
 def _scheduled(one: ScheduledOne, broker_name: str) -> pb.ScheduledMessage:

@@ -56,20 +56,21 @@ class EndWriter(BatchWriter[_End]):
         self._append = append
         super().__init__("schedule-transactions", "a verdict", on_broken)
 
-    def submit(self, queue_offset: int, copy: InternalRecord | None) -> "Future[AppendResult | None]":
-        """Have a half message ended.
+    def submit_all(
+        self, ended: "Sequence[tuple[int, InternalRecord | None]]"
+    ) -> "Sequence[Future[AppendResult | None]]":
+        """Have half messages ended, in one request if it has room.
 
         Args:
-            queue_offset: of the half message.
-            copy: what is appended with it.
+            ended: the queue offset of each half message, and what is appended with its end.
 
         Returns:
-            Done when both are in the log, with the receipt of the copy. It fails with the log's refusal, or with
+            For each: done when both are in the log, with the receipt of the copy. It fails with the log's refusal, or with
             ServiceUnavailableError when the writer is broken.
         """
-        end = _End(queue_offset, copy)
-        self._put(end)
-        return end.done
+        ends = [_End(queue_offset, copy) for queue_offset, copy in ended]
+        self._put(*ends)
+        return [end.done for end in ends]
 
     def _take(self, submitted: "deque[_End]") -> list[_End]:
         taken = [submitted.popleft()]

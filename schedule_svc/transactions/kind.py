@@ -1,6 +1,6 @@
 """TransactionsKind: half messages as a kind of waiting messages (`life.py`)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from reput.message.v1.message_pb2 import AppendResult
@@ -13,7 +13,8 @@ from schedule_svc.transactions.checker import Checker
 from schedule_svc.transactions.half_messages import CheckRules
 from schedule_svc.transactions.pending_list import PendingList
 from schedule_svc.transactions.transactions import TransactionCounts, Transactions
-from schedule_svc.transactions.verdicts import Verdict, Verdicts
+from schedule_svc.transactions.verdicts import Ended, Verdict, Verdicts
+from store.errors import StoreError
 from store.format.topic import HALF_TOPIC
 
 # How often what is due is looked for: a look at one million half messages takes some 10 ms.
@@ -133,6 +134,10 @@ class TransactionsKind:
     def end(self, verdict: Verdict) -> AppendResult | None:
         """See Verdicts.end."""
         return self._verdicts.end(verdict)
+
+    def end_all(self, verdicts: Sequence[Verdict]) -> "Sequence[Ended | StoreError | None]":
+        """See Verdicts.end_all."""
+        return self._verdicts.end_all(verdicts)
 
     def list(self, request: pb.ListPendingTransactionsRequest) -> pb.ListPendingTransactionsResponse:
         """See PendingList.list."""

@@ -241,9 +241,15 @@ class Transactions:
         return None
 
     def append(self, queue_offset: int, copy: InternalRecord | None) -> "Future[AppendResult | None]":
-        """Have a claimed half message ended in the log: see EndWriter.submit."""
+        """Have a claimed half message ended in the log: see EndWriter.submit_all."""
+        return self.append_all([(queue_offset, copy)])[0]
+
+    def append_all(
+        self, ended: "Sequence[tuple[int, InternalRecord | None]]"
+    ) -> "Sequence[Future[AppendResult | None]]":
+        """Have claimed half messages ended in the log: see EndWriter.submit_all."""
         assert self._writer is not None
-        return self._writer.submit(queue_offset, copy)
+        return self._writer.submit_all(ended)
 
     def end(self, queue_offset: int, outcome: Outcome) -> None:
         """A claimed half message has ended in the log."""

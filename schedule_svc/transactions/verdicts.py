@@ -2,10 +2,14 @@
 
 The half message is found by its place in the log, which the transaction id names. It may have been renewed since then: what is
 remembered leads to its successor, or it is found by its topic and unique key.
+
+Verdicts that come together are read and appended together (`end_all`). A verdict that needs more than that, because its half
+message is not where it was or because another verdict ends it now, has to be given alone (`end`): it may take seconds.
 """
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import NamedTuple, TypeVar
@@ -32,6 +36,12 @@ WAIT_SECONDS_MAX = 10.0
 SAME_KEY_COUNT_MAX = 64
 
 Result = TypeVar("Result")
+
+
+class Ended(NamedTuple):
+    """A verdict counts. `result`: the receipt of a committed message."""
+
+    result: AppendResult | None
 
 
 class Verdict(NamedTuple):
@@ -124,9 +134,67 @@ class Verdicts:
                 return self._wait(self._end_claimed(verdict, record, half), deadline)
             self._wait(other, deadline)
 
+    def end_all(self, verdicts: Sequence[Verdict]) -> "list[Ended | StoreError | None]":
+        """End transactions by one read and one append; returns when they are in the log.
+
+        Returns:
+            For each verdict what became of it; None: nothing was done, `end` has to take it.
+
+        Raises:
+            StoreReadOnlyError, NotLeaderError: nothing can be appended.
+            StoreError: the half messages cannot be read now; nothing was done.
+        """
+        transactions = self._transactions
+        if transactions.is_read_only:
+            raise transactions.refusal()
+        outcomes: list[Ended | StoreError | None] = [None] * len(verdicts)
+        named = [number for number, verdict in enumerate(verdicts) if verdict.commit_log_offset >= 0]
+        found = transactions.read([verdicts[number].commit_log_offset for number in named])
+        claimed: list[tuple[int, StoredMessage]] = []
+        try:
+            with transactions.lock:
+                now = transactions.clock.millis()
+                for number, record in zip(named, found, strict=True):
+                    verdict, half = verdicts[number], _half_in(record, verdicts[number])
+                    if half is None or not isinstance(record, StoredMessage):
+                        continue
+                    is_too_late = not verdict.is_from_check and transactions.rules.is_too_late(half, now)
+                    if is_too_late or (record.body_omitted and verdict.is_commit):
+                        continue
+                    if transactions.waits(record.queue_offset) and transactions.claim(record.queue_offset) is None:
+                        claimed.append((number, record))
+            copies = [committed(record) if verdicts[number].is_commit else None for number, record in claimed]
+        except BaseException:
+            for _, record in claimed:
+                transactions.release(record.queue_offset)
+            raise
+        if not claimed:
+            return outcomes
+        settling = _Settling(len(claimed))
+        written = transactions.append_all(
+            [(record.queue_offset, copy) for (_, record), copy in zip(claimed, copies, strict=True)]
+        )
+        for (number, record), done in zip(claimed, written, strict=True):
+            settling.add(done, self._settled(record.queue_offset, is_commit=verdicts[number].is_commit))
+        settling.wait(WAIT_SECONDS_MAX)
+        for (number, _), done in zip(claimed, written, strict=True):
+            outcomes[number] = _outcome_of(done)
+        return outcomes
+
+    def _settled(self, queue_offset: int, *, is_commit: bool) -> "Callable[[Future[AppendResult | None]], None]":
+        """What follows the append that ends a claimed half message. It is called also when the caller has gone."""
+        transactions = self._transactions
+
+        def settle(done: "Future[AppendResult | None]") -> None:
+            if done.exception() is None:
+                transactions.end(queue_offset, Outcome.COMMITTED if is_commit else Outcome.ROLLED_BACK)
+            else:
+                transactions.release(queue_offset)
+
+        return settle
+
     def _end_claimed(self, verdict: Verdict, record: StoredMessage, half: HalfMessage) -> "Future[AppendResult | None]":
         transactions, queue_offset = self._transactions, record.queue_offset
-        settled: Future[AppendResult | None] = Future()
         try:
             if not verdict.is_from_check and transactions.rules.is_too_late(half, transactions.clock.millis()):
                 raise VerdictTooLateError(
@@ -139,17 +207,18 @@ class Verdicts:
         except BaseException:
             transactions.release(queue_offset)
             raise
+        settle = self._settled(queue_offset, is_commit=verdict.is_commit)
+        settled: Future[AppendResult | None] = Future()
 
-        def settle(done: "Future[AppendResult | None]") -> None:
+        def pass_on(done: "Future[AppendResult | None]") -> None:
+            settle(done)
             error = done.exception()
             if error is None:
-                transactions.end(queue_offset, Outcome.COMMITTED if verdict.is_commit else Outcome.ROLLED_BACK)
                 settled.set_result(done.result())
             else:
-                transactions.release(queue_offset)
                 settled.set_exception(error)
 
-        written.add_done_callback(settle)  # also when the caller has gone: what is in the log counts
+        written.add_done_callback(pass_on)
         return settled
 
     def _find(self, verdict: Verdict) -> "tuple[StoredMessage, HalfMessage] | Future[None]":
@@ -201,18 +270,65 @@ class Verdicts:
             if is_removed(outcome) or isinstance(outcome, RecordCorruptedError):
                 return None
             raise outcome
-        half = half_of(outcome)
-        if half is None or (half.topic, half.unique_key) != (verdict.topic, verdict.unique_key):
-            return None
-        return outcome, half
+        half = _half_in(outcome, verdict)
+        return None if half is None else (outcome, half)
 
     def _wait(self, future: "Future[Result]", deadline: float) -> Result:
         try:
             return future.result(max(deadline - self._clock(), 0.0))
         except FutureTimeoutError as error:
-            raise DeadlineExceededError(
-                f"the log did not take a verdict within {WAIT_SECONDS_MAX:.0f} s: whether it counts is not known"
-            ) from error
+            raise _unanswered() from error
+
+
+class _Settling:
+    """Waits until so many appends are answered, and what follows them is done; with one wake-up."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._lock = threading.Lock()
+        self._is_over = threading.Event()
+
+    def add(self, done: "Future[AppendResult | None]", settle: "Callable[[Future[AppendResult | None]], None]") -> None:
+        """Have `settle` called at the end of one append."""
+
+        def count_down(ended: "Future[AppendResult | None]") -> None:
+            try:
+                settle(ended)
+            finally:
+                with self._lock:
+                    self._left -= 1
+                    is_last = not self._left
+                if is_last:
+                    self._is_over.set()
+
+        done.add_done_callback(count_down)
+
+    def wait(self, seconds: float) -> None:
+        """Return then, or after so many seconds."""
+        self._is_over.wait(seconds)
+
+
+def _outcome_of(done: "Future[AppendResult | None]") -> Ended | StoreError:
+    if not done.done():
+        return _unanswered()
+    error = done.exception()
+    if error is None:
+        return Ended(done.result())
+    if isinstance(error, StoreError):
+        return error
+    raise error
+
+
+def _half_in(record: StoredMessage | StoreError, verdict: Verdict) -> HalfMessage | None:
+    """The half message of a verdict in a record; None when it is another one."""
+    half = None if isinstance(record, StoreError) else half_of(record)
+    return half if half is not None and (half.topic, half.unique_key) == (verdict.topic, verdict.unique_key) else None
+
+
+def _unanswered() -> DeadlineExceededError:
+    return DeadlineExceededError(
+        f"the log did not take a verdict within {WAIT_SECONDS_MAX:.0f} s: whether it counts is not known"
+    )
 
 
 def _not_found(verdict: Verdict, outcome: Outcome) -> TransactionNotFoundError:

@@ -11,6 +11,10 @@ from services import retry
 from services.calling.channel import open_channel
 from services.calling.endless_stream import EndlessStream
 from services.calling.later import Done, call_later
+from services.calling.local_later import LocalCalls
+from services.calling.verdict_batches import CALL_COUNT_MAX, VerdictBatches
+from services.local.client import LocalClient
+from services.local.wire import VERDICTS, LocalMethod
 from services.serving.deadline import SECONDS_DEFAULT
 from services.serving.tls import TlsIdentity
 
@@ -38,6 +42,9 @@ class ScheduleClient:
         self.target = target
         self.channel = channel or open_channel(target, tls)
         self._stub: Any = pb_grpc.ScheduleServiceStub(self.channel)
+        self._local = LocalClient(VERDICTS, target if channel is None else "", SERVICE)
+        self._local_calls = LocalCalls(self._local, 2 * CALL_COUNT_MAX)  # a call begins in the thread of the one before
+        self._verdicts = VerdictBatches(self._end_all, self._end_one)
 
     def end_transaction(
         self, request: pb.EndTransactionRequest, *, timeout_seconds: float = SECONDS_DEFAULT
@@ -60,8 +67,8 @@ class ScheduleClient:
     def end_transaction_later(
         self, request: pb.EndTransactionRequest, timeout_seconds: float, done: Done[pb.EndTransactionResponse]
     ) -> None:
-        """Ends a transaction; the outcome goes to `done`."""
-        call_later(self._stub.EndTransaction, request, timeout_seconds, SERVICE, done)
+        """Ends a transaction, together with others; the outcome goes to `done`."""
+        self._verdicts.end(request, timeout_seconds, done)
 
     def recall_later(
         self, request: pb.RecallMessageRequest, timeout_seconds: float, done: Done[pb.RecallMessageResponse]
@@ -99,7 +106,26 @@ class ScheduleClient:
 
     def close(self) -> None:
         """Close the channel."""
+        self._local_calls.close()
+        self._local.close()
         self.channel.close()
+
+    def _end_all(
+        self, request: pb.EndTransactionsRequest, timeout_seconds: float, done: Done[pb.EndTransactionsResponse]
+    ) -> None:
+        self._local_calls.call(
+            LocalMethod.END_TRANSACTIONS,
+            request,
+            pb.EndTransactionsResponse,
+            timeout_seconds,
+            done,
+            lambda seconds: call_later(self._stub.EndTransactions, request, seconds, SERVICE, done),
+        )
+
+    def _end_one(
+        self, request: pb.EndTransactionRequest, timeout_seconds: float, done: Done[pb.EndTransactionResponse]
+    ) -> None:
+        call_later(self._stub.EndTransaction, request, timeout_seconds, SERVICE, done)
 
     def _call(self, method: Any, request: Message, _answer: type[Answer], timeout_seconds: float) -> Answer:
         """An idempotent call; `_answer` types its response."""

@@ -73,14 +73,17 @@ class BatchWriter(ABC, Generic[Item]):
     def _accepted(self, item: Item) -> None:
         """An item was put behind the others; called under the lock."""
 
-    def _put(self, item: Item) -> None:
+    def _put(self, *items: Item) -> None:
         with self._changed:
-            if self.error is not None or self._is_closed:
-                item.done.set_exception(self._broken(self.error))
-            else:
-                self._submitted.append(item)
-                self._accepted(item)
+            is_open = self.error is None and not self._is_closed
+            if is_open:
+                self._submitted.extend(items)
+                for item in items:
+                    self._accepted(item)
                 self._changed.notify()
+        if not is_open:
+            for item in items:
+                item.done.set_exception(self._broken(self.error))
 
     def _run(self) -> None:
         while True:

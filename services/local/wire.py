@@ -6,7 +6,8 @@ waking their threads. The same bytes over a plain socket take a fifteenth of tha
 Rules:
 - Methods are RPCs of the protos, or read a log file. Requests and answers are the protos' bytes, and errors the same
   `google.rpc.Status`, as over gRPC.
-- The sockets exist only where the service itself listens on a unix socket: at `<its path>.lookups`, `.appends`, `.deliveries`.
+- The sockets exist only where the service itself listens on a unix socket: at `<its path>.lookups`, `.appends`, `.deliveries`,
+  `.verdicts`.
   Each has its own limit of connections, so one kind of call cannot starve the other. The file mode admits the service's
   user only.
 - A caller that gets no greeting (no socket, no room) calls over gRPC. What happens when a connection breaks later is a
@@ -28,7 +29,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from services.methods import COMMITLOG_SERVICE, CONSUMEQUEUE_SERVICE, CONSUMER_SERVICE, INDEX_SERVICE, METHODS, Retry
+from services.methods import (
+    COMMITLOG_SERVICE,
+    CONSUMEQUEUE_SERVICE,
+    CONSUMER_SERVICE,
+    INDEX_SERVICE,
+    METHODS,
+    SCHEDULE_SERVICE,
+    Retry,
+)
 
 GREETING = b"reput-local-1\n"
 HEAD = struct.Struct(">IBB")
@@ -68,6 +77,7 @@ class LocalMethod(Enum):
     ACK_MESSAGES = (11, CONSUMER_SERVICE + "AckMessages")
     CHANGE_INVISIBLE_DURATION = (12, CONSUMER_SERVICE + "ChangeInvisibleDuration")
     PULL_MESSAGES = (13, CONSUMER_SERVICE + "PullMessages")
+    END_TRANSACTIONS = (14, SCHEDULE_SERVICE + "EndTransactions")
 
     def __init__(self, number: int, rpc: str, retry: Retry | None = None) -> None:
         self.number = number
@@ -104,6 +114,9 @@ APPENDS = LocalSocket("appends", 4 * 1024 * 1024 + 128 * 1024)
 
 # What consumers ask of a consumer service; a longer list of receipt handles goes over gRPC.
 DELIVERIES = LocalSocket("deliveries", 256 * 1024)
+
+# What producers of transactions decide. A verdict takes 200 bytes with usual names; a larger batch goes over gRPC.
+VERDICTS = LocalSocket("verdicts", 256 * 1024)
 
 
 class WireError(Exception):

@@ -9,12 +9,14 @@ import pytest
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult
 from reput.schedule.v1 import schedule_service_pb2 as pb
-from schedule_svc.servicer import ScheduleServicer
+from schedule_svc.servicer import VERDICT_COUNT_MAX, ScheduleServicer
 from schedule_svc.transactions.check_gateways import CheckGateways
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.replica_role import not_leading
 from store.errors import InvalidArgumentError, InvalidPageTokenError, StoreRecoveringError
-from store.format.waiting_handles import RECALL, decode_handle
+from store.format.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
+from store.format.topic import HALF_TOPIC
+from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle, encode_handle
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import START_MILLIS, ManualClock
 
@@ -155,3 +157,22 @@ def test_a_message_whose_request_is_under_way_waits_still(
     assert timestamp_to_millis(status.oldest_due_time, "oldest_due_time") == START_MILLIS + 500
     status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
     assert (status.delayed_count, status.timer_count, status.HasField("oldest_due_time")) == (0, 0, False)
+
+
+def test_a_verdict_that_cannot_be_read_fails_alone_among_others(servicer: ScheduleServicer, log: MemoryLog) -> None:
+    properties = {REAL_TOPIC: TARGET, REAL_QUEUE_ID: "0", UNIQ_KEY: "h"}
+    (receipt,) = log.write([InternalRecord(topic=HALF_TOPIC, body=b"h", properties=properties)])
+    handle = WaitingHandle(TARGET, "broker-a", receipt.commit_log_offset, "h")
+    commit = pb.EndTransactionRequest.RESOLUTION_COMMIT
+    verdicts = [
+        pb.EndTransactionRequest(transaction_id="no id", resolution=commit),
+        pb.EndTransactionRequest(transaction_id=encode_handle(TRANSACTION, handle), resolution=commit),
+        pb.EndTransactionRequest(transaction_id=encode_handle(TRANSACTION, handle)),
+        pb.EndTransactionRequest(topic=TARGET, unique_key="h", resolution=commit),
+    ]
+    outcomes = servicer.EndTransactions(pb.EndTransactionsRequest(verdicts=verdicts), CONTEXT).outcomes
+    assert [outcome.WhichOneof("outcome") for outcome in outcomes] == ["error", "ended", "error", None]
+    assert outcomes[1].ended.result.commit_log_offset in log.records
+    for count in (0, VERDICT_COUNT_MAX + 1):
+        with pytest.raises(InvalidArgumentError):
+            servicer.EndTransactions(pb.EndTransactionsRequest(verdicts=verdicts[:1] * count), CONTEXT)

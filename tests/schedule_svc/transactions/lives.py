@@ -96,6 +96,7 @@ class LogLife:
         counts: of the process.
         state: of a full state that is older than the newest one; None: the newest.
         rules: when producers are asked.
+        ends_together: verdicts come as gateways send them: together with others first, alone if they have to.
     """
 
     def __init__(
@@ -105,7 +106,10 @@ class LogLife:
         counts: TransactionCounts | None = None,
         state: ScheduleState | None = None,
         rules: CheckRules = RULES,
+        *,
+        ends_together: bool = False,
     ) -> None:
+        self._ends_together = ends_together
         epoch = max(log.state().epoch, log.epoch) + 1
         self.log = log
         self.counts = counts or TransactionCounts()
@@ -145,7 +149,14 @@ class LogLife:
         request = pb.EndTransactionRequest(
             transaction_id=transaction_id, resolution=resolution, is_from_check=from_check
         )
-        return self.kind.end(verdict_of(request, BROKER))
+        verdict = verdict_of(request, BROKER)
+        if self._ends_together:
+            (outcome,) = self.kind.end_all([verdict])
+            if isinstance(outcome, StoreError):
+                raise outcome
+            if outcome is not None:
+                return outcome.result
+        return self.kind.end(verdict)
 
     def pending(self, topic: str = "", page_size: int = 0) -> list[pb.PendingTransaction]:
         """All half messages that wait, over pages."""

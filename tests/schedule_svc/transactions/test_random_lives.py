@@ -54,7 +54,7 @@ class Run:
         self.old_states: list[ScheduleState] = []
         self.gateways = CheckGateways(lambda: 0.0, random.Random(0).choice)  # called by another thread
         self.producers = [Producers(self.gateways, TOPIC_NAME)]
-        self.life = LogLife(self.log, self.gateways, self.counts)
+        self.life = LogLife(self.log, self.gateways, self.counts, ends_together=self.random.random() < 0.5)
 
     def run(self, steps: list[str]) -> None:
         """All steps, and the end."""

@@ -2,13 +2,14 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
-from reput.message.v1.message_pb2 import AppendResult
+from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
-from schedule_svc.transactions.verdicts import verdict_of
+from schedule_svc.transactions.verdicts import Ended, Verdict, verdict_of
 from store.errors import (
     InvalidArgumentError,
     InvalidMessageError,
@@ -16,7 +17,7 @@ from store.errors import (
     TransactionNotFoundError,
     VerdictTooLateError,
 )
-from store.format.properties import REAL_TOPIC
+from store.format.properties import REAL_TOPIC, UNIQ_KEY
 from store.format.topic import OP_HALF_TOPIC
 from tests.schedule_svc.transactions.lives import (
     BROKER,
@@ -29,6 +30,12 @@ from tests.schedule_svc.transactions.lives import (
 )
 
 Begin = Callable[..., LogLife]
+
+
+@pytest.fixture(params=["alone", "together"])
+def begin(request: pytest.FixtureRequest, begin: Begin) -> Begin:
+    """Lives whose verdicts come by either call."""
+    return partial(begin, ends_together=request.param == "together")
 
 
 def test_a_commit_appends_the_message_and_the_end_in_one_request(log: MemoryLog, begin: Begin) -> None:
@@ -212,6 +219,81 @@ def test_verdicts_that_come_together_share_a_request(log: MemoryLog, begin: Begi
         thread.join(10)
     assert [len(request) for request in log.requests if request[-1].topic == OP_HALF_TOPIC] == [2, 30]
     assert sorted(map(int, log.requests[-1][-1].body.split(b",")[:-1])) == list(range(1, 30))
+
+
+def verdict(half: StoredMessage, *, commit: bool = True, from_check: bool = False) -> Verdict:
+    """A verdict by what the receipt of a half message says."""
+    properties = half.properties
+    return Verdict(properties[REAL_TOPIC], properties[UNIQ_KEY], half.commit_log_offset, commit, from_check)
+
+
+def test_verdicts_of_one_call_share_a_read_and_a_request(log: MemoryLog, begin: Begin) -> None:
+    halves = [log.send_half(f"m{number}") for number in range(5)]
+    life = begin()
+    reads: list[int] = []
+    get_many = log.get_many
+    log.get_many = lambda offsets, **options: reads.append(len(offsets)) or get_many(offsets, **options)  # type: ignore[method-assign]
+    outcomes = life.kind.end_all([verdict(half, commit=number != 2) for number, half in enumerate(halves)])
+    receipts = [outcome.result for outcome in outcomes if isinstance(outcome, Ended)]
+    places = [message.commit_log_offset for message in log.messages(TOPIC_NAME)]
+    places.insert(2, -1)
+    assert [receipt.commit_log_offset if receipt else -1 for receipt in receipts] == places
+    assert committed_bodies(log) == ["m0", "m1", "m3", "m4"]
+    assert reads == [5]
+    assert [len(request) for request in log.requests if request[-1].topic == OP_HALF_TOPIC] == [5]
+    assert log.waiting() == {}
+
+
+def test_a_verdict_that_needs_more_than_the_log_has_to_be_given_alone(log: MemoryLog, begin: Begin) -> None:
+    ended, renewed, late, twice, large = (
+        log.send_half("ended"),
+        log.send_half("renewed"),
+        log.send_half("late", immunity="60"),
+        log.send_half("twice"),
+        log.send_half("x" * (5 << 20), key="large"),  # more than what is read together
+    )
+    life = begin()
+    life.end(ended)
+    Producers(life.gateways, TOPIC_NAME)
+    log.manual.now += 31_000
+    life.work()  # all but `late` are renewed
+    for half in (twice, large):
+        half.CopyFrom(
+            next(one for one in log.waiting().values() if one.properties[UNIQ_KEY] == half.properties[UNIQ_KEY])
+        )
+    log.manual.now += 31_000
+    other = log.send_half("other")
+    other.properties[UNIQ_KEY] = "of another one"
+    unknown = verdict(other)
+    nowhere = unknown._replace(commit_log_offset=-1)
+    asked = [verdict(half) for half in (ended, renewed, late, twice, twice, large)]
+    outcomes = life.kind.end_all([*asked, unknown, nowhere])
+    assert [None if outcome is None else type(outcome) for outcome in outcomes] == [
+        *(None, None, None, Ended, None, None),
+        *(None, None),
+    ]
+    assert committed_bodies(log) == ["ended", "twice"]
+    assert life.kind.end(verdict(renewed)) is not None
+    assert isinstance(error_of(lambda: life.kind.end(verdict(twice))), TransactionNotFoundError)
+
+
+def test_one_refused_message_of_a_call_fails_alone(log: MemoryLog, begin: Begin) -> None:
+    halves = [log.send_half(body) for body in ("a", "bad", "c")]
+    life = begin()
+    write = log.write
+
+    def refusing(records: Sequence[InternalRecord]) -> list[AppendResult]:
+        if any(record.body == b"bad" for record in records):
+            raise InvalidMessageError("it is bad", field="body")
+        return write(records)
+
+    log.write = refusing  # type: ignore[method-assign]
+    first, second, third = life.kind.end_all([verdict(half) for half in halves])
+    assert isinstance(first, Ended)
+    assert isinstance(second, InvalidMessageError)
+    assert isinstance(third, Ended)
+    assert committed_bodies(log) == ["a", "c"]
+    assert life.kind.end(verdict(halves[1], commit=False)) is None
 
 
 def test_a_message_that_the_log_refuses_fails_alone(log: MemoryLog, begin: Begin) -> None:

@@ -1,6 +1,7 @@
 """The schedule client over a real socket: its own RPCs, sent again only where that does no harm, errors as they were raised."""
 
 import contextlib
+import queue
 import threading
 from collections.abc import Iterator
 
@@ -82,7 +83,8 @@ def test_there_is_a_method_for_each_rpc_of_the_service() -> None:
         if path.startswith(SCHEDULE_SERVICE) and method.kind is Kind.UNARY
     }
 
-    assert {rpc_of(request) for request in REQUESTS.values()} | {"GetStatus"} == unary
+    # `end_transaction_later` calls EndTransactions (test_verdict_batches.py).
+    assert {rpc_of(request) for request in REQUESTS.values()} | {"GetStatus", "EndTransactions"} == unary
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -131,6 +133,16 @@ def test_checks_are_streamed_until_they_are_cancelled() -> None:
         stream.cancel()
         with pytest.raises(ServiceUnavailableError):
             next(answers)
+
+
+def test_verdicts_to_a_service_of_an_earlier_release_are_given_one_by_one() -> None:
+    """It does not know EndTransactions, as this servicer."""
+    with serving() as (servicer, client):
+        outcomes: queue.SimpleQueue[object] = queue.SimpleQueue()
+        client.end_transaction_later(REQUESTS["end_transaction"], WAIT_SECONDS_MAX, outcomes.put)
+
+        assert outcomes.get(timeout=WAIT_SECONDS_MAX) == pb.EndTransactionResponse()
+        assert servicer.calls == [REQUESTS["end_transaction"]]
 
 
 def test_a_service_that_is_not_there_is_unavailable_and_named() -> None:

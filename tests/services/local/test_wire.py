@@ -171,5 +171,6 @@ def test_only_appends_are_never_made_again_and_no_two_methods_have_one_number():
         LocalMethod.APPEND_ON_STREAM,
         LocalMethod.APPEND_INTERNAL,
         LocalMethod.POP_MESSAGES,
+        LocalMethod.END_TRANSACTIONS,
     }
     assert len({method.number for method in LocalMethod}) == len(LocalMethod)

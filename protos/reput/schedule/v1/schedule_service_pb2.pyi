@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.rpc import status_pb2 as _status_pb2
 from reput.message.v1 import message_pb2 as _message_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -38,6 +39,25 @@ class EndTransactionResponse(_message.Message):
     RESULT_FIELD_NUMBER: _ClassVar[int]
     result: _message_pb2.AppendResult
     def __init__(self, result: _Optional[_Union[_message_pb2.AppendResult, _Mapping]] = ...) -> None: ...
+
+class EndTransactionsRequest(_message.Message):
+    __slots__ = ("verdicts",)
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    verdicts: _containers.RepeatedCompositeFieldContainer[EndTransactionRequest]
+    def __init__(self, verdicts: _Optional[_Iterable[_Union[EndTransactionRequest, _Mapping]]] = ...) -> None: ...
+
+class EndTransactionsResponse(_message.Message):
+    __slots__ = ("outcomes",)
+    class Outcome(_message.Message):
+        __slots__ = ("ended", "error")
+        ENDED_FIELD_NUMBER: _ClassVar[int]
+        ERROR_FIELD_NUMBER: _ClassVar[int]
+        ended: EndTransactionResponse
+        error: _status_pb2.Status
+        def __init__(self, ended: _Optional[_Union[EndTransactionResponse, _Mapping]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
+    OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    outcomes: _containers.RepeatedCompositeFieldContainer[EndTransactionsResponse.Outcome]
+    def __init__(self, outcomes: _Optional[_Iterable[_Union[EndTransactionsResponse.Outcome, _Mapping]]] = ...) -> None: ...
 
 class RecallMessageRequest(_message.Message):
     __slots__ = ("topic", "unique_key", "delivery_time")

@@ -40,6 +40,11 @@ class ScheduleServiceStub:
                 request_serializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionRequest.SerializeToString,
                 response_deserializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionResponse.FromString,
                 _registered_method=True)
+        self.EndTransactions = channel.unary_unary(
+                '/reput.schedule.v1.ScheduleService/EndTransactions',
+                request_serializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionsRequest.SerializeToString,
+                response_deserializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionsResponse.FromString,
+                _registered_method=True)
         self.RecallMessage = channel.unary_unary(
                 '/reput.schedule.v1.ScheduleService/RecallMessage',
                 request_serializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.RecallMessageRequest.SerializeToString,
@@ -81,6 +86,15 @@ class ScheduleServiceServicer:
         log, as durable as the log's flush mode makes records. Errors: NOT_FOUND (TRANSACTION_NOT_FOUND) when no half message waits
         for a verdict under these names, also when it has had one; FAILED_PRECONDITION (STORE_READ_ONLY; VERDICT_TOO_LATE when the
         message's own CHECK_IMMUNITY_TIME_IN_SECONDS is over and this answers no check).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EndTransactions(self, request, context):
+        """Ends several transactions that need nothing but the log: those whose half messages wait where their ids say. A verdict that has
+        to look further or to wait for another one has no outcome, and nothing was done for it: EndTransaction takes it. Errors:
+        INVALID_ARGUMENT for no verdict or too many.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -137,6 +151,11 @@ def add_ScheduleServiceServicer_to_server(servicer, server):
                     servicer.EndTransaction,
                     request_deserializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionRequest.FromString,
                     response_serializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionResponse.SerializeToString,
+            ),
+            'EndTransactions': grpc.unary_unary_rpc_method_handler(
+                    servicer.EndTransactions,
+                    request_deserializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionsRequest.FromString,
+                    response_serializer=reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionsResponse.SerializeToString,
             ),
             'RecallMessage': grpc.unary_unary_rpc_method_handler(
                     servicer.RecallMessage,
@@ -197,6 +216,33 @@ class ScheduleService:
             '/reput.schedule.v1.ScheduleService/EndTransaction',
             reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionRequest.SerializeToString,
             reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EndTransactions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.schedule.v1.ScheduleService/EndTransactions',
+            reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionsRequest.SerializeToString,
+            reput_dot_schedule_dot_v1_dot_schedule__service__pb2.EndTransactionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

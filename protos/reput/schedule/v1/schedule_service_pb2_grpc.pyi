@@ -21,6 +21,11 @@ class ScheduleServiceStub:
     for a verdict under these names, also when it has had one; FAILED_PRECONDITION (STORE_READ_ONLY; VERDICT_TOO_LATE when the
     message's own CHECK_IMMUNITY_TIME_IN_SECONDS is over and this answers no check).
     """
+    EndTransactions: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.EndTransactionsRequest, _schedule_service_pb2.EndTransactionsResponse]
+    """Ends several transactions that need nothing but the log: those whose half messages wait where their ids say. A verdict that has
+    to look further or to wait for another one has no outcome, and nothing was done for it: EndTransaction takes it. Errors:
+    INVALID_ARGUMENT for no verdict or too many.
+    """
     RecallMessage: _grpc.UnaryUnaryMultiCallable[_schedule_service_pb2.RecallMessageRequest, _schedule_service_pb2.RecallMessageResponse]
     """Takes back a message that waits for its time: it never appears. Errors: NOT_FOUND (SCHEDULED_MESSAGE_NOT_FOUND) when none
     waits under these names, also when it was delivered or recalled before; INVALID_ARGUMENT, FAILED_PRECONDITION
@@ -49,6 +54,16 @@ class ScheduleServiceServicer:
         log, as durable as the log's flush mode makes records. Errors: NOT_FOUND (TRANSACTION_NOT_FOUND) when no half message waits
         for a verdict under these names, also when it has had one; FAILED_PRECONDITION (STORE_READ_ONLY; VERDICT_TOO_LATE when the
         message's own CHECK_IMMUNITY_TIME_IN_SECONDS is over and this answers no check).
+        """
+
+    def EndTransactions(
+        self,
+        request: _schedule_service_pb2.EndTransactionsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _schedule_service_pb2.EndTransactionsResponse:
+        """Ends several transactions that need nothing but the log: those whose half messages wait where their ids say. A verdict that has
+        to look further or to wait for another one has no outcome, and nothing was done for it: EndTransaction takes it. Errors:
+        INVALID_ARGUMENT for no verdict or too many.
         """
 
     def RecallMessage(
