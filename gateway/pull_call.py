@@ -112,10 +112,11 @@ class PullStreams:
         request: pb.PullMessagesRequest,
         cancellation: Cancellation,
         puller: Puller[StoredMessage] | None = None,
+        seconds: Callable[[], float] = lambda: INNER_SECONDS,
     ) -> Iterator[pb.PullMessagesResponse]:
         """The batches, until the stream ends. The last one has no message, and says why.
 
-        `puller` is asked instead of the shard's consumer service.
+        `puller` is asked instead of the shard's consumer service; `seconds` says how much time a pull has now.
 
         Raises:
             InvalidArgumentError: by field; also IllegalFilterError.
@@ -131,7 +132,9 @@ class PullStreams:
         is_known = False
         while True:
             with self._body_bytes.some(max_bytes) as given:
-                batch = self._pull(delivering, replace(question, max_bytes=given), cancellation)
+                batch = self._pull(
+                    delivering, replace(question, max_bytes=given), cancellation, min(seconds(), INNER_SECONDS)
+                )
                 if batch is not None and batch.max_offset == 0 and not is_known:  # it is empty, or there is none
                     has_unwritten_queue(shard, question.topic, question.queue_id, Deadline.after(INNER_SECONDS))
                 is_known = True
@@ -150,14 +153,18 @@ class PullStreams:
             question = replace(question, queue_offset=batch.next_offset)
 
     def _pull(
-        self, delivering: Puller[StoredMessage], question: PullQuestion, cancellation: Cancellation
+        self,
+        delivering: Puller[StoredMessage],
+        question: PullQuestion,
+        cancellation: Cancellation,
+        seconds: float,
     ) -> Batch | None:
         """One pull; None when the caller has gone."""
         outcome: Future[Batch | StoreError] = Future()
-        delivering.pull(question, INNER_SECONDS, outcome.set_result)
+        delivering.pull(question, seconds, outcome.set_result)
         # The call has a deadline of its own; the margin is the last resort.
         awaited: tuple[Future[Any], ...] = (outcome, cancellation.happened)
-        wait(awaited, INNER_SECONDS + 1.0, FIRST_COMPLETED)
+        wait(awaited, seconds + min(1.0, seconds / 10), FIRST_COMPLETED)
         if outcome.done():
             return batch_of(question, outcome.result())
         if cancellation.is_set:

@@ -17,7 +17,7 @@ from gateway.queries.limits import PAGE_BYTES_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.serving.cancellation import Cancellation
-from store.errors import QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError
+from store.errors import DeadlineExceededError, QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.memory_shard import MemoryShard
 
@@ -138,3 +138,12 @@ def test_many_streams_together_get_no_more_bytes_than_there_are_but_each_gets_it
         each.__exit__(None, None, None)
     with body_bytes.some(4 << 20) as again:
         assert again == 4 << 20
+
+
+def test_a_pull_of_a_service_that_hung_took_longer_than_its_caller_waited(pulling):
+    pulling.delivering.pull = lambda *_: None  # never answers
+    request = pb.PullMessagesRequest(topic="T")
+    answers = pulling.streams.answers(pulling.shards, request, Cancellation(), seconds=lambda: 0.05)
+    with pytest.raises(DeadlineExceededError, match="consumer service of shard") as raised:
+        next(answers)
+    assert raised.value.metadata["service"] == "consumer"
