@@ -1,6 +1,7 @@
 """The RPCs of GatewayService about consumer groups, pulls and tracks; GatewayServicer has them as its own."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -16,7 +17,9 @@ from gateway.shards.replica_reads import ReplicaReads
 from gateway.wire import MessageShardsSource
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
+from services.methods import INNER_SECONDS
 from services.serving.cancellation import Cancellation
+from services.serving.deadline import answer_seconds
 from services.serving.raw_handlers import AnyHandler
 from store.errors import ServiceUnavailableError
 
@@ -62,12 +65,15 @@ class GroupMethods:
         """The messages of a queue in batches, which are PullMessagesResponses as bytes: see `raw_handlers`."""
         delivery, choice = self._delivery, choice_of(request, self.read_from)
         leader = delivery.source.named(request.broker_name)
+        seconds = partial(answer_seconds, context, INNER_SECONDS)
         if self.reads is None or choice.read_from is ReadFrom.LEADER:
-            return delivery.streams.answers(self._source.now(), request, Cancellation.of(context), leader)
+            return delivery.streams.answers(self._source.now(), request, Cancellation.of(context), leader, seconds)
         # Not a generator: the choice of the thread ends here, the stream goes on.
         with self.reads.reading(choice):
             shards = self._source.now()
-        return delivery.streams.answers(shards, request, Cancellation.of(context), self.reads.pulls(leader, choice))
+        return delivery.streams.answers(
+            shards, request, Cancellation.of(context), self.reads.pulls(leader, choice), seconds
+        )
 
     def raw_handlers(self) -> dict[str, AnyHandler]:
         """The handlers of methods that answer with bytes."""

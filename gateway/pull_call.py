@@ -94,11 +94,13 @@ class PullUnderWay:
 
     Attributes:
         question: with as many bytes as it was given.
+        seconds: that it may take.
         outcome: done with what it has found.
     """
 
-    def __init__(self, question: PullQuestion, body_bytes: BodyBytes) -> None:
+    def __init__(self, question: PullQuestion, body_bytes: BodyBytes, seconds: float) -> None:
         self._body_bytes = body_bytes
+        self.seconds = seconds
         self.question = replace(question, max_bytes=body_bytes.take(question.max_bytes))
         self.outcome: Future[Batch | StoreError] = Future()
 
@@ -133,10 +135,11 @@ class PullStreams:
         request: pb.PullMessagesRequest,
         cancellation: Cancellation,
         puller: Puller[StoredMessage] | None = None,
+        seconds: Callable[[], float] = lambda: INNER_SECONDS,
     ) -> Iterator[bytes]:
         """The batches as PullMessagesResponses, until the stream ends. The last one has no message, and says why.
 
-        `puller` is asked instead of the shard's consumer service.
+        `puller` is asked instead of the shard's consumer service; `seconds` says how much time a pull has now.
 
         Raises:
             InvalidArgumentError: by field; also IllegalFilterError.
@@ -150,9 +153,9 @@ class PullStreams:
         quiet_at = self._clock()
         is_known = False
         with contextlib.ExitStack() as held:
-            pull = self._begin(delivering, question, held)
+            pull = self._begin(delivering, question, held, seconds())
             while True:
-                batch = self._found(pull, cancellation)
+                batch = self._found(delivering, pull, cancellation)
                 if batch is not None and batch.max_offset == 0 and not is_known:  # it is empty, or there is none
                     has_unwritten_queue(shard, question.topic, question.queue_id, Deadline.after(INNER_SECONDS))
                 is_known = True
@@ -160,7 +163,8 @@ class PullStreams:
                 with before:  # it has the share of this batch
                     if batch is not None and not is_at_end(question, batch):
                         if batch.next_offset < batch.max_offset and not cancellation.is_set:
-                            ahead = self._begin(delivering, replace(question, queue_offset=batch.next_offset), held)
+                            next_question = replace(question, queue_offset=batch.next_offset)
+                            ahead = self._begin(delivering, next_question, held, seconds())
                         yield from responses_of(batch, delivering.broker_name)
                 if batch is not None and is_at_end(question, batch):
                     millis = max(wait_millis, BEHIND_MILLIS) if is_behind(shard, question, batch) else wait_millis
@@ -173,21 +177,21 @@ class PullStreams:
                 if batch.outcome is PullOutcome.FOUND:
                     quiet_at = self._clock()
                 question = replace(question, queue_offset=batch.next_offset)
-                pull = ahead or self._begin(delivering, question, held)
+                pull = ahead or self._begin(delivering, question, held, seconds())
 
     def _begin(
-        self, delivering: Puller[StoredMessage], question: PullQuestion, held: contextlib.ExitStack
+        self, delivering: Puller[StoredMessage], question: PullQuestion, held: contextlib.ExitStack, seconds: float
     ) -> PullUnderWay:
-        pull = PullUnderWay(question, self._body_bytes)
+        pull = PullUnderWay(question, self._body_bytes, min(seconds, INNER_SECONDS))
         held.callback(pull.close)
-        delivering.pull(pull.question, INNER_SECONDS, pull.outcome.set_result)
+        delivering.pull(pull.question, pull.seconds, pull.outcome.set_result)
         return pull
 
-    def _found(self, pull: PullUnderWay, cancellation: Cancellation) -> Batch | None:
+    def _found(self, delivering: Puller[StoredMessage], pull: PullUnderWay, cancellation: Cancellation) -> Batch | None:
         """What a pull has found; None when the caller has gone."""
         # The call has a deadline of its own; the margin is the last resort.
         awaited: tuple[Future[Any], ...] = (pull.outcome, cancellation.happened)
-        wait(awaited, INNER_SECONDS + 1.0, FIRST_COMPLETED)
+        wait(awaited, pull.seconds + min(1.0, pull.seconds / 10), FIRST_COMPLETED)
         if pull.outcome.done():
             return batch_of(pull.question, pull.outcome.result())
         if cancellation.is_set:

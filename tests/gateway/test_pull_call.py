@@ -25,7 +25,7 @@ from gateway.shards.encoded_messages import EncodedMessages
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.serving.cancellation import Cancellation
-from store.errors import QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError
+from store.errors import DeadlineExceededError, QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.memory_shard import MemoryShard
 
@@ -198,3 +198,12 @@ def test_a_caller_that_goes_in_the_middle_leaves_no_bytes_taken(pulling):
     assert pulling.streams._body_bytes._free_bytes == ALL_BODY_BYTES_MAX - 2 * BODY_BYTES_DEFAULT
     stream.close()
     assert pulling.streams._body_bytes._free_bytes == ALL_BODY_BYTES_MAX
+
+
+def test_a_pull_of_a_service_that_hung_took_longer_than_its_caller_waited(pulling):
+    pulling.delivering.pull = lambda *_: None  # never answers
+    request = pb.PullMessagesRequest(topic="T")
+    answers = pulling.streams.answers(pulling.shards, request, Cancellation(), seconds=lambda: 0.05)
+    with pytest.raises(DeadlineExceededError, match="consumer service of shard") as raised:
+        next(answers)
+    assert raised.value.metadata["service"] == "consumer"
