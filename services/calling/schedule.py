@@ -116,7 +116,7 @@ class ScheduleClient:
         self._local_calls.call(
             LocalMethod.END_TRANSACTIONS,
             request,
-            pb.EndTransactionsResponse,
+            pb.EndTransactionsResponse.FromString,
             timeout_seconds,
             done,
             lambda seconds: call_later(self._stub.EndTransactions, request, seconds, SERVICE, done),
