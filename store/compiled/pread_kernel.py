@@ -1,12 +1,14 @@
 """Reading a file from inside a kernel: no call, no buffer and no object of Python for each piece of it."""
 
+from typing import Any
+
 import numpy as np
 from numba import types
 
 from store.compiled.compiling import Bytes, Number, compiled
 
 # ssize_t pread(int fd, void *buf, size_t count, off_t offset) of the C library; a pointer is a number here.
-_pread = types.ExternalFunction("pread", types.intp(types.intc, types.uintp, types.uintp, types.int64))
+_pread: Any = types.ExternalFunction("pread", types.intp(types.intc, types.uintp, types.uintp, types.int64))
 
 
 @compiled
