@@ -98,12 +98,12 @@ class GatewayCalls:
 
         return call_with_retries(join, self._timeout_seconds, self._retry)
 
-    def stream(self, method: str, request: Any) -> Iterator[Any]:
-        """The responses of an RPC with a stream of them, which has no time limit and is sent once; errors as `call`.
+    def stream(self, method: str, request: Any, timeout_seconds: float | None = None) -> Iterator[Any]:
+        """The responses of an RPC with a stream of them, which is sent once; errors as `call`.
 
-        Closing the iterator ends the call.
+        Closing the iterator ends the call. `timeout_seconds` limits the whole stream; None: no limit.
         """
-        responses = self._methods.stream(method)(request)
+        responses = self._methods.stream(method)(request, timeout=timeout_seconds)
         try:
             yield from responses
         except grpc.RpcError as rpc_error:

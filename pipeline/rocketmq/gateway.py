@@ -23,6 +23,7 @@ from reput_client.calls import GatewayCalls
 from reput_client.querying.answers import partial_answer, shards_of
 
 PAGE_COUNT_MAX = 1000  # the gateway's own limit, for messages and for topics
+PULL_BYTES = 2 << 20  # of bodies in a batch
 # In effect no limit: `retry_seconds` ends the attempts.
 ATTEMPT_COUNT_MAX = 1_000_000
 PARTIAL_PAUSE_SECONDS = 0.1
@@ -115,6 +116,22 @@ class Gateway:
             return response
 
         return self._until_whole(ask)
+
+    def pulled(self, key: QueueKey, queue_offset: int) -> Iterator[pb.PullMessagesResponse]:
+        """Batches of a queue from a queue offset on, to its end, by one call that is not sent again.
+
+        It ends with DEADLINE_EXCEEDED after `retry_seconds`, which are for all batches.
+        """
+        request = pb.PullMessagesRequest(
+            topic=key.topic,
+            queue_id=key.queue_id,
+            queue_offset=queue_offset,
+            broker_name=key.broker_name,
+            max_messages=PAGE_COUNT_MAX,
+            max_bytes=PULL_BYTES,
+            read=self._read,
+        )
+        return self._calls.stream("PullMessages", request, self._retry_seconds)
 
     def body(self, message: message_pb2.StoredMessage) -> bytes:
         """The stored body of a message, downloaded because its page had no room for it."""

@@ -2,9 +2,12 @@
 
 The next page is fetched while Spark takes the current one. Each page must begin where the last one ended: a gap means lost
 messages and is always reported.
+
+A page is a batch of a bulk pull if that has every message from its begin to its end. In every other case it comes by
+QueryMessageByOffset, which also finds what is archived, and says what is lost or not built: a pull costs the services a tenth.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,7 +20,12 @@ from pipeline.rocketmq.ranges import MessageRange, report_loss
 from pipeline.rocketmq.rows import BATCH_BYTES_MAX, RowBatches, StoredMessage
 from pipeline.rocketmq.security import NO_SECURITY, SecurityOptions
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput_client.errors import QueueNotFoundError, TopicNotFoundError
+from reput_client.errors import QueueNotFoundError, ReputClientError, TopicNotFoundError
+
+# Fewer messages come in one page, for which no pull is begun.
+PULL_COUNT_MIN = 100
+# Messages that come by pages behind one that no pull gave, before another pull is begun.
+QUERIED_COUNT = 8 * PAGE_COUNT_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,64 @@ class Task:
                 yield from _batches(gateway, wanted, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Messages of a queue, and where the next ones begin; `min_offset` and `max_offset` are the queue's."""
+
+    messages: Sequence[StoredMessage]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class Pages:
+    """The pages of one range, for one thread.
+
+    Args:
+        gateway: where they come from.
+        asked: the range.
+    """
+
+    def __init__(self, gateway: Gateway, asked: MessageRange) -> None:
+        self._gateway = gateway
+        self._asked = asked
+        self._pull: Iterator[pb.PullMessagesResponse] | None = None
+        self._pulls_from = asked.begin
+
+    def page(self, queue_offset: int) -> Page:
+        """The page that begins at a queue offset: that of the range, or where the page before has ended."""
+        page = self._pulled(queue_offset)
+        if page is not None:
+            return page
+        asked = self._asked
+        answer = self._gateway.messages_or_end(asked.key, queue_offset, min(asked.end - queue_offset, PAGE_COUNT_MAX))
+        return Page(answer.messages, answer.next_queue_offset, answer.min_offset, answer.max_offset)
+
+    def _pulled(self, queue_offset: int) -> Page | None:
+        """The next batch of the pull; None when it does not have every message from its begin to its end."""
+        left = self._asked.end - queue_offset
+        if queue_offset < self._pulls_from or (self._pull is None and left < PULL_COUNT_MIN):
+            return None
+        try:
+            if self._pull is None:
+                self._pull = self._gateway.pulled(self._asked.key, queue_offset)
+            batch = next(self._pull, None)
+        except ReputClientError:  # what it says is said again for the page, or has passed
+            batch = None
+        count = 0 if batch is None else len(batch.messages)
+        if (
+            batch is None
+            or not count
+            or batch.messages[0].queue_offset != queue_offset
+            or batch.messages[-1].queue_offset != queue_offset + count - 1
+            or batch.next_offset != queue_offset + count
+        ):
+            self._pull, self._pulls_from = None, queue_offset + QUERIED_COUNT
+            return None
+        count = min(count, left)
+        return Page(batch.messages[:count], queue_offset + count, batch.min_offset, batch.max_offset)
+
+
 def _batches(gateway: Gateway, messages: list[StoredMessage], rows: RowBatches) -> Iterator[pa.RecordBatch]:
     """The page as batches; bodies that had no room in it are downloaded, and a batch ends at `BATCH_BYTES_MAX`."""
     if not rows.needs_bodies or not any(message.body_omitted for message in messages):
@@ -79,20 +145,18 @@ def _pages(gateway: Gateway, asked: MessageRange, *, fail_on_data_loss: bool) ->
     def lose(begin: int, end: int, why: str) -> None:
         report_loss(asked.key, begin, min(end, asked.end), why, fail_on_data_loss=fail_on_data_loss)
 
-    def page(queue_offset: int) -> pb.QueryMessageByOffsetResponse:
-        return gateway.messages_or_end(asked.key, queue_offset, min(asked.end - queue_offset, PAGE_COUNT_MAX))
-
+    page = Pages(gateway, asked).page
     ahead = ThreadPoolExecutor(1, thread_name_prefix="next-page")
     try:
         position = asked.begin
-        coming: Future[pb.QueryMessageByOffsetResponse] | None = ahead.submit(page, position)
+        coming: Future[Page] | None = ahead.submit(page, position)
         while coming is not None:
             try:
                 response = coming.result()
             except (TopicNotFoundError, QueueNotFoundError) as error:
                 lose(position, asked.end, error.message)
                 return
-            follows = response.next_queue_offset
+            follows = response.next_offset
             if follows <= position:
                 lose(position, asked.end, f"the queue ends at {response.max_offset}")
                 return

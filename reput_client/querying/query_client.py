@@ -89,10 +89,10 @@ class QueryClient(GatewayCalls):
         choose(request, self._read)
         return super().call(method, request, is_repeatable=is_repeatable)
 
-    def stream(self, method: str, request: Any) -> Iterator[Any]:
+    def stream(self, method: str, request: Any, timeout_seconds: float | None = None) -> Iterator[Any]:
         """See `GatewayCalls.stream`."""
         choose(request, self._read)
-        return super().stream(method, request)
+        return super().stream(method, request, timeout_seconds)
 
     def download(self, request: Any) -> bytes:
         """See `GatewayCalls.download`."""
