@@ -98,11 +98,13 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     shards: MessageShardsSource = reads
     guard = None
     appends = LetterAppends(forwarder)
+    may_consume: Callable[[str], object] | None = None
     if settings.auth == "on":
-        from gateway.auth.caller_shards import check_topic
+        from gateway.auth.caller_shards import check_group, check_topic
 
         guard, shards = _require_sign_in(server, settings, reads)
         appends = LetterAppends(forwarder, check_topic)
+        may_consume = check_group
     tokens = PageTokens(settings.page_token_secret)
     sandbox = CelSandbox()
     requests = Requests(directory, delivering, room, timers, forwarder, settings.cluster_name, gateway_id)
@@ -118,7 +120,9 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     waiting = Waiting(endings, producers, settings.delivery_delay_seconds_max)
     limits = PollLimits(settings.receive_invisible_millis_min, settings.poll_millis_min / 1000)
     types = TopicTypes(directory)
-    messaging = MessagingServicer(shards, delivering, room, clients, server.work, types, waiting, limits)
+    messaging = MessagingServicer(
+        shards, delivering, room, clients, server.work, types, waiting, limits, check_group=may_consume
+    )
     server.add(MESSAGING_NAME, partial(add_messaging_to_server, forwarder=forwarder), messaging)
     for close in (fan_out.close, filters.close, sandbox.close, servicer.close, waits.close):
         server.on_stop(close)

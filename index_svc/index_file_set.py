@@ -22,7 +22,7 @@ from store.errors import StoreCorruptedError, StoreError
 from store.files.cached_pages import drop_cached_pages
 from store.files.checksums import ChecksumTable, Extent
 from store.files.file_system import FileSystem
-from store.files.open_files import OpenFiles
+from store.files.open_files import OpenFiles, make_way
 from store.format.index_layout import HEADER_SIZE, IndexHeader, encode_index_header
 from store.format.paths import index_dir, index_file_name, own_state_dir
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
@@ -167,7 +167,7 @@ class IndexFileSet:
     def replace_sealed(self, view: IndexFileView, made: IndexFile) -> None:
         """Puts a file that was made again, and is on the disk, into the place of a sealed one."""
         self.fs.mkdirs(self.directory)
-        self.files.make_way(view.path)
+        make_way(self.files.fs, view.path)
         self.fs.rename(made.path, view.path)
         self.fs.fsync_dir(self.directory)
         self.files.forget(made.path)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes, read_json_state, write_json_state
+from store.files.json_state import read_json_state, write_json_state
 
 EPOCHS_NAME = "epochs.json"
 NOWHERE = -1
@@ -73,7 +73,7 @@ class EpochFile:
         """Reads the file. StoreCorruptedError when it is damaged: without it nobody can tell which part of the log is whose."""
         state = read_json_state(self._fs, self._path)
         if state is None:
-            if read_bytes(self._fs, self._path) is not None:
+            if self._fs.exists(self._path):
                 raise self._damage()
             self.epochs = ()
             return

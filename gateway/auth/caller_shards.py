@@ -107,10 +107,21 @@ def work_for(sight: Sight) -> Iterator[None]:
 
 def check_topic(topic: str) -> None:
     """PermissionDeniedError when the caller of this thread may not do what it has called for this topic."""
+    _caller().check(topic)
+
+
+def check_group(consumer_group: str) -> None:
+    """PermissionDeniedError when the caller of this thread may not consume for the group."""
+    sight = _caller()
+    if not sight.access.allows_group(consumer_group):
+        raise sight.refusal(f"for consumer group {consumer_group!r}", group=consumer_group)
+
+
+def _caller() -> Sight:
     sight = _sight.get()
     if sight is None:
         raise StoreError("the gateway acted without a caller; this is a bug of the gateway")
-    sight.check(topic)
+    return sight
 
 
 class CallerShards(Generic[Message]):

@@ -77,6 +77,8 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         types: which messages topics take; None: as these shards say, whoever asks.
         waiting: what ends waits, and who is asked about them; None: nothing waits here.
         limits: of long polls.
+        check_group: raises PermissionDeniedError for a group that the caller of the thread may not consume for; None: nobody
+            signs in.
     """
 
     def __init__(
@@ -89,8 +91,11 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         types: TopicTypes | None = None,
         waiting: Waiting | None = None,
         limits: PollLimits = DEFAULT_LIMITS,
+        *,
+        check_group: Callable[[str], object] | None = None,
     ) -> None:
         self._source = shards
+        self._check_group = check_group
         self._delivering = delivering
         self._room = room
         self._clients = clients
@@ -178,11 +183,13 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         self, request: v2.NotifyClientTerminationRequest, context: grpc.ServicerContext
     ) -> v2.NotifyClientTerminationResponse:
         """A client has ended: its polls end, and what is renewed for it is delivered again."""
+        known = self._clients.known(caller_of(context).client_id)
+        known_group = known.facts.consumer_group if known is not None else ""
+        if known_group and self._check_group is not None:
+            self._check_group(known_group)  # a client says itself which one it is
 
         def end() -> v2.NotifyClientTerminationResponse:
-            caller = caller_of(context)
-            known = self._clients.known(caller.client_id)
-            group = known.facts.consumer_group if known is not None else ""
+            caller, group = caller_of(context), known_group
             if request.HasField("group") and request.group.name:
                 caller = consumer_of(context)
                 group = group_of(request.group)

@@ -4,7 +4,7 @@ A call to a shard may take most of its caller's deadline. While one of several s
 for that long; after as many queries as there are threads, no thread is left for the other shards (docs/scale.md has
 figures). So a call is refused at once when:
 
-    half of all threads wait for the shard, the oldest call for over HURRY_SECONDS
+    half of all threads wait for the shard, the oldest call for over HURRY_SECONDS, and no call was answered within these
     no call was answered within PATIENCE_SECONDS, and
         several calls are running, the oldest for over PATIENCE_SECONDS; one alone may only be slow: the next one tests
         or the last call exceeded its deadline, and another one is running: a single call tests the shard, and further ones
@@ -135,9 +135,10 @@ class ShardGuard:
         if not self._begun:
             return None
         waited = self._waited()
-        is_silent = self._clock() - self._answered_at > PATIENCE_SECONDS
+        silent_seconds = self._clock() - self._answered_at
+        is_silent = silent_seconds > PATIENCE_SECONDS
         is_slow = waited > PATIENCE_SECONDS and len(self._begun) > 1
-        is_full = waited > HURRY_SECONDS and len(self._begun) >= self._share_count
+        is_full = min(waited, silent_seconds) > HURRY_SECONDS and len(self._begun) >= self._share_count
         if is_full or (is_silent and (is_slow or self._was_late)):
             return self._unavailable(f"does not answer: {len(self._begun)} calls wait for it, one for {waited:.1f} s")
         return None

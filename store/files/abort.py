@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from store.files.file_system import FileSystem
+from store.files.open_files import make_way
 
 ABORT_NAME = "abort"
 
@@ -25,6 +26,7 @@ def create_abort_marker(fs: FileSystem, root: Path) -> None:
     if fs.is_dir(root / ABORT_NAME):
         _log.warning("%s is a directory: every start checks the end of the log until it is removed", root / ABORT_NAME)
         return
+    make_way(fs, root / ABORT_NAME)
     fd = fs.open(root / ABORT_NAME, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         fs.pwrite(fd, str(os.getpid()).encode(), 0)

@@ -9,6 +9,7 @@
 Both wait some time for a process that is still ending.
 """
 
+import errno
 import fcntl
 import os
 import struct
@@ -17,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from store.errors import StoreLockedError
-from store.files.file_system import FILE_MODE, shortage_named
+from store.files.file_system import FILE_MODE, RealFileSystem, shortage_named
+from store.files.open_files import make_way
 
 LOCK_WAIT_SECONDS = 10.0
 LOCK_RETRY_SECONDS = 0.05
@@ -41,8 +43,7 @@ class OwnerLock:
     def acquire(self) -> None:
         """Takes the lock; StoreLockedError when another process holds it longer than `wait_seconds`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with shortage_named(str(self.path)):
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = _opened(self.path)
 
         def take() -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,8 +72,7 @@ class BrokerLock:
 
     def acquire(self) -> None:
         """Takes the lock; StoreLockedError when another process holds it longer than `wait_seconds`."""
-        with shortage_named(str(self.path)):
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = _opened(self.path)
         wanted = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 
         def take() -> None:
@@ -88,11 +88,22 @@ class BrokerLock:
             self._fd = None
 
 
+def _opened(path: Path) -> int:
+    """A descriptor of a lock file, made when missing; what has its name and is no regular file is renamed."""
+    make_way(RealFileSystem(), path)
+    with shortage_named(str(path)):
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+
+
 def is_held_by_other(path: Path) -> bool:
     """Whether a foreign broker holds the root's `lock` (a process lock, as Java takes it); our services do not count."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would block
     except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a loop of links, a socket: nobody holds it as a file
+            raise
         return False
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))

@@ -156,7 +156,7 @@ class OpenFiles:
 
         What has its name and is no regular file, or a file where one of its folders belongs, is renamed, not removed.
         """
-        self.make_way(path)
+        make_way(self.fs, path)
         self.fs.mkdirs(path.parent)
         fd = self.fs.open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -165,32 +165,6 @@ class OpenFiles:
             self.fs.close(fd)
         self.forget(path)
         return self.get(path, writing=True)
-
-    def make_way(self, path: Path) -> None:
-        """Renames what has the name of a file and is none, and a file that has the name of one of its folders."""
-        in_the_way = path if self._has_foreign(path) else None
-        for folder in path.parents if in_the_way is None else ():
-            if self.fs.is_dir(folder):
-                break
-            if self.fs.exists(folder) and not self.fs.is_dir(folder):
-                in_the_way = folder
-                break
-        if in_the_way is None:
-            return
-        number = 0
-        while self.fs.exists(aside := in_the_way.with_name(f"{in_the_way.name}.foreign{number or ''}")):
-            number += 1
-        self.fs.rename(in_the_way, aside)
-        _log.warning("%s was in the way of %s: it is now %s; move it out of the store", in_the_way, path, aside)
-
-    def _has_foreign(self, path: Path) -> bool:
-        """Whether the name of a file belongs to what is none.
-
-        Asked again once the name was seen: another process, such as a task of a rebuild, may make the file meanwhile.
-        """
-        if self.fs.is_file(path) or not self.fs.is_dir(path.parent):
-            return False
-        return path.name in self.fs.listdir(path.parent) and not self.fs.is_file(path)
 
     def forget(self, path: Path) -> None:
         """Drops a file from the set: it was removed or replaced."""
@@ -201,3 +175,31 @@ class OpenFiles:
         """Drops all files."""
         with self._lock:
             self._files.clear()
+
+
+def make_way(fs: FileSystem, path: Path) -> None:
+    """Renames what has the name of a file and is none, and a file that has the name of one of its folders."""
+    in_the_way = path if _has_foreign(fs, path) else None
+    for folder in path.parents if in_the_way is None else ():
+        if fs.is_dir(folder):
+            break
+        if fs.exists(folder) and not fs.is_dir(folder):
+            in_the_way = folder
+            break
+    if in_the_way is None:
+        return
+    number = 0
+    while fs.exists(aside := in_the_way.with_name(f"{in_the_way.name}.foreign{number or ''}")):
+        number += 1
+    fs.rename(in_the_way, aside)
+    _log.warning("%s was in the way of %s: it is now %s; move it out of the store", in_the_way, path, aside)
+
+
+def _has_foreign(fs: FileSystem, path: Path) -> bool:
+    """Whether the name of a file belongs to what is none.
+
+    Asked again once the name was seen: another process, such as a task of a rebuild, may make the file meanwhile.
+    """
+    if fs.is_file(path) or not fs.is_dir(path.parent):
+        return False
+    return path.name in fs.listdir(path.parent) and not fs.is_file(path)

@@ -34,7 +34,7 @@ class OverlayFileSystem(RealFileSystem):
                 if not writing:
                     if not on_disk:
                         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
-                    return os.open(key, os.O_RDONLY | os.O_CLOEXEC)
+                    return os.open(key, os.O_RDONLY | os.O_CLOEXEC | flags & os.O_NONBLOCK)
                 if not on_disk and not flags & os.O_CREAT:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
                 if not self.is_dir(os.path.dirname(key)):

@@ -131,6 +131,21 @@ def test_a_client_consumes_for_its_groups_and_for_no_other(guarded, lines, metho
     assert denied == ["limited", "of-none"]
 
 
+def test_whoever_knew_the_id_of_a_client_could_end_it(guarded, lines):
+    """The call named no group, so no right was looked up, and the polls of another group's client ended."""
+    other = consumer_of(guarded, "of-all", OTHER)
+    assert other.tell(other.settings())
+    own = consumer_of(guarded, "limited", OWN)
+    for request in (v2.NotifyClientTerminationRequest(), v2.NotifyClientTerminationRequest(group=own.group)):
+        with pytest.raises(grpc.RpcError) as refused:
+            own.call("NotifyClientTermination", request)
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert guarded.clients.known("client-1").facts.consumer_group == OTHER
+    assert [fields["client"] for event, fields in lines if event == "audit.denied"] == ["limited"] * 2
+    assert other.call("NotifyClientTermination", v2.NotifyClientTerminationRequest()).status.code == v2.OK
+    assert guarded.clients.known("client-1") is None
+
+
 def test_a_handle_of_another_group_does_not_help(guarded):
     shard = guarded.delivering.named("broker-a")
     shard.store(TOPIC, b"secret")

@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
 from gateway.appends.forwarder import AppendForwarder
+from gateway.auth.caller_shards import check_group
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
@@ -135,7 +136,16 @@ def serving(*shards, records=(), guard=None, scheduling=(), limits=DEFAULT_LIMIT
     with grpc.insecure_channel("127.0.0.1:1") as backend:
         forwarder = AppendForwarder([backend])
         waiting = Waiting(Endings(scheduled), producers)
-        servicer = MessagingServicer(memories, delivering, room, clients, server.work, waiting=waiting, limits=limits)
+        servicer = MessagingServicer(
+            memories,
+            delivering,
+            room,
+            clients,
+            server.work,
+            waiting=waiting,
+            limits=limits,
+            check_group=None if guard is None else check_group,
+        )
         server.add("m", partial(add_messaging_to_server, forwarder=forwarder), servicer)
         server.on_drain(room.close)
         timers.start()

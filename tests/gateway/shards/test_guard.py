@@ -75,6 +75,19 @@ def test_half_of_the_threads_are_enough_unless_calls_are_soon_over(shard, pool):
     assert [call.result() for call in calls] == ["answer"] * len(calls)
 
 
+def test_many_calls_of_one_client_had_the_calls_of_others_refused(shard, pool):
+    """Half of the threads waited for a service that was busy, and answered all the time."""
+    calls = [shard.begin(pool) for _ in range(THREAD_COUNT // 2 + 1)]
+    for _ in range(4):
+        shard.now += HURRY_SECONDS
+        assert shard.guard.call(lambda: "quick") == "quick"
+    shard.now += HURRY_SECONDS + 0.01
+    with pytest.raises(ServiceUnavailableError):
+        shard.guard.call(lambda: "not asked")
+    shard.release.set()
+    assert [call.result() for call in calls] == ["answer"] * len(calls)
+
+
 def test_behind_a_call_that_ended_late_one_at_a_time_finds_out(shard, pool):
     shard.error = DeadlineExceededError("late")
     call = shard.begin(pool)
