@@ -36,6 +36,7 @@ PACKAGES = (
 PROTO_ROOT = "protos"
 _EARLIEST = (1980, 1, 1, 0, 0, 0)  # the earliest time of the zip format: the same sources make the same bytes
 _UNPACKED = ".unpacked"
+_shipped: list["tempfile.TemporaryDirectory[str]"] = []
 
 
 def project_root() -> Path:
@@ -75,10 +76,12 @@ def ship_to_executors(context: "SparkContext") -> None:
     """Sends the project to the executors, unless this process itself runs from a shipped zip."""
     if zip_of(__file__) is not None or is_unpacked(Path(__file__)):
         return
-    with tempfile.TemporaryDirectory(prefix="reput-ship-") as directory:
-        target = Path(directory) / ZIP_NAME
-        write_zip(target)
-        context.addPyFile(str(target))  # copied at once into the context's own folder
+    directory = tempfile.TemporaryDirectory(prefix="reput-ship-", ignore_cleanup_errors=True)
+    # Executors get the file from this process, also those that come later: it stays until the process ends.
+    _shipped.append(directory)
+    target = Path(directory.name) / ZIP_NAME
+    write_zip(target)
+    context.addPyFile(str(target))
 
 
 def live_outside_zip(package_file: str, package_path: list[str]) -> None:

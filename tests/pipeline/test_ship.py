@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ship import is_unpacked, project_root, write_zip, zip_of
+from pipeline.ship import is_unpacked, project_root, ship_to_executors, write_zip, zip_of
 from tests.pipeline.logs import write_files
 
 READ = """
@@ -43,6 +43,19 @@ def test_it_holds_modules_and_generated_code_and_no_caches(zip_path: Path) -> No
     names = zipfile.ZipFile(zip_path).namelist()
     assert {"pipeline/__init__.py", "store/walk/scan_kernel.py", "reput/message/v1/message_pb2.py"} <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.startswith(("tests/", "protos/"))]
+
+
+def test_executors_that_come_after_the_start_still_find_the_zip() -> None:
+    """Spark's driver serves the file itself, not a copy: it was gone before an executor asked for it."""
+    served: list[Path] = []
+
+    class Context:
+        def addPyFile(self, path: str) -> None:
+            served.append(Path(path))
+
+    ship_to_executors(Context())  # type: ignore[arg-type]
+
+    assert zipfile.ZipFile(served[0]).testzip() is None
 
 
 @pytest.mark.long
