@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 import structlog
@@ -83,7 +84,7 @@ class VerdictBatches:
             if batch:
                 request = pb.EndTransactionsRequest(verdicts=[one.request for one in batch])
                 seconds = max(one.deadline for one in batch) - now
-                self._send_all(request, seconds, lambda outcome, sent=batch: self._ended(sent, outcome))
+                self._send_all(request, seconds, partial(self._ended, batch))
                 return
 
     def _ended(self, sent: Sequence[_Waiting], outcome: pb.EndTransactionsResponse | StoreError) -> None:
