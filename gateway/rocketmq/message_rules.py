@@ -94,6 +94,11 @@ def check_sent(
         raise RefusedError(
             v2.ILLEGAL_DELIVERY_TIME, f"delivery_timestamp is more than {delivery_ahead_seconds_max} s ahead"
         )
+    if system.message_type == v2.TRANSACTION and system.HasField("delivery_timestamp"):
+        raise RefusedError(
+            v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+            "a message of a transaction has a delivery_timestamp: its consumers get it when it is committed, so leave it out",
+        )
     if (
         system.message_type == v2.TRANSACTION
         and system.orphaned_transaction_recovery_duration.seconds > RECOVERY_SECONDS_MAX

@@ -45,6 +45,7 @@ CODE_BY_FIELD = {
     "keys": v2.ILLEGAL_MESSAGE_KEY,
     "tags": v2.ILLEGAL_MESSAGE_TAG,
     "properties": v2.ILLEGAL_MESSAGE_PROPERTY_KEY,
+    "delivery_time": v2.ILLEGAL_DELIVERY_TIME,
     "unique_key": v2.ILLEGAL_MESSAGE_ID,
     "messages": v2.PAYLOAD_TOO_LARGE,
 }
@@ -79,6 +80,8 @@ def _code_of(error: errors.StoreError) -> "v2.Code":
     field = error.metadata.get("field", "")
     if isinstance(error, errors.InvalidMessageError) and field == "body":
         return v2.MESSAGE_BODY_EMPTY if error.metadata.get("sizeBytes") == "0" else v2.MESSAGE_BODY_TOO_LARGE
+    if isinstance(error, errors.InvalidMessageError) and field == "properties" and "sizeBytesMax" in error.metadata:
+        return v2.MESSAGE_PROPERTIES_TOO_LARGE
     if isinstance(error, errors.InvalidMessageError | errors.InvalidArgumentError) and field in CODE_BY_FIELD:
         return CODE_BY_FIELD[field]
     return next(CODE_BY_ERROR[base] for base in type(error).__mro__ if base in CODE_BY_ERROR)

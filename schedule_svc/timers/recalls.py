@@ -84,7 +84,7 @@ class Recalls:
         key = key_of(topic, unique_key)
         with life.lock:
             found = book.waiting(delivery_millis - PRECISION_MILLIS - 1, delivery_millis + PRECISION_MILLIS, key)
-        message = self._read(found, topic, unique_key)
+        message = self._read(found, topic, unique_key, delivery_millis)
         if message is None:
             return None
         facts = facts_of(message)
@@ -105,8 +105,8 @@ class Recalls:
         wait_for(written)
         return message
 
-    def _read(self, found: Entries, topic: str, unique_key: str) -> StoredMessage | None:
-        """The message of these names among some that have their hash."""
+    def _read(self, found: Entries, topic: str, unique_key: str, delivery_millis: int) -> StoredMessage | None:
+        """The message of these names that is due in that second, among some that have their hash."""
         if not len(found):
             return None
         units = [
@@ -116,8 +116,9 @@ class Recalls:
         for outcome in self._batches.read_headers(units):
             if isinstance(outcome, StoreError):
                 raise outcome
-            names = (outcome.properties.get(REAL_TOPIC), outcome.properties.get(UNIQ_KEY))
-            if names == (topic, unique_key) and facts_of(outcome) is not None:
+            names, facts = (outcome.properties.get(REAL_TOPIC), outcome.properties.get(UNIQ_KEY)), facts_of(outcome)
+            # The same key may wait in the second before or behind, as another message.
+            if names == (topic, unique_key) and facts is not None and facts.is_in_slot(delivery_millis):
                 return outcome
         return None
 

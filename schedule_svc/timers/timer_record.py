@@ -57,6 +57,10 @@ class TimerFacts(NamedTuple):
     takes_back: bool
     roll_count: int
 
+    def is_in_slot(self, millis: int) -> bool:
+        """Whether a time (ms since 1970) is in the second in which the message goes, as that of its recall handle is."""
+        return self.slot_millis < millis <= self.slot_millis + PRECISION_MILLIS
+
 
 def key_of(topic: str, unique_key: str) -> int:
     """The hash of a message's name; 0 for one without a unique key."""

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from store.errors import InvalidArgumentError
 
 RECALL, TRANSACTION = "v1", "t1"
-# A topic, a broker name and a unique key of 255 bytes each, a number, and the separators.
-HANDLE_LENGTH_MAX = 2_048
+# The longest unique key fills the properties of a record, 32,767 bytes; base64 makes a third more of it.
+HANDLE_LENGTH_MAX = 48 << 10
 
 
 class WaitingHandle(NamedTuple):
@@ -42,13 +42,11 @@ def decode_handle(kind: str, text: str, field: str) -> WaitingHandle:
     try:
         if len(text) > HANDLE_LENGTH_MAX:
             raise ValueError("it is too long")
-        version, topic, broker_name, number, *unique_key = (
-            base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
-        )
-        # A unique key that a client chose may hold spaces.
-        if version != kind or not number.isdecimal() or len(number) > 18 or not unique_key:
+        parts = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ", 4)
+        # The unique key is the last part: one that a client chose may hold spaces.
+        if len(parts) < 5 or parts[0] != kind or not parts[3].isdecimal() or len(parts[3]) > 18:
             raise ValueError("it has other parts")
-        return WaitingHandle(topic, broker_name, int(number), " ".join(unique_key))
+        return WaitingHandle(parts[1], parts[2], int(parts[3]), parts[4])
     except (ValueError, binascii.Error) as error:
         raise InvalidArgumentError(
             f"{field} {text[:64]!r} is none: {error}; use that of the receipt", field=field

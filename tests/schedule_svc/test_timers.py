@@ -111,6 +111,23 @@ def test_a_recalled_message_never_comes_and_a_broker_can_see_why(
         life.kinds.recalls.recall(TARGET, "b", NOON + 1)
 
 
+def test_a_recall_takes_the_message_of_its_second_and_not_one_of_the_same_key_beside_it(
+    log: MemoryLog, life: MemoryLife, clock: ManualClock
+) -> None:
+    """It took the first one that was due within a second before or after; a second recall took the other one."""
+    dues = [NOON + 500, NOON + 1_500, NOON + 2_500]
+    log.write([timed("a", due_millis) for due_millis in dues])
+    life.work()
+    handle_millis = NOON + 1_001  # TIMER_OUT_MS + 1, as the receipt of the second one has it
+    assert life.kinds.recalls.recall(TARGET, "a", handle_millis).queue_offset == 1
+    life.work()
+    with pytest.raises(ScheduledMessageNotFoundError):
+        life.kinds.recalls.recall(TARGET, "a", handle_millis)
+    clock.now = NOON + 5_000
+    life.work()
+    assert [message.properties[TIMER_DELIVER_MS] for message in log.delivered()] == [str(dues[0]), str(dues[2])]
+
+
 def test_a_broker_that_recalled_a_message_is_heard(log: MemoryLog, life: MemoryLife, clock: ManualClock) -> None:
     marker = timed("a", NOON + 1)
     marker.properties[TIMER_DEL_UNIQKEY] = f"{TARGET}+a"

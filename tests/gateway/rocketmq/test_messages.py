@@ -222,6 +222,11 @@ RULES = {
         message(delivery_timestamp=Timestamp(seconds=NOW_SECONDS + DAY_SECONDS)),
         v2.ILLEGAL_DELIVERY_TIME,
     ),
+    "a time for a transaction": (
+        message(message_type=v2.TRANSACTION, delivery_timestamp=Timestamp(seconds=NOW_SECONDS + 5)),
+        message(message_type=v2.TRANSACTION),
+        v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+    ),
     "a late question about a transaction": (
         message(message_type=v2.TRANSACTION, orphaned_transaction_recovery_duration=Duration(seconds=3_601)),
         message(message_type=v2.TRANSACTION, orphaned_transaction_recovery_duration=Duration(seconds=3_600)),

@@ -5,6 +5,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.receiving import PollLimits, invisible_millis_of
+from gateway.rocketmq.status import status_of
+from store.errors import InvalidMessageError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import TOPIC, serving
 
@@ -70,3 +72,15 @@ def test_the_whole_answer_to_acknowledgements_names_its_code(shard, gateway, liv
         handles.append(message.system_properties.receipt_handle)
     status = consumer.ack(*handles, *strange).status
     assert (v2.Code.Name(status.code), status.message) == (name, name)
+
+
+@pytest.mark.parametrize(
+    ("field", "metadata", "code"),
+    [
+        ("delivery_time", {"delaySecondsMax": 259_200}, v2.ILLEGAL_DELIVERY_TIME),
+        ("properties", {"sizeBytes": 40_080, "sizeBytesMax": 32_511}, v2.MESSAGE_PROPERTIES_TOO_LARGE),
+        ("properties", {"property": "REAL_TOPIC"}, v2.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    ],
+)
+def test_what_the_commit_log_refuses_of_a_message_that_waits_has_the_code_of_its_cause(field, metadata, code):
+    assert status_of(InvalidMessageError("refused", field=field, **metadata)).code == code

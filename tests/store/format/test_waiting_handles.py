@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.errors import InvalidArgumentError
+from store.format.properties import PROPERTIES_SIZE_BYTES_MAX
 from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle, encode_handle
 
 NAMES = st.text("abc_-%|1", min_size=1, max_size=20)
@@ -29,6 +30,17 @@ def test_a_handle_is_read_as_it_was_written(topic: str, broker_name: str, number
     assert decode_handle(kind, encode_handle(kind, handle), "handle") == handle
 
 
+def test_the_handle_of_the_longest_unique_key_is_read() -> None:
+    """Ids of more than 2,048 characters were refused: such a transaction could not be ended, such a timer not recalled."""
+    handle = WaitingHandle("t" * 127, "b" * 127, 10**18 - 1, "k" * PROPERTIES_SIZE_BYTES_MAX)
+    assert decode_handle(TRANSACTION, encode_handle(TRANSACTION, handle), "transaction_id") == handle
+
+
+def test_the_text_of_a_refusal_says_what_is_wrong_in_words_of_its_own() -> None:
+    with pytest.raises(InvalidArgumentError, match="'' is none: it has other parts; use that of the receipt"):
+        decode_handle(RECALL, "", "recall_handle")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -36,7 +48,7 @@ def test_a_handle_is_read_as_it_was_written(topic: str, broker_name: str, number
         "!",
         "dGV4dA==",
         "\u4e2d",
-        "A" * 4_000,
+        "A" * 50_000,
         encode_handle(TRANSACTION, WaitingHandle("T", "b", 1, "k")),
         base64.urlsafe_b64encode(b"v1 T b x k").decode(),
         base64.urlsafe_b64encode(b"v1 T b 1").decode(),
