@@ -106,5 +106,6 @@ def woken_by(name: QueueName) -> list[tuple[str, ...]]:
             retry_topic_v2_of(group, name.topic),
             pull_retry_topic_of(group),
         )
-        keys += [(name.broker_name, group, name.topic), (name.broker_name, group, ""), *((name.broker_name, topic) for topic in retry_topics)]
+        keys += [(name.broker_name, group, name.topic), (name.broker_name, group, "")]
+        keys += [(name.broker_name, topic) for topic in retry_topics]
     return list(dict.fromkeys(keys))
