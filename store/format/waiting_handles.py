@@ -49,7 +49,5 @@ def decode_handle(kind: str, text: str, field: str) -> WaitingHandle:
         if version != kind or not number.isdecimal() or len(number) > 18 or not unique_key:
             raise ValueError("it has other parts")
         return WaitingHandle(topic, broker_name, int(number), " ".join(unique_key))
-    except (ValueError, binascii.Error) as error:
-        raise InvalidArgumentError(
-            f"{field} {text[:64]!r} is none: {error}; use that of the receipt", field=field
-        ) from error
+    except (ValueError, binascii.Error) as error:  # their texts speak of Python's calls
+        raise InvalidArgumentError(f"{field} {text[:64]!r} is none: use that of the receipt", field=field) from error
