@@ -79,7 +79,8 @@ class Contexts:
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none"
             usage_error(
-                f"there is no context {name!r}; there are: {known}", "`reput context add NAME --endpoint HOST:PORT` makes it."
+                f"there is no context {name!r}; there are: {known}",
+                "`reput context add NAME --endpoint HOST:PORT` makes it.",
             )
         return self.by_name[name]
 

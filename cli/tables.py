@@ -55,6 +55,9 @@ def print_table(
             dropped.append(left_out.pop(0))
             shown.remove(dropped[-1])
         else:
+            room = max(available - max(map(len, columns)) - GAP, CUT_CHARACTERS_MIN)
+            if may_be_cut in columns and (over := _width([may_be_cut], columns, cells) - room) > 0:
+                cells = _cut(may_be_cut, columns, cells, over)
             _print_blocks(columns, cells)
             return
     console = _console(_width(shown, columns, cells) + GAP)

@@ -1,7 +1,8 @@
 """The console's words: English in the templates, other languages by catalog.
 
 A text without a translation is shown in English; a test fails for such a text. An error of the gateway is explained by its
-reason, and its own text stays beside the explanation, so that it can be searched for. States of services stay English.
+reason, and its own text stays beside the explanation, so that it can be searched for. A problem of a service is explained by
+its state in the same way. Other texts that come in English are translated by their patterns.
 """
 
 import re
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 
 from console.words_zh import CHINESE
 from console.words_zh_errors import ERRORS
+from console.words_zh_told import PROBLEM, PROBLEMS_BY_STATE, STATES, TOLD
 
 ENGLISH = "en"
 LANGUAGES = {ENGLISH: "English", "zh": "中文"}
@@ -38,6 +40,28 @@ class Words:
     def reason(self, reason: str) -> str:
         """The explanation of a reason of an error; empty in English, where the error's own text explains it."""
         return self._errors.get(reason, "")
+
+    def state(self, word: str) -> str:
+        """The state of a service or a disk, which comes as an English word."""
+        return word if self.language == ENGLISH else STATES.get(word, word)
+
+    def told(self, text: str) -> str:
+        """A text that came in English from elsewhere; as it is when it is not known."""
+        return text if self.language == ENGLISH else _translated(text) or text
+
+    def problem(self, state: str, text: str) -> str:
+        """The problem of a service in that state: what it means, and its own text."""
+        if self.language == ENGLISH:
+            return text
+        return _translated(text) or f"{PROBLEMS_BY_STATE.get(state, PROBLEM)}（{text}）"
+
+
+def _translated(text: str) -> str:
+    """The Chinese of a text that came in English; empty when it is not known."""
+    for pattern, chinese in TOLD:
+        if matched := pattern.fullmatch(text):
+            return chinese.format(*matched.groups())
+    return ""
 
 
 def language_of(cookie: str, accept_language: str) -> str:

@@ -290,7 +290,6 @@ CHINESE: dict[str, str] = {
     "retry": "重试",
     "search their content": "搜索内容",
     "sent back {count} times": "被退回 {count} 次",
-    "serving": "服务中",
     "showing {begin} to {end}": "显示 {begin} 到 {end}",
     "slot of {slots}": "槽（共 {slots}）",
     "answered by {replicas}: everything older than {seconds} s is there": "由 {replicas} 应答：{seconds} 秒之前的内容都在",

@@ -70,7 +70,7 @@ class Arrivals:
             watcher.note(topics, (), everything=False)
 
     def note_group(self, consumer_group: str, topic: str) -> None:
-        """A group may have messages of a topic again, or only now."""
+        """A group may have messages of a topic again, or only now; of any topic when it is empty."""
         for watcher in self._watchers:
             watcher.note((), ((consumer_group, topic),), everything=False)
 

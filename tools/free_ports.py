@@ -9,6 +9,7 @@ import socket
 import sys
 
 EXIT_USAGE = 2
+PORT_MAX = 65_535
 
 
 def taken(port: int) -> str:
@@ -18,7 +19,7 @@ def taken(port: int) -> str:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             return str(error)
     return ""
 
@@ -27,8 +28,8 @@ def main(arguments: list[str]) -> int:
     """Check each port; the exit code."""
     for argument in arguments:
         variable, _, port = argument.partition("=")
-        if not port.isdigit():
-            print(f"free_ports: {variable}={port}: a port is a number", file=sys.stderr)
+        if not port.isdecimal() or len(port) > 5 or int(port) > PORT_MAX:
+            print(f"free_ports: {variable}={port}: a port is a number up to {PORT_MAX}", file=sys.stderr)
             return EXIT_USAGE
         problem = taken(int(port))
         if problem:

@@ -281,7 +281,7 @@ class MessageChecker:
             raise InvalidMessageError(f"topic {topic} belongs to the broker: choose another", field="topic")
         if not self._topics.writable_queue_count(topic):
             raise InvalidMessageError(
-                f"topic {topic} is configured without the right to write: change its perm", field="topic"
+                f"topic {topic} is configured without the right to write: change its perm", field="topic", perm="write"
             )
         if not self._auto_create_topic and self._topics.find(topic) is None:
             raise TopicNotFoundError(

@@ -60,7 +60,7 @@ class Groups:
         life.refuse_if_over()
         with life.lock:
             written = life.change([GroupSet(settings)])
-            self._note_again(settings.consumer_group)
+            life.arrivals.note_group(settings.consumer_group, "")
         wait_for(written)
 
     def delete(self, consumer_group: str) -> None:
@@ -70,15 +70,9 @@ class Groups:
         with life.lock:
             if consumer_group not in life.states.groups:
                 return
-            self._note_again(consumer_group)
             written = life.change([GroupDeleted(consumer_group)])
+            life.arrivals.note_group(consumer_group, "")
         wait_for(written)
-
-    def _note_again(self, consumer_group: str) -> None:
-        """Polls that found nothing before may find something now; the caller holds the life's lock."""
-        group = self._life.states.groups.get(consumer_group)
-        for topic in group.topics if group is not None else ():
-            self._life.note_again(QueueRef(consumer_group, topic, 0))
 
     def end_client(self, consumer_group: str, client_id: str) -> None:
         """What is renewed for a client that has ended comes again at once."""

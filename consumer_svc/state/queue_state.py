@@ -189,7 +189,9 @@ class QueueState:
                 if change.is_reset or change.next_offset < self.consumer_offset:  # what follows is consumed anew
                     self.moved = {at: None for at in self.moved if at < change.next_offset}
                     self.resets = [
-                        (begin, min(end, change.next_offset)) for begin, end in self.resets if begin < change.next_offset
+                        (begin, min(end, change.next_offset))
+                        for begin, end in self.resets
+                        if begin < change.next_offset
                     ]
                 self.next_offset = change.next_offset
                 self.version += 1

@@ -109,7 +109,7 @@ class Queue:
 
 
 def woken_by(name: QueueName) -> list[tuple[str, ...]]:
-    """The arrivals that concern a queue: of its topic, of its group and topic, and of the group's retry topics.
+    """The arrivals that concern a queue: of its topic, of its group and topic, of its group, and of the group's retry topics.
 
     Group and topic may contain the `_` of a retry topic's name, so it cannot be taken apart; here it is put together instead.
     """
@@ -121,5 +121,6 @@ def woken_by(name: QueueName) -> list[tuple[str, ...]]:
             retry_topic_v2_of(group, name.topic),
             pull_retry_topic_of(group),
         )
-        keys += [(name.broker_name, group, name.topic), *((name.broker_name, topic) for topic in retry_topics)]
+        keys += [(name.broker_name, group, name.topic), (name.broker_name, group, "")]
+        keys += [(name.broker_name, topic) for topic in retry_topics]
     return list(dict.fromkeys(keys))

@@ -195,7 +195,7 @@ class Arrivals:
 
     Attributes:
         topics: new messages, for any group.
-        group_topics: groups and topics, likewise.
+        group_topics: groups and topics, likewise; an empty topic stands for all of the group.
         all: everything may.
     """
 

@@ -82,6 +82,8 @@ def _code_of(error: errors.StoreError) -> "v2.Code":
         return v2.MESSAGE_BODY_EMPTY if error.metadata.get("sizeBytes") == "0" else v2.MESSAGE_BODY_TOO_LARGE
     if isinstance(error, errors.InvalidMessageError) and field == "properties" and "sizeBytesMax" in error.metadata:
         return v2.MESSAGE_PROPERTIES_TOO_LARGE
+    if isinstance(error, errors.InvalidMessageError) and "perm" in error.metadata:
+        return v2.FORBIDDEN  # as RocketMQ's proxy: "no writable queue"
     if isinstance(error, errors.InvalidMessageError | errors.InvalidArgumentError) and field in CODE_BY_FIELD:
         return CODE_BY_FIELD[field]
     return next(CODE_BY_ERROR[base] for base in type(error).__mro__ if base in CODE_BY_ERROR)

@@ -110,6 +110,11 @@ class AsyncConsumer:
                     await handler(delivery.message)
                 except Exception as error:
                     delivery.handler_failed(error)
+                except asyncio.CancelledError as error:
+                    worker = asyncio.current_task()
+                    if worker is None or worker.cancelling():
+                        raise
+                    delivery.handler_failed(error)  # something that the handler awaited was cancelled
                 else:
                     delivery.ack()
         except ReputClientError:

@@ -71,6 +71,7 @@ class Consumer:
         self._transport.check(target)
         self._changed = self._transport.changed
         self._workers: set[threading.Thread] = set()
+        self._program_end: BaseException | None = None
         self._is_closed = False
         close_at_exit(self, lambda consumer: consumer.close(EXIT_SECONDS_MAX))
 
@@ -103,7 +104,7 @@ class Consumer:
 
         Args:
             handler: its return acknowledges the message. An Exception that it raises makes the message come again after the
-                back-off of its group, and is logged.
+                back-off of its group, and is logged. `SystemExit` and the like do so too, and end `run`, which raises them.
             concurrency: handlers at once.
 
         Raises:
@@ -124,6 +125,8 @@ class Consumer:
             self._changed.wait_for(lambda: self._core.is_closed or self._workers.isdisjoint(workers))
             if self._core.failure is not None:
                 raise self._core.failure
+            if self._program_end is not None:
+                raise self._program_end
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """End: poll no more, wait for handlers and for what was said of their messages, tell the gateway.
@@ -156,6 +159,10 @@ class Consumer:
                     handler(delivery.message)
                 except Exception as error:
                     delivery.handler_failed(error)
+                except BaseException as error:  # as of sys.exit, which would end this thread only
+                    delivery.handler_failed(error)
+                    self._program_end = error
+                    self._core.begin_close()
                 else:
                     delivery.ack()
         except ReputClientError:

@@ -42,7 +42,7 @@ class Delivery(Generic[Outcome]):
         """It will never be consumed: it becomes a dead letter of the group."""
         return cast(Outcome, self._core.dead(self._held))
 
-    def handler_failed(self, error: Exception) -> None:
+    def handler_failed(self, error: BaseException) -> None:
         """A handler raised an error: it is logged, and the message comes again."""
         message = self.message
         _log.warning(

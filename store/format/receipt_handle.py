@@ -10,7 +10,6 @@ ask, and whether the handle is of the topic that its caller names.
 """
 
 import base64
-import binascii
 from typing import NamedTuple
 
 # A group and a topic of 255 bytes each, a shard's name, and four numbers.
@@ -49,11 +48,14 @@ def split_handle(text: str) -> HandleParts:
     """
     if len(text) > HANDLE_LENGTH_MAX:
         raise ValueError(f"it has {len(text)} characters")
+    parts = text.split(".")
+    if len(parts) != 3:
+        raise ValueError("it has other parts")
     try:
-        broker_name, payload, signature = map(_decode_part, text.split("."))
-    except binascii.Error as error:
-        raise ValueError(str(error)) from error
-    return HandleParts(broker_name.decode(), payload, signature)
+        broker_name, payload, signature = map(_decode_part, parts)
+        return HandleParts(broker_name.decode(), payload, signature)
+    except ValueError as error:
+        raise ValueError("its parts are no base64url") from error
 
 
 def encode_payload(payload: HandlePayload) -> bytes:
@@ -63,8 +65,11 @@ def encode_payload(payload: HandlePayload) -> bytes:
 
 def decode_payload(payload: bytes) -> HandlePayload:
     """The delivery that a payload spells; ValueError: it has other parts."""
-    group, topic, *numbers = payload.decode().split(" ")
-    queue_id, queue_offset, delivery_number, until = map(int, numbers)
+    try:
+        group, topic, *numbers = payload.decode().split(" ")
+        queue_id, queue_offset, delivery_number, until = map(int, numbers)
+    except ValueError as error:
+        raise ValueError("it has other parts") from error
     return HandlePayload(group, topic, queue_id, queue_offset, delivery_number, until)
 
 

@@ -47,7 +47,5 @@ def decode_handle(kind: str, text: str, field: str) -> WaitingHandle:
         if len(parts) < 5 or parts[0] != kind or not parts[3].isdecimal() or len(parts[3]) > 18:
             raise ValueError("it has other parts")
         return WaitingHandle(parts[1], parts[2], int(parts[3]), parts[4])
-    except (ValueError, binascii.Error) as error:
-        raise InvalidArgumentError(
-            f"{field} {text[:64]!r} is none: {error}; use that of the receipt", field=field
-        ) from error
+    except (ValueError, binascii.Error) as error:  # their texts speak of Python's calls
+        raise InvalidArgumentError(f"{field} {text[:64]!r} is none: use that of the receipt", field=field) from error

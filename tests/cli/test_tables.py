@@ -74,6 +74,15 @@ def test_a_table_that_cannot_fit_becomes_a_block_for_each_row(terminal, capsys):
     ]
 
 
+def test_free_text_in_a_block_was_longer_than_the_line(terminal, capsys):
+    terminal(45)
+    print_table(["topic", "offset_msg_id", "body"], [["Orders", OFFSET_ID * 2, "梅雪 " * 20]], may_be_cut="body")
+
+    *_, identity, body = capsys.readouterr().out.splitlines()
+    assert identity == f"offset_msg_id  {OFFSET_ID * 2}"  # an id is never cut
+    assert body == f"body           {'梅雪 ' * 5}梅雪…"  # a Chinese character takes two places
+
+
 def test_columns_go_in_the_order_that_is_given_and_are_named(terminal, capsys):
     terminal(20)
     print_table(["a", "b", "c"], [["x" * 10, "y" * 10, "z" * 10]], dropped_first=["c", "a"])

@@ -1,13 +1,22 @@
 """Two languages, the same texts."""
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import console
+from commitlog_svc.log_status import LogStatus
+from commitlog_svc.retention.disk_space import DiskLevel
+from console.bodies.body import PROTOBUF_BYTES_MAX, Body, View, inflated, show
+from console.bodies.encoding import detect_encoding
 from console.words import Words, language_of
 from console.words_zh import CHINESE
+from console.words_zh_told import PROBLEMS_BY_STATE, STATES
+from consumer_svc.delivering.groups import _problems
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from services.following import follower_process
 
 ROOT = Path(console.__file__).parent
 TEXT = re.compile(r"""\b(?:t|words)\(\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
@@ -52,3 +61,35 @@ def test_the_reader_decides_then_the_browser(cookie: str, accepted: str, languag
 def test_values_go_into_both() -> None:
     assert Words("en")("{count} keys", count=3) == "3 keys"
     assert "3" in Words("zh")("{count} keys", count=3)
+
+
+def test_each_state_that_a_service_or_a_disk_tells_was_english_in_the_chinese_console() -> None:
+    of_logs = re.findall(r"`([a-z-]+)`", inspect.getdoc(LogStatus.state) or "")
+    of_followers = re.findall(r"^    ([a-z-]+)  ", follower_process.__doc__ or "", re.MULTILINE)
+    told = {*of_logs, *of_followers, *(level.word for level in DiskLevel)} - {"state"}
+    assert len(told) > 12
+    assert told ^ set(STATES) == set()
+    assert set(PROBLEMS_BY_STATE) <= told
+    assert Words("zh").state("serving") == "服务中"
+    assert Words("en").state("serving") == "serving"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no space left for the log: free some, appends go on by themselves",
+        *_problems([pb.Client(client_id="a"), pb.Client(client_id="b", subscriptions=[pb.Subscription(topic="T")])]),
+        *(detect_encoding(content)[0] for content in (b"", b"{}", b"hello", b"\x00\xff\xfe\x01", b"\x1f\x8b\x08\x00")),
+        inflated(b"no zlib", 0x1)[1],
+        show(Body.of(b"x" * (PROTOBUF_BYTES_MAX + 1), 0), View.PROTOBUF).problem,
+    ],
+)
+def test_texts_that_come_in_english_were_shown_so_in_the_chinese_console(text: str) -> None:
+    assert Words("zh").told(text) != text
+    assert Words("en").told(text) == text
+
+
+def test_a_problem_that_is_not_known_is_explained_by_the_state_of_its_service() -> None:
+    assert Words("zh").problem("retrying", "disk I/O error") == "上一次尝试失败，将自动重试（disk I/O error）"
+    assert Words("en").problem("retrying", "disk I/O error") == "disk I/O error"
+    assert Words("zh").told("never seen before") == "never seen before"

@@ -27,7 +27,9 @@ def test_a_port_where_a_program_listens_is_refused_with_the_variable_to_set() ->
 
 @pytest.mark.parametrize("argument", ["CONSOLE_PORT=http", "CONSOLE_PORT=70000", "CONSOLE_PORT=-1"])
 def test_what_is_no_port_is_refused(argument: str) -> None:
-    assert run_tool(argument).returncode == 2
+    refused = run_tool(argument)
+    assert refused.returncode == 2
+    assert "a port is a number up to 65535" in refused.stderr  # 70000 was called taken
 
 
 def test_make_run_looks_at_its_ports_before_it_sets_up() -> None:

@@ -157,15 +157,18 @@ class HeldQueues:
                 offsets = [each.done_offset for each in behind]
             try:
                 self._commit(behind, offsets)
-            except NotFoundError:  # a topic that there is not yet: where the group begins is kept when it is made
-                begun = [
-                    (each, offset)
-                    for each, offset in zip(behind, offsets, strict=True)
-                    if offset or each.committed_offset is not None
-                ]
-                if len(begun) == len(behind):
-                    raise
-                self._commit([each for each, _ in begun], [offset for _, offset in begun])
+            except NotFoundError:  # a topic that there is not keeps no position of another one back
+                self._commit_by_topic(behind, offsets)
+
+    def _commit_by_topic(self, queues: Sequence[PullQueue], offsets: Sequence[int]) -> None:
+        by_topic: dict[tuple[str, str], list[tuple[PullQueue, int]]] = {}
+        for each, offset in zip(queues, offsets, strict=True):
+            by_topic.setdefault((each.queue.broker_name, each.queue.topic), []).append((each, offset))
+        for (broker_name, topic), held in by_topic.items():
+            try:
+                self._commit([each for each, _ in held], [offset for _, offset in held])
+            except NotFoundError as error:
+                _log.info("positions in topic %s of %s are not kept yet: %s", topic, broker_name, error.message)
 
     def _commit(self, queues: Sequence[PullQueue], offsets: Sequence[int]) -> None:
         positions = [

@@ -130,7 +130,7 @@ def test_a_topic_without_the_right_to_write_is_refused(copy_of_broker_store: Pat
     with open_log(copy_of_broker_store) as log, pytest.raises(InvalidMessageError) as refused:
         append(log, new_message(topic="b_order"))
 
-    assert "topic" == refused.value.metadata["field"]
+    assert refused.value.metadata == {"field": "topic", "perm": "write", "index": "0"}
 
 
 def test_a_sharding_key_chooses_as_rocketmqs_client_does(tmp_path: Path) -> None:

@@ -230,6 +230,8 @@ def test_knowledge_ends_after_a_while(shard):
         (Arrivals(group_topics=(("billing", "orders"),)), True),
         (Arrivals(group_topics=(("other", "orders"),)), False),
         (Arrivals(group_topics=(("billing", "other"),)), False),
+        (Arrivals(group_topics=(("billing", ""),)), True),
+        (Arrivals(group_topics=(("other", ""),)), False),
         (ALL, True),
     ],
 )

@@ -93,6 +93,23 @@ def test_two_groups_both_get_all(stack: Stack) -> None:
         assert [answer.message.system_properties.message_id for answer in poll if answer.HasField("message")] == [sent]
 
 
+def test_a_group_that_was_disabled_waited_a_minute_for_topics_that_it_had_never_read(stack: Stack) -> None:
+    consumer = consumer_of(stack, "Disabled")
+
+    def set_disabled(is_disabled: bool) -> None:
+        request = pb.UpdateConsumerGroupRequest(consumer_group=consumer.group.name, consume_disabled=is_disabled)
+        stack.gateway.UpdateConsumerGroup(request, timeout=CALL_SECONDS)
+
+    set_disabled(True)
+    send(consumer, b"x")
+    assert receive(consumer, seconds=5) == []
+    poll = consumer.poll(broker=consumer.broker)
+
+    set_disabled(False)
+
+    assert [answer.message.body for answer in poll if answer.HasField("message")] == [b"x"]
+
+
 def test_a_message_that_is_returned_comes_again_at_once_with_the_next_attempt(stack: Stack) -> None:
     consumer = consumer_of(stack, "Again")
     poll = consumer.poll(broker=consumer.broker)

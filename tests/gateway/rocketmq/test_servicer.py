@@ -356,16 +356,26 @@ def test_messages_become_one_append_and_its_receipts_come_back(records: list[Rec
     assert [m.unique_key for m in seen[0].messages] == ["ID0", "ID1"]
 
 
-def test_what_the_commitlog_refuses_has_rocketmqs_code(records: list[Record]) -> None:
+@pytest.mark.parametrize(
+    ("metadata", "code"),
+    [
+        ({"field": "body", "sizeBytes": 0, "index": 0}, v2.MESSAGE_BODY_EMPTY),
+        ({"field": "topic", "perm": "write"}, v2.FORBIDDEN),  # it was ILLEGAL_TOPIC
+        ({"field": "topic"}, v2.ILLEGAL_TOPIC),
+    ],
+)
+def test_what_the_commitlog_refuses_has_rocketmqs_code(
+    records: list[Record], metadata: dict[str, object], code: int
+) -> None:
     def append(_request: object, _context: object) -> None:
-        raise InvalidMessageError("no", field="body", sizeBytes=0, index=0)
+        raise InvalidMessageError("no", **metadata)
 
     with (
         commit_log_server(append_messages=append) as commitlog,
         serving(ProtoShard(records), commitlog_address=commitlog.address) as stubs,
     ):
         response = stubs.messaging.SendMessage(v2.SendMessageRequest(messages=[new_message(0)]), timeout=20)
-    assert response.status.code == v2.MESSAGE_BODY_EMPTY
+    assert response.status.code == code
     assert not response.entries
 
 

@@ -31,7 +31,10 @@ def test_async_for_gives_each_message_once(stack: Stack) -> None:
     assert in_flight_count(stack, group) == 0
 
 
-def test_a_coroutine_that_raises_gets_the_message_again_and_run_ends_with_the_consumer(stack: Stack) -> None:
+@pytest.mark.parametrize("error", [RuntimeError("not now"), asyncio.CancelledError("what it awaited was cancelled")])
+def test_a_coroutine_that_raises_gets_the_message_again_and_run_ends_with_the_consumer(
+    stack: Stack, error: BaseException
+) -> None:
     topic, group = fresh("AsyncAgain"), fresh("async-again")
     send(stack, topic, [b"a", b"b"])
     attempts: list[tuple[bytes, int]] = []
@@ -44,7 +47,7 @@ def test_a_coroutine_that_raises_gets_the_message_again_and_run_ends_with_the_co
         async def handle(message: ReceivedMessage) -> None:
             attempts.append((message.body, message.delivery_attempt))
             if message.body == b"a" and message.delivery_attempt == 1:
-                raise RuntimeError("not now")
+                raise error
             if len(attempts) == 3:
                 await consumer.close()
 

@@ -146,6 +146,21 @@ def test_a_handler_that_raises_gets_the_message_after_the_back_off_of_its_attemp
     assert attempts[2][1] - attempts[1][1] >= 0.6
 
 
+def test_a_handler_that_ended_the_program_ended_its_thread_only_and_kept_its_message(stack: Stack) -> None:
+    topic, group = fresh("Exits"), fresh("exits")
+    send(stack, topic, [b"exit"])
+
+    def handle(_: ReceivedMessage) -> None:
+        sys.exit(3)
+
+    with Consumer(stack.addresses["gateway"], group, {topic: "*"}) as consumer:
+        with pytest.raises(SystemExit) as caught:
+            consumer.run(handle, concurrency=2)
+        assert caught.value.code == 3
+    with Consumer(stack.addresses["gateway"], group, {topic: "*"}) as consumer:
+        assert taken(consumer).message.body == b"exit"
+
+
 def test_a_message_that_had_all_its_attempts_becomes_a_dead_letter(stack: Stack) -> None:
     topic, group = fresh("Dead"), fresh("dead")
     make_group(stack, group, delivery_attempts_max=2)
