@@ -107,8 +107,15 @@ def add_meters(log: LogStatus, settings: CommitLogSettings, meters: Meters) -> N
     )
 
 
-def begin_mirror(log: CommitLog, settings: CommitLogSettings, server: ServiceServer) -> None:
-    """Begins to copy the log of the broker that the settings name; the copy ends before the log is closed."""
+def begin_mirror(
+    log: CommitLog, settings: CommitLogSettings, server: ServiceServer, changed: Callable[[StoreError], None]
+) -> None:
+    """Begins to copy the log of the broker that the settings name; the copy ends before the log is closed.
+
+    Args:
+        log, settings, server: of the process.
+        changed: called when the process has to start again.
+    """
     broker = Broker(parse_address(settings.mirror_broker)) if settings.mirror_broker else None
 
     def find_first_offset() -> int:
@@ -122,6 +129,7 @@ def begin_mirror(log: CommitLog, settings: CommitLogSettings, server: ServiceSer
         find_first_offset=None if broker is None else find_first_offset,
         wait_for_flush=settings.flush_mode == "sync",
         learn_topics=broker is None,
+        on_changed=changed,
     )
     log.status.mirror = slave.state
     if broker is not None:
@@ -210,7 +218,7 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
             done.set()
         server.on_stop(log.close)
         if settings.mirror:
-            begin_mirror(log, settings, server)
+            begin_mirror(log, settings, server, changed)
         if settings.rocketmq_ha_address:
             begin_master(log, settings, server)
         status = log.status

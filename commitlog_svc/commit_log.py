@@ -43,7 +43,7 @@ from commitlog_svc.recovery.safe_point import CONFIRMED_NAME, DurableMark, read_
 from commitlog_svc.recovery.safe_point_writer import SafePointWriter
 from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.replication.config_share import ConfigShare
-from commitlog_svc.replication.cut import finish_cut
+from commitlog_svc.replication.cut import finish_cut, plan_cut
 from commitlog_svc.replication.epochs import EpochFile
 from commitlog_svc.replication.log_copy import LogCopy
 from commitlog_svc.replication.replicated_log import ReplicatedLog
@@ -59,6 +59,8 @@ from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.owners_files import OwnersFiles
 from store.format import paths
+from store.walk.checks import SizeCheck
+from store.walk.cursor import RecordCursor
 
 if TYPE_CHECKING:
     from commitlog_svc.beside.owners_log import OwnersLog
@@ -273,6 +275,18 @@ class CommitLog:
     def read_bytes(self, offset: int, size_bytes: int) -> bytes:
         """Raw bytes of the log's files; fewer where the files end."""
         return self._files.read(offset, size_bytes)
+
+    def record_end_before(self, offset: int) -> int:
+        """The end of the last record that lies before an offset (bytes); the begin of the file where that has none."""
+        file = self._files.find(offset - 1)
+        end = file.first_offset if file is not None else offset
+        for begin, size_bytes in RecordCursor(self._files, end, SizeCheck(), end_offset=offset):
+            end = begin + size_bytes
+        return end
+
+    def plan_cut(self, offset: int) -> None:
+        """Notes that the next start cuts the log at an offset (bytes); what lies behind is kept aside."""
+        plan_cut(self._fs, self._own_directory, offset)
 
     def _find_end(self) -> RecoveredLog:
         if self._followed is not None:

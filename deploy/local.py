@@ -8,7 +8,7 @@ Rules of this file:
 - A clean stop goes against the flow of a request: gateway first, then the consumer and schedule services, then the builders,
   then the commit log, so that no service calls one that has already stopped.
 - A child that ends unexpectedly ends the stack, with that child's exit code. One end is expected: the broker whose log is
-  followed cut it. Then the commit log is started again, and the others find it at the same address.
+  followed or mirrored cut it. Then the commit log is started again, and the others find it at the same address.
 - A replica of a shard has no gateway of its own, and its services listen on loopback. When its commit log ends, the others are
   killed: what they derive is rebuilt from the log. Exit code 4: the replica gives up its role and is to be started again.
 - The children report their progress by files in that directory. This process does not load gRPC, which would take 30 MiB
@@ -137,6 +137,8 @@ class LocalStack:
         self._environ = environ_of_services(os.environ if environ is None else environ)
         self._environ |= {"REPUT_MIRROR": mirror} if mirror else {}
         self._environ |= {"REPUT_MIRROR_BROKER": mirror_broker} if mirror_broker else {}
+        # A commit log that copies the log of a broker begins anew where that one went on.
+        self._follows_broker = bool(self._derived or self._environ.get("REPUT_MIRROR"))
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._spawned: dict[str, Mapping[str, str]] = {}
         self._stopping = False
@@ -144,7 +146,7 @@ class LocalStack:
 
     def run(self) -> int:
         """Start, serve until a signal or the end of a service, stop; returns the exit code."""
-        if self._derived or self._environ.get("REPUT_MIRROR"):
+        if self._follows_broker:
             os.nice(MIRROR_NICENESS)
         with self.started() as failure:
             if failure is not None:
@@ -319,7 +321,7 @@ class LocalStack:
             if child.poll() is None:
                 continue
             exit_code = exit_code_of(child.returncode)
-            if name == "commitlog" and self._derived and exit_code == EXIT_CODE_CHANGED and not self._stopping:
+            if name == "commitlog" and self._follows_broker and exit_code == EXIT_CODE_CHANGED and not self._stopping:
                 say("the broker cut its log, or began another one: the log is read again")
                 self._spawn(name, self._spawned[name])
             else:

@@ -8,6 +8,8 @@
   master whose log is another one is noticed before anything is taken. RocketMQ's slave compares nothing.
 - A master that has only heartbeats for us has less than we have, or has removed what we need. A probe (probe.py) tells which.
   Then the copy stops and says so: nothing that we have is overwritten. It looks again every half minute.
+- A master that lost the end of its log and has written something else there since is followed (agreement.py): the next start
+  keeps aside what only we have.
 - An empty log asks for byte 1, because a master takes 0 for "the last file". Byte 0 is 0: it is the highest byte of the size of
   the first record, which is smaller than 16 MiB. The record is checked with its CRCs, so a wrong guess would be noticed.
 - Reports name durable bytes only. The second one waits until the master has sent something: a master takes the last report that
@@ -26,13 +28,14 @@ import structlog
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.mirror_state import MirrorState
 from commitlog_svc.replication.log_copy import LogCopy
+from commitlog_svc.rocketmq_ha.agreement import agreed_offset
 from commitlog_svc.rocketmq_ha.mirrored_topics import MirroredTopics
 from commitlog_svc.rocketmq_ha.probe import NOTHING_SECONDS, Connect, Probe, connect_to
 from services.calling.backoff import Backoff
 from services.rocketmq.address import Address
 from services.rocketmq.ha_frames import HEARTBEAT_SECONDS, REPORT, SILENCE_SECONDS_MAX, Piece, TransferDecoder
 from store.compiled import loading
-from store.errors import FlushFailedError, RecordCorruptedError, StoreCorruptedError, StoreError
+from store.errors import FlushFailedError, LogChangedError, RecordCorruptedError, StoreCorruptedError, StoreError
 from store.walk.record_runs import KERNEL
 
 RECEIVE_BYTES = 1 << 20
@@ -44,6 +47,10 @@ KERNEL_BYTES = 8 << 20  # so much is checked faster with the kernel than without
 STOPPED_SECONDS = 30.0  # until a copy that stopped looks again
 
 _log = structlog.get_logger("reput.commitlog")
+
+
+class DivergedError(StoreCorruptedError):
+    """The master lacks the end of this log."""
 
 
 class HaSlave:
@@ -59,6 +66,7 @@ class HaSlave:
         nothing_seconds: see probe.py.
         silence_seconds: a connection on which nothing is heard for so long is closed.
         backoff: the pauses between connections.
+        on_changed: called, once, when the process has to start again, because the master went on elsewhere.
     """
 
     def __init__(
@@ -73,7 +81,9 @@ class HaSlave:
         nothing_seconds: float = NOTHING_SECONDS,
         silence_seconds: float = SILENCE_SECONDS_MAX,
         backoff: Backoff | None = None,
+        on_changed: Callable[[StoreError], None] = lambda error: None,
     ) -> None:
+        self._on_changed = on_changed
         self.state = MirrorState(str(address))
         self._log = log
         self._make_connection: Connect = connect or partial(connect_to, address)
@@ -109,6 +119,8 @@ class HaSlave:
                 self._say("stopped", error.message)
                 return  # the log is fenced, its process ends
             except (StoreCorruptedError, RecordCorruptedError) as error:
+                if isinstance(error, DivergedError) and self._is_cut():
+                    return
                 self._say("stopped", error.message)
                 pause_seconds = STOPPED_SECONDS
             except (OSError, StoreError) as error:
@@ -119,6 +131,22 @@ class HaSlave:
                 pause_seconds = STOPPED_SECONDS
             self.state.is_at_end = False
             self._closing.wait(pause_seconds or self._backoff.next_seconds())
+
+    def _is_cut(self) -> bool:
+        """Whether the next start goes on where the master did."""
+        with contextlib.suppress(OSError):  # the next look will tell
+            offset = agreed_offset(self._log, self._connect, self._nothing_seconds)
+            if offset is not None and not self._closing.is_set():
+                self._log.plan_cut(offset)
+                self._on_changed(
+                    LogChangedError(
+                        f"the broker at {self.state.source} lost its log behind {offset} and went on there: what only this "
+                        "mirror has is kept aside, and the copy goes on",
+                        commitLogOffset=offset,
+                    )
+                )
+                return True
+        return False
 
     def _say(self, state: str, problem: str) -> None:
         if (self.state.state, self.state.problem) != (state, problem) and not self._closing.is_set():
@@ -179,7 +207,7 @@ class HaSlave:
                 f"to {end_offset} only: begin a new mirror in an empty directory",
                 commitLogOffset=end_offset,
             )
-        raise StoreCorruptedError(
+        raise DivergedError(
             f"the log of the broker at {self.state.source} ends before {end_offset}, where this mirror ends: it lost the end "
             "of its log, or it is another broker. Nothing was changed here: begin a new mirror in an empty directory, and take "
             "from this one what the broker lost",
@@ -268,7 +296,7 @@ class _Session:
         if offset < self._end_offset:
             known = data[: self._end_offset - offset]
             if self._slave._log.read_bytes(offset, len(known)) != known:
-                raise StoreCorruptedError(
+                raise DivergedError(
                     f"the log of the broker at {self._slave.state.source} has other bytes than this mirror behind {offset}: it "
                     "lost the end of its log and went on, or it is another broker. Nothing was changed here: begin a new "
                     "mirror in an empty directory, and take from this one what the broker lost",

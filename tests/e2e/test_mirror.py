@@ -2,12 +2,19 @@
 
 import os
 import pathlib
+import shutil
 
 import grpc
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from tests.commitlog_svc.rocketmq_ha.scripted_master import ScriptedMaster
+from tests.commitlog_svc.support import append as log_append
+from tests.commitlog_svc.support import new_message as log_message
+from tests.commitlog_svc.support import open_log
+from tests.support.fixture_stores import walk_frames
+from tests.support.log_queries import check_queries, wait_until_shown
 from tests.support.ports import free_port
 from tests.support.stack import Stack, new_message, running_stack
 from tests.support.waiting import wait_until
@@ -98,3 +105,24 @@ def test_a_mirror_that_does_not_ask_its_broker_says_what_it_does_not_know(tmp_pa
             leader.stop()
             wait_until(lambda: not commitlog_of(mirror).HasField("followed_lag_bytes"), mirror.log)
             assert commitlog_of(mirror).followed_lag_age.ToMilliseconds() > 0
+
+
+def test_a_mirror_whose_broker_lost_its_end_and_went_on_starts_again_there(tmp_path: pathlib.Path) -> None:
+    ours, theirs = tmp_path / "mirror", tmp_path / "broker"
+    with open_log(theirs) as log:
+        log_append(log, *(log_message(b"%d" % number * 300, TOPIC) for number in range(20)))
+    shutil.copytree(theirs, ours)
+    with open_log(ours) as log:
+        log_append(log, *(log_message(b"lost %d" % number * 90, TOPIC) for number in range(20)))
+        file_size_bytes = log.status.file_size_bytes
+    with open_log(theirs) as log:
+        log_append(log, *(log_message(b"later %d" % number * 90, TOPIC) for number in range(40)))
+        data = log.read_bytes(0, log.status.end_offset)
+    with (
+        ScriptedMaster(data, file_size_bytes) as master,
+        running_stack(ours, "--mirror", f"rocketmq://{master.address}") as mirror,
+    ):
+        wait_until_shown(mirror, len(data))
+        check_queries(mirror, list(walk_frames(theirs)))
+        assert "log.changed_by_owner" in mirror.log()
+        assert mirror.process.poll() is None

@@ -28,6 +28,7 @@ from reput_client import (
     ReputClientError,
     RetryPolicy,
     UnavailableError,
+    queries,
 )
 from reput_client.querying.answers import Page
 from reput_client.querying.message import Message
@@ -152,6 +153,13 @@ def test_without_a_leader_queries_are_answered_and_say_how_stale_they_may_be(clu
         assert pulled == keys
         page = next(iter(client.by_offset("Headless", 0, 10, page_size=20).pages()))
         assert [message.body.decode() for message in page.items] == keys[10:30]
+
+        topics = client.topics(topic="Headless")
+        assert [sum(queue.max_offset for queue in each.queues) for each in topics] == [len(keys)]
+        assert topics.completeness is Completeness.PARTIAL
+        explained = client.explain(queries.by_key("Headless", keys[0]))
+        assert (explained.message_count, explained.completeness) == (1, Completeness.PARTIAL)
+        assert explained.shards[0].replicas
 
         # A caller that wants the leader, as by default, or none that is so stale, gets no answer.
         for read in (None, ReadChoice(ReadFrom.LEADER)):

@@ -1,5 +1,6 @@
 """HaSlave against a master that does what RocketMQ's does, and what no healthy one does."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,9 +9,10 @@ from typing import Any
 import pytest
 
 from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.rocketmq_ha import agreement
 from commitlog_svc.rocketmq_ha.slave import HaSlave
 from services.calling.backoff import Backoff
-from store.errors import StoreReadOnlyError
+from store.errors import StoreError, StoreReadOnlyError
 from tests.commitlog_svc.rocketmq_ha.scripted_master import ScriptedMaster
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.support.waiting import wait_until
@@ -31,8 +33,11 @@ def log_bytes(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @contextmanager
-def mirrored(root: Path, master: ScriptedMaster, **options: Any) -> Iterator[tuple[CommitLog, HaSlave]]:
-    """A log that mirrors the master."""
+def mirrored(
+    root: Path, master: ScriptedMaster, changes: list[StoreError] | None = None, **options: Any
+) -> Iterator[tuple[CommitLog, HaSlave]]:
+    """A log that mirrors the master; `changes` gets why it has to start again."""
+    changes = [] if changes is None else changes
     with open_log(root, mirror=f"rocketmq://{master.address}", **options) as log:
         slave = HaSlave(
             log,
@@ -40,6 +45,7 @@ def mirrored(root: Path, master: ScriptedMaster, **options: Any) -> Iterator[tup
             nothing_seconds=0.04,
             silence_seconds=0.5,
             backoff=Backoff(first_seconds=0.01, max_seconds=0.05),
+            on_changed=changes.append,
         )
         slave.start()
         try:
@@ -122,7 +128,7 @@ def shorter(master: ScriptedMaster, log_bytes: bytes) -> str:
 
 
 def other(master: ScriptedMaster, log_bytes: bytes) -> str:
-    master.log = log_bytes[:-1] + b"?" + log_bytes[:500]
+    master.log = bytes(byte ^ 1 for byte in log_bytes)
     return "other bytes"
 
 
@@ -156,6 +162,65 @@ def test_a_master_with_another_log_stops_the_mirror_and_changes_nothing(
             assert log.status.end_offset == len(log_bytes)
             assert log.read_bytes(0, 1 << 20) == log_bytes + bytes(-len(log_bytes) % FILE_BYTES)
             assert not slave.state.is_at_end
+
+
+@pytest.fixture(scope="module")
+def two_ends(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, int]:
+    """A log, one with the same begin that goes on with other records, and where the equal part ends."""
+    root = tmp_path_factory.mktemp("ends")
+    with open_log(root / "a") as log:
+        for number in range(20):
+            append(log, new_message(b"%d" % number * 300, "orders"))
+        common = log.status.end_offset
+    shutil.copytree(root / "a", root / "b")
+    ends = []
+    for name, count in (("a", 30), ("b", 90)):
+        with open_log(root / name) as log:
+            for number in range(count):
+                append(log, new_message(b"%s %d" % (name.encode(), number) * 90, "orders"))
+            ends.append(log.read_bytes(0, log.status.end_offset))
+    assert ends[0][:common] == ends[1][:common]
+    return ends[0], ends[1], common
+
+
+@pytest.mark.parametrize("is_shorter", [False, True], ids=["longer since", "still shorter"])
+def test_a_master_that_lost_its_end_and_went_on_is_followed_and_what_it_lost_is_kept_aside(
+    tmp_path: Path, two_ends: tuple[bytes, bytes, int], is_shorter: bool
+) -> None:
+    """The mirror stopped for ever, and its new messages were never seen."""
+    before, after, common = two_ends
+    after = after[: whole_end(after, common + (len(before) - common) // 2)] if is_shorter else after
+    changes: list[StoreError] = []
+    with ScriptedMaster(before, FILE_BYTES) as master:
+        with mirrored(tmp_path, master) as (log, _):
+            wait_for_end(log, len(before))
+        master.log = after
+        with mirrored(tmp_path, master, changes):
+            wait_until(lambda: changes)
+        assert (changes[0].reason(), changes[0].metadata["commitLogOffset"]) == ("LOG_CHANGED", str(common))
+        with mirrored(tmp_path, master) as (log, _):
+            wait_for_end(log, len(after))
+            assert log.read_bytes(0, len(after)) == after
+        (aside,) = (tmp_path / "reput" / "commitlog").glob(f"cut-{common}-*")
+        kept = b"".join(path.read_bytes() for path in sorted(aside.iterdir()))
+        assert kept.rstrip(b"\0") == before[common:].rstrip(b"\0")
+
+
+def test_a_master_that_lost_more_than_it_can_have_left_unflushed_stops_the_mirror(
+    tmp_path: Path, two_ends: tuple[bytes, bytes, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after, common = two_ends
+    monkeypatch.setattr(agreement, "CUT_BYTES_MAX", len(before) - common)
+    changes: list[StoreError] = []
+    with ScriptedMaster(before, FILE_BYTES) as master:
+        with mirrored(tmp_path, master) as (log, _):
+            wait_for_end(log, len(before))
+        master.log = after
+        with mirrored(tmp_path, master, changes) as (log, slave):
+            wait_until(lambda: slave.state.state == "stopped", lambda: slave.state)
+            assert common in master.requests, "it asked how much is equal"
+            assert log.status.end_offset == len(before)
+    assert changes == []
 
 
 def test_reports_name_only_what_is_on_the_disk(tmp_path: Path, log_bytes: bytes) -> None:
