@@ -37,6 +37,7 @@ _ROOT = _HERE.parent.parent
 
 _log = logging.getLogger("reput.kernels")
 _is_made_here = False
+_mapped: list[mmap.mmap] = []  # until the process ends: functions of ctypes do not own the code that they call
 
 
 class Entry(NamedTuple):
@@ -53,18 +54,16 @@ class MachineCode:
     Args:
         address: where its code is mapped.
         header: what `exporting.py` wrote.
-        mapping: kept, so that the code stays.
 
     Attributes:
         features: those of the processor that it was compiled for.
     """
 
-    def __init__(self, address: int, header: Mapping[str, Any], mapping: mmap.mmap) -> None:
+    def __init__(self, address: int, header: Mapping[str, Any]) -> None:
         self.features: list[str] = header["features"]
         self._modules = frozenset(header["modules"])
         self._entries = {name: Entry(*entry) for name, entry in header["entries"].items()}
         self._address = address
-        self._mapping = mapping
 
     def has(self, module: str) -> bool:
         """Whether this file was made from that kernel."""
@@ -170,7 +169,7 @@ def find() -> MachineCode | None:
 
 
 def read(path: Path) -> MachineCode | None:
-    """The kernels of a file; None if there is no file, or if it was made from other modules.
+    """The kernels of a file; None if there is no file, or if our modules are not those that it was made from.
 
     Raises:
         OSError: it cannot be mapped.
@@ -180,14 +179,18 @@ def read(path: Path) -> MachineCode | None:
 
     try:
         file = path.open("rb")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the latter where our modules lie in a zip file
         return None
     with file:
         header = json.loads(file.readline(_HEADER_BYTES_MAX))
-        if digests(header["sources"]) != header["sources"]:
+        try:
+            if digests(header["sources"]) != header["sources"]:
+                return None
+        except (FileNotFoundError, NotADirectoryError):
             return None
         mapping = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
     code = memoryview(mapping)[header["code_at"] :]
     if hashlib.sha256(code).hexdigest() != header["code_digest"]:
         raise ValueError(f"{path} is damaged: remove it, and run python -m deploy.compile_kernels")
-    return MachineCode(np.frombuffer(code, dtype=np.uint8).ctypes.data, header, mapping)
+    _mapped.append(mapping)
+    return MachineCode(np.frombuffer(code, dtype=np.uint8).ctypes.data, header)

@@ -49,10 +49,10 @@ def test_only_the_gateway_whose_console_serves_tls_with_asyncio_loads_ssl(name):
 
 def test_what_starts_the_services_speaks_no_grpc_and_checks_no_settings():
     loaded = loaded_by(
-        "import deploy.local; deploy.local.LocalStack.__init__; import services.settings.setting_sources"
+        "import cli.serving, deploy.local; deploy.local.LocalStack.__init__; import services.settings.setting_sources"
     )
 
-    assert not {"grpc", "pydantic", "numpy", "structlog"} & loaded
+    assert not {"grpc", "pydantic", "numpy", "structlog", "typer"} & loaded
 
 
 def test_a_verb_loads_no_other_verb():
