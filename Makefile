@@ -17,7 +17,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run free-ports test torture check coverage proto bench profile simulate image chart wheels ci clean lock
+.PHONY: help setup run free-ports kernels test torture check coverage proto bench profile simulate image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 3
@@ -53,7 +53,10 @@ run: free-ports $(if $(wildcard .venv/.setup-dev),.venv/.setup-dev,.venv/.setup-
 free-ports:
 	@$(PYTHON) tools/free_ports.py $(RUN_PORTS)
 
-test: .venv/.setup-dev ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=torture] (a sample); `make ci` has the longer kinds
+kernels: .venv/.setup-dev
+	@$(BIN)/python -m deploy.compile_kernels
+
+test: kernels ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=torture] (a sample); `make ci` has the longer kinds
 	$(PYTEST) $(if $(ROOM),tests/$(ROOM),--ignore tests/torture) -m "not ($(MARKED) or kubernetes or release)" $(AGAIN)
 
 torture: export TORTURE_LEVEL = $(if $(FULL),full,change)
@@ -85,7 +88,7 @@ bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (about 45 mi
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(FULL),--full) \
 		$(if $(STORES),--stores $(STORES))
 
-profile: .venv/.setup-dev ## Flame graphs of the hot paths, into docs/profiles: [PATHS=append_stream,pop] [SECONDS=20]
+profile: kernels ## Flame graphs of the hot paths, into docs/profiles: [PATHS=append_stream,pop] [SECONDS=20]
 	$(BIN)/python -m benchmarks.profile $(if $(PATHS),--paths $(PATHS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(DIRECTORY),--directory $(DIRECTORY))
 

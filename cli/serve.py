@@ -76,8 +76,7 @@ def serve(
     ] = "",
 ) -> int:
     """Start the services on one store root, and stop them together; exit code 4: start this replica again."""
-    from deploy.local import LocalStack, Replica
-    from store.errors import InvalidSettingError
+    from cli.serving import become_supervisor
 
     check_store(store, read_only or follow)
     check_followed(store, derived, read_only=read_only, follow=follow)
@@ -88,21 +87,17 @@ def serve(
         usage_error(
             "a replica has no gateway and is not read-only", "Run a gateway beside the replicas: docs/replicas.md."
         )
-    try:
-        stack = LocalStack(
-            store,
-            read_only=read_only,
-            mirror=mirror,
-            mirror_broker=mirror_broker,
-            derived=derived,
-            gateway_port=gateway_port,
-            console_port=console_port,
-            port_file=port_file,
-            replica=Replica(replica, coordinator) if replica else None,
-        )
-        return stack.run()
-    except InvalidSettingError as error:
-        usage_error(error.message, "`reput config` shows every setting and the origin of its value.")
+    become_supervisor(
+        store,
+        read_only=read_only,
+        mirror=mirror,
+        mirror_broker=mirror_broker,
+        derived=derived,
+        gateway_port=gateway_port,
+        console_port=console_port,
+        port_file=port_file,
+        replica=(replica, coordinator) if replica else None,
+    )
 
 
 def check_store(store: pathlib.Path, read_only: bool) -> None:

@@ -1,7 +1,6 @@
 """The answer of GetStatus, from a log's status."""
 
 import math
-from importlib.metadata import PackageNotFoundError, version
 
 from commitlog_svc.commit_log import CommitLog, clock_millis_now
 from commitlog_svc.replication.replica import Replica, ReplicaStatus
@@ -119,6 +118,8 @@ def _retention_event(event: RetentionEvent) -> pb.RetentionEvent:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 2 MiB that an idle service does not need
+
     try:
         return version("reput")
     except PackageNotFoundError:

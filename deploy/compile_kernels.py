@@ -2,14 +2,15 @@
 
     python -m deploy.compile_kernels
 
-It prints the kernels that it could not compile and still exits with 0: services use the plain twins then.
+It writes them as machine code that needs no numba (`store/compiled/machine_code.py`); where that cannot be, it fills numba's
+cache. It prints the kernels that it could not compile and still exits with 0: services use the plain twins then.
 """
 
 import shutil
 import sys
 from pathlib import Path
 
-from store.compiled import loading
+from store.compiled import loading, machine_code
 
 ROOT = Path(__file__).resolve().parent.parent
 PATTERNS = ("store/*/*_kernel.py", "services/*/*_kernel.py", "commitlog_svc/*/*_kernel.py")
@@ -24,10 +25,33 @@ def kernel_names() -> list[str]:
 def main() -> int:
     """Compile all kernels; print a line for each that failed. The exit code is always 0."""
     try:
-        from store.compiled import compiling
-    except Exception as error:
+        if machine_code.find() is None:
+            _write_machine_code() if machine_code.file_name() else _fill_cache()
+    except ImportError as error:
         print(f"kernels: numba cannot be used, plain code will serve: {error}", file=sys.stderr)
-        return 0
+    return 0
+
+
+def _write_machine_code() -> None:
+    from store.compiled import exporting
+
+    name = str(machine_code.file_name())
+    for directory in machine_code.directories():
+        try:
+            exporting.export(kernel_names(), directory / name)
+        except OSError:
+            continue
+        except Exception as error:  # a compiler may raise any error
+            print(f"kernels: there is no machine code, services will compile: {error}", file=sys.stderr)
+            return
+        for other in set(directory.glob(machine_code.FILE_PREFIX + "*")) - {directory / name}:
+            other.unlink(missing_ok=True)
+        return
+
+
+def _fill_cache() -> None:
+    from store.compiled import compiling
+
     folders = {path.parent for pattern in PATTERNS for path in ROOT.glob(pattern)}
     directories = {compiling.cache_directory(folder) for folder in folders}
     for parent in {directory.parent for directory in directories if directory is not None}:
@@ -36,7 +60,6 @@ def main() -> int:
     for name in kernel_names():
         if loading.load(name) is None:
             print(f"kernels: {name} is not compiled, plain code will serve", file=sys.stderr)
-    return 0
 
 
 if __name__ == "__main__":

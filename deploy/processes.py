@@ -21,8 +21,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 def environ_of_services(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of the services: without the settings of the command, API keys among them; with our modules."""
     environ = {name: value for name, value in given.items() if name not in COMMAND_ENVIRONMENT_NAMES}
-    roots = [str(ROOT), str(ROOT / "protos"), environ.get("PYTHONPATH", "")]
-    return environ | {"PYTHONPATH": os.pathsep.join(root for root in roots if root)}
+    return environ | {"PYTHONPATH": python_path(environ)}
+
+
+def python_path(environ: Mapping[str, str]) -> str:
+    """PYTHONPATH with the roots of our modules in front."""
+    roots = [str(ROOT), str(ROOT / "protos"), *environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return os.pathsep.join(root for root in dict.fromkeys(roots) if root)
 
 
 def say(text: str) -> None:

@@ -1,6 +1,9 @@
 """Runs the gateway: `python -m gateway`. All objects are connected here."""
 
-import services.light_imports  # noqa: F401  # must be the first import
+import ssl  # noqa: F401  # before asyncio, for the console's web server: see light_imports
+
+# isort: split
+import services.light_imports  # noqa: F401  # must be before the others
 
 # isort: split
 

@@ -1,7 +1,6 @@
 """GetStatus: the state of every service of every shard."""
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from gateway.group_wire import duration_of
 from gateway.ports.deadline import Deadline
@@ -79,6 +78,8 @@ def service_status_of(broker_name: str, status: ServiceStatus) -> pb.GetStatusRe
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 2 MiB that an idle service does not need
+
     try:
         return version("reput")
     except PackageNotFoundError:

@@ -64,7 +64,8 @@ def _read_property(data: Bytes, begin: Number, end: Number, refused: Int64s, spa
             return False
         if order < 0:
             break
-        spans[before + 4 : before + 8] = spans[before : before + 4]
+        for index in range(before, before + 4):
+            spans[index + 4] = spans[index]
         place -= 1
     at = _PROPERTIES_AT + 4 * place
     spans[at], spans[at + 1], spans[at + 2], spans[at + 3] = name_begin, name_end, value_begin, value_end

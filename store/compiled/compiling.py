@@ -1,5 +1,8 @@
 """How kernels are compiled, and where the result is kept.
 
+A kernel whose machine code was made at setup is not compiled, and numba is not imported (`machine_code.py`). All others are
+compiled by numba, which has a cache.
+
 The cache lies beside this file. Where that directory cannot be written, the cache lies in the user's cache directory and
 begins as a copy of the first. Where neither can be written, each process compiles for itself. numba compares the age of a
 kernel's own file, not of the functions that it calls. So each folder with kernels has a cache directory that is named after
@@ -16,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core import config
+
+from store.compiled import machine_code
 
 CACHE_PREFIX = "kernels-"
 # Endings of the modules whose functions and constants are compiled into other kernels.
@@ -34,6 +37,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 @functools.cache
 def shared_digest(folder: Path) -> str:
     """A digest of the modules that kernels in `folder` may call, and of the setting NUMBA_BOUNDSCHECK."""
+    from numba.core import config
+
     digest = hashlib.sha256(repr(vars(config)["BOUNDSCHECK"]).encode())
     for shared in dict.fromkeys((_HERE, _HERE.parent / "format", folder)):
         for path in sorted(shared.glob("*.py")):
@@ -94,12 +99,45 @@ def compiled(function: _Function) -> _Function:
 
 
 def compiled_holding(function: _Function) -> _Function:
-    """As `compiled`, but run with the GIL held: for work that takes less time than getting the GIL back."""
+    """As `compiled`, but run with the GIL held: for work that takes less time than getting the GIL back.
+
+    It is called `NAME_holding`, and passes its arguments on to the kernel's function NAME.
+    """
     return _compile(function, nogil=False)
 
 
+def cpu_features() -> list[str]:
+    """What the compiler may use of the processor, as LLVM names it: `+pclmul`."""
+    found = machine_code.find()
+    if found is not None:
+        return found.features
+    from numba.core.registry import cpu_target
+
+    features: str = cpu_target.target_context.codegen().magic_tuple()[2]
+    return features.split(",")
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """numba's `intrinsic`: a function that makes code of the compiler's language."""
+    if machine_code.find() is not None:
+        return function
+    from numba.extending import intrinsic as intrinsic_
+
+    return intrinsic_(function)
+
+
 def _compile(function: _Function, *, nogil: bool) -> _Function:
-    directory = cache_directory(Path(function.__code__.co_filename).parent)
+    found = machine_code.find()
+    if found is not None and found.has(function.__module__):
+        name = f"{function.__module__}.{function.__name__}"
+        # What only kernels call stays as it is: nothing calls it now.
+        ready_made = found.function(name if nogil else name.removesuffix("_holding"), nogil=nogil)
+        return cast(_Function, ready_made) if ready_made is not None else function
+    import numba
+    from numba.core import config
+
+    folder = Path(function.__code__.co_filename).parent
+    directory = None if machine_code.is_made_here() else cache_directory(folder)
     if directory is not None:
         vars(config)["CACHE_DIR"] = str(directory)  # numba reads it when it caches a function
     compile_: Callable[[_Function], Any] = numba.njit(

@@ -10,16 +10,12 @@ Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009.
 
 from typing import Any
 
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.core import cgutils
-from numba.core.registry import cpu_target
-from numba.extending import intrinsic
+from store.compiled.compiling import cpu_features, intrinsic
 
 POLYNOMIAL = 0xEDB88320  # bit 31 is x^0
 
 # The compiler ends the process when code needs an instruction that its target lacks.
-_FEATURES = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+_FEATURES = cpu_features()
 HAS_FOLDING = "+pclmul" in _FEATURES
 HAS_WIDE_FOLDING = HAS_FOLDING and "+vpclmulqdq" in _FEATURES and "+avx512f" in _FEATURES
 
@@ -44,6 +40,10 @@ _WIDE_SIZE_BYTES_MIN = _LANE_COUNT * _WIDE_BYTES
 
 
 def _fold(typing_context, data, begin, size, register):
+    from llvmlite import ir  # type: ignore[import-untyped]
+    from numba import types
+    from numba.core import cgutils
+
     signature = types.UniTuple(types.uint64, 2)(data, types.int64, types.int64, types.uint32)
 
     def generate(context, builder, signature, arguments):

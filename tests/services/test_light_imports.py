@@ -11,6 +11,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SERVICES = ["commitlog_svc", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc", "gateway"]
 NOT_NEEDED = {
     "rich",
+    "greenlet",
+    "importlib.metadata",
     "typer",
     "numba",
     "prometheus_client",
@@ -38,12 +40,19 @@ def test_a_service_starts_without_what_only_some_need(name):
     assert not NOT_NEEDED & loaded
 
 
+@pytest.mark.parametrize("name", SERVICES)
+def test_only_the_gateway_whose_console_serves_tls_with_asyncio_loads_ssl(name):
+    has_ssl = "import asyncio.sslproto; assert (asyncio.sslproto.ssl is not None) == ('ssl' in sys.modules)"
+
+    assert ("ssl" in loaded_by(f"import {name}.__main__, sys; {has_ssl}")) == (name == "gateway")
+
+
 def test_what_starts_the_services_speaks_no_grpc_and_checks_no_settings():
     loaded = loaded_by(
-        "import deploy.local; deploy.local.LocalStack.__init__; import services.settings.setting_sources"
+        "import cli.serving, deploy.local; deploy.local.LocalStack.__init__; import services.settings.setting_sources"
     )
 
-    assert not {"grpc", "pydantic", "numpy", "structlog"} & loaded
+    assert not {"grpc", "pydantic", "numpy", "structlog", "typer"} & loaded
 
 
 def test_a_verb_loads_no_other_verb():

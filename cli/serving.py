@@ -1,0 +1,50 @@
+"""What `reput serve` becomes once its arguments are checked: a process without the command line, whose libraries take 16 MiB.
+
+python -P -m cli.serving "reput serve" JSON
+"""
+
+import json
+import os
+import pathlib
+import sys
+from typing import Any, NoReturn
+
+from cli.exits import CliError, Exit, show_error
+
+
+def become_supervisor(store: pathlib.Path, **arguments: Any) -> NoReturn:
+    """Replaces this process by the one that starts, watches and stops the services. It keeps the process id.
+
+    Args:
+        store: the store root.
+        arguments: others of `deploy.local.LocalStack`, a replica as its two fields; what is None is left out.
+    """
+    from deploy.processes import python_path
+
+    given = {name: value for name, value in (("store", store), *arguments.items()) if value is not None}
+    # The first argument is for people who look for it in a list of processes.
+    command = [sys.executable, "-P", "-m", "cli.serving", "reput serve", json.dumps(given, default=str)]
+    os.execve(sys.executable, command, os.environ | {"PYTHONPATH": python_path(os.environ)})  # noqa: S606
+
+
+def main() -> int:
+    """The exit code of the services."""
+    from deploy.local import LocalStack, Replica
+    from store.errors import InvalidSettingError
+
+    given = json.loads(sys.argv[2])
+    given |= {name: pathlib.Path(given[name]) for name in ("store", "derived", "port_file") if name in given}
+    if "replica" in given:
+        given["replica"] = Replica(*given["replica"])
+    try:
+        return LocalStack(**given).run()
+    except InvalidSettingError as error:
+        hint = "`reput config` shows every setting and the origin of its value."
+        show_error(CliError(Exit.USAGE, "INVALID_ARGUMENT", error.message, hint))
+        return Exit.USAGE
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
