@@ -141,7 +141,7 @@ class RecordEncoder:
             if part is None:
                 break
             end, size_bytes, left, code = kernel.encode(
-                part.fd, part.file_offset, part.end_offset, commit_log_offsets, sizes_bytes, row,
+                kernel.PREAD_AT, part.fd, part.file_offset, part.end_offset, commit_log_offsets, sizes_bytes, row,
                 queue_offset + row, form.queue_id, topic, head, tail, int(is_first and not row), body_bytes_left,
                 buffers.records, buffers.spans, buffers.target,
             )  # fmt: skip

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from store.compiled.bytes_kernel import copy, find_byte, is_bytes, is_utf8, put_number, put_varint, size_of_varint
 from store.compiled.compiling import Bytes, Number, compiled
-from store.compiled.pread_kernel import pread
+from store.compiled.pread_kernel import PREAD_AT, pread
 from store.format.frame_kernel import bits_of, is_same, load_i32, load_i64, locate
 from store.format.guard_kernel import BODY_CRC_AT, is_doubtful
 from store.format.properties import KEYS, TAGS, UNIQ_KEY
@@ -203,6 +203,7 @@ def _put_message(
 
 @compiled
 def encode(
+    reading: Number,
     fd: Number,
     file_offset: Number,
     end_offset: Number,
@@ -223,6 +224,7 @@ def encode(
     """Writes the messages of consecutive units of a queue, each as field 1 of an answer; stops before one that it cannot take.
 
     Args:
+        reading: PREAD_AT.
         fd: of the log file.
         file_offset: commit-log offset of its first byte.
         end_offset: nothing is read from this commit-log offset on.
@@ -263,7 +265,7 @@ def encode(
             if offset < file_offset or offset >= end_offset or np.int64(sizes[row]) > end_offset - offset:
                 code = BEYOND
                 break
-            if read_end == row or pread(fd, offset - file_offset, size_bytes, records, 0) != size_bytes:
+            if read_end == row or pread(reading, fd, offset - file_offset, size_bytes, records, 0) != size_bytes:
                 code = UNUSUAL
                 break
             at = np.int64(0)
@@ -308,6 +310,6 @@ def touch() -> None:
     data = np.zeros(1, dtype=np.uint8)
     data.flags.writeable = False
     encode(
-        -1, 0, 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), 0, 0, 0, data, data, data, 1, 0,
+        PREAD_AT, -1, 0, 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), 0, 0, 0, data, data, data, 1, 0,
         np.zeros(1, dtype=np.uint8), np.zeros(SPAN_COUNT, dtype=np.int64), np.zeros(1, dtype=np.uint8),
     )  # fmt: skip

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from store.compiled.bytes_kernel import find_byte, is_bytes, is_utf8, put_number, put_varint, size_of_varint
 from store.compiled.compiling import Bytes
-from store.compiled.pread_kernel import pread
+from store.compiled.pread_kernel import PREAD_AT, pread
 
 # The first and last of each length, and what stands around the surrogates.
 CHARACTERS = "\x00\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff\U00010000\U0010ffff名"
@@ -67,10 +67,10 @@ def test_a_file_is_read_where_it_is_told_to_and_a_failure_is_minus_one(tmp_path:
     fd = os.open(path, os.O_RDONLY)
     target = np.zeros(64, dtype=np.uint8)
     try:
-        assert pread(fd, 100, 20, target, 3) == 20
+        assert pread(PREAD_AT, fd, 100, 20, target, 3) == 20
         assert target.tobytes() == bytes(3) + bytes(range(100, 120)) + bytes(41)
-        assert pread(fd, 190, 20, target, 0) == 10
-        assert pread(fd, 200, 20, target, 0) == 0
+        assert pread(PREAD_AT, fd, 190, 20, target, 0) == 10
+        assert pread(PREAD_AT, fd, 200, 20, target, 0) == 0
     finally:
         os.close(fd)
-    assert pread(-1, 0, 1, target, 0) == -1
+    assert pread(PREAD_AT, -1, 0, 1, target, 0) == -1
