@@ -1,7 +1,7 @@
 """Small state as JSON, replaced atomically: a new file is written and flushed, renamed over the old one, the directory flushed.
 
-What has the name and is no regular file (a directory, a pipe, a loop of links) is an error. Where the state can be derived again,
-it reads as absent. It is renamed when the file is written.
+What has the name and is no regular file (a directory, a pipe, a loop of links) is an error. Where the state can be derived
+again, it reads as absent. It is renamed when the file is written.
 
 After a crash the file is either the old one or the new one. A file that does not hold a JSON object reads as
 absent: such state can always be derived again.
