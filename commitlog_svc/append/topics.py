@@ -12,7 +12,7 @@ from pathlib import Path
 from commitlog_svc.append.topic_change import TopicChange
 from store.errors import StoreCorruptedError, TopicExistsError, TopicNotFoundError
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes, write_bytes_atomic
+from store.files.json_state import NoRegularFileError, read_bytes, write_bytes_atomic
 from store.format import paths
 from store.format.topic import (
     DLQ_PREFIX,
@@ -67,7 +67,10 @@ class TopicTable:
         Raises:
             StoreCorruptedError: the file is not a topic table.
         """
-        data = read_bytes(self._fs, self._path)
+        try:
+            data = read_bytes(self._fs, self._path)
+        except NoRegularFileError as error:
+            raise StoreCorruptedError(str(error), file=self._path, offset=0) from error
         if data is not None:
             try:
                 self._topics = decode_topic_table(data)

@@ -17,7 +17,7 @@ from pathlib import Path
 from commitlog_svc.append.queue_offsets import QueueKey
 from store.errors import DiskFullError
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes, read_json_state, write_json_state
+from store.files.json_state import read_derived, read_json_state, write_json_state
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark, encode_durable_mark
 
@@ -125,5 +125,5 @@ class DurableMark:
 
 def read_durable_mark(fs: FileSystem, directory: Path, name: str = DURABLE_MARK_NAME) -> int | None:
     """The offset in `durable`, or in another file of its form; None when there is no such file or it is torn."""
-    data = read_bytes(fs, directory / name)
+    data = read_derived(fs, directory / name)
     return None if data is None else decode_durable_mark(data)

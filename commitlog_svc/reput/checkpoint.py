@@ -12,7 +12,7 @@ from pathlib import Path
 from commitlog_svc.reput.followers import SWITCHED_OFF, Follower, FollowerRegistry
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes, write_bytes_atomic
+from store.files.json_state import read_derived, write_bytes_atomic
 from store.format import paths
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
 
@@ -38,7 +38,7 @@ class CheckpointFile:
 
     def load(self) -> None:
         """Reads the file; a damaged one is ignored."""
-        data = read_bytes(self._fs, self._path)
+        data = read_derived(self._fs, self._path)
         if data is not None:
             try:
                 self._written = decode_checkpoint(data)

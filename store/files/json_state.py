@@ -1,7 +1,7 @@
 """Small state as JSON, replaced atomically: a new file is written and flushed, renamed over the old one, the directory flushed.
 
-What has the name and is no regular file (a directory, a pipe, a loop of links) reads as absent, and is renamed when the file is
-written.
+What has the name and is no regular file (a directory, a pipe, a loop of links) is an error. Where the state can be derived
+again, it reads as absent. It is renamed when the file is written.
 
 After a crash the file is either the old one or the new one. A file that does not hold a JSON object reads as
 absent: such state can always be derived again.
@@ -21,6 +21,10 @@ from store.files.open_files import make_way
 _log = logging.getLogger("reput.store")
 
 
+class NoRegularFileError(OSError):
+    """A directory, a pipe, a socket or a loop of links has the name of a file."""
+
+
 def write_bytes_atomic(fs: FileSystem, path: Path, data: bytes) -> None:
     """Replaces `path` by `data`; DiskFullError or FlushFailedError leave the old file unchanged."""
     fs.mkdirs(path.parent)
@@ -37,7 +41,7 @@ def write_bytes_atomic(fs: FileSystem, path: Path, data: bytes) -> None:
 
 
 def read_bytes(fs: FileSystem, path: Path) -> bytes | None:
-    """The whole file, or None when it does not exist, or is no regular file."""
+    """The whole file, or None when it does not exist; NoRegularFileError when it is none."""
     try:
         fd = fs.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would block
     except FileNotFoundError:
@@ -45,19 +49,26 @@ def read_bytes(fs: FileSystem, path: Path) -> bytes | None:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):  # a loop of links, a socket
             raise
-        _note_foreign(path)
-        return None
+        raise _foreign(path) from error
     try:
         if not fs.is_file(path):
-            _note_foreign(path)
-            return None
+            raise _foreign(path)
         return fs.pread(fd, fs.stat_size(path), 0)
     finally:
         fs.close(fd)
 
 
-def _note_foreign(path: Path) -> None:
-    _log.warning("%s is no regular file, and is taken for absent: move it out of the store", path)
+def read_derived(fs: FileSystem, path: Path) -> bytes | None:
+    """The same of state that can be derived again: what is no regular file reads as absent."""
+    try:
+        return read_bytes(fs, path)
+    except NoRegularFileError as error:
+        _log.warning("%s; it is taken for absent", error)
+        return None
+
+
+def _foreign(path: Path) -> NoRegularFileError:
+    return NoRegularFileError(f"{path} is no regular file: move it out of the store")
 
 
 def write_json_state(fs: FileSystem, path: Path, state: dict[str, Any]) -> None:
@@ -67,7 +78,7 @@ def write_json_state(fs: FileSystem, path: Path, state: dict[str, Any]) -> None:
 
 def read_json_state(fs: FileSystem, path: Path) -> dict[str, Any] | None:
     """The state, or None when the file is absent or does not hold a JSON object."""
-    data = read_bytes(fs, path)
+    data = read_derived(fs, path)
     if data is None:
         return None
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from store.files.abort import create_abort_marker
 from store.files.file_system import OverlayFileSystem, RealFileSystem
-from store.files.json_state import read_bytes, read_json_state, write_json_state
+from store.files.json_state import NoRegularFileError, read_bytes, read_derived, read_json_state, write_json_state
 from store.files.locks import BrokerLock, OwnerLock, is_held_by_other
 
 
@@ -54,8 +54,11 @@ def ended(work: Callable[[], object]) -> object:
 @pytest.mark.parametrize("make", [RealFileSystem, OverlayFileSystem])
 def test_a_pipe_where_state_belongs_stopped_a_start_for_ever(foreign: Path, make: Callable[[], RealFileSystem]) -> None:
     fs = make()
-    assert ended(lambda: read_bytes(fs, foreign)) is None
     assert ended(lambda: read_json_state(fs, foreign)) is None
+    assert ended(lambda: read_derived(fs, foreign)) is None
+    if foreign.is_symlink() and make is OverlayFileSystem:  # it sees a loop of links as absent
+        return
+    assert isinstance(ended(lambda: read_bytes(fs, foreign)), NoRegularFileError)
 
 
 def test_state_is_written_where_something_else_was_and_that_is_renamed(foreign: Path) -> None:
