@@ -93,7 +93,7 @@ def _refuse_no_store(fs: Any, root: pathlib.Path) -> None:
     from store.audit.holders import refuse_held_root
     from store.files.root_check import refuse_unsupported
 
-    refuse_unsupported(fs, root, read_only=True)
+    refuse_unsupported(fs, root, may_be_empty=False)
     refuse_held_root(fs, root)
 
 

@@ -136,7 +136,7 @@ def _from_store(
     if not store.is_dir():
         usage_error(f"{store} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
     fs = RealFileSystem()
-    refuse_unsupported(fs, store, read_only=True)
+    refuse_unsupported(fs, store, may_be_empty=False)
     refuse_held_root(fs, store)
 
     def see(topic: str, frame: bytes) -> None:
