@@ -144,6 +144,14 @@ class Tasks:
         rows.write.format("noop").mode("overwrite").save()
         return {"seconds": time.perf_counter() - start}
 
+    def copy_topic(self, endpoint: str, topic: str, out: str, options: dict[str, str]) -> dict[str, Any]:
+        """Writes a topic as Parquet."""
+        rows = self.spark.read.format("rocketmq").options(endpoint=endpoint, subscribe=topic, **options).load()
+        start = time.perf_counter()
+        rows.write.option("compression", "uncompressed").parquet(out)
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "count": self.spark.read.parquet(out).count()}
+
     def count_by_queue(self, store: str, end: int) -> dict[str, Any]:
         """Messages of each queue, from the log before an offset."""
         options = {"columns": "topic,queueId", "endingPhysicalOffset": str(end)}

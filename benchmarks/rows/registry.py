@@ -2,6 +2,7 @@
 
 from benchmarks.row import Row, RowId
 from benchmarks.rows.batched_append import OneKib, Small
+from benchmarks.rows.bulk_parquet import BulkParquet
 from benchmarks.rows.bulk_pull import BulkPull
 from benchmarks.rows.catch_up import CatchUp
 from benchmarks.rows.cold_query import ColdQuery
@@ -39,7 +40,7 @@ _ROWS: tuple[type[Row], ...] = (
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
     Failover, Mirrored, FirstSeconds, SixServices,
     QueueScan, FullScan, ArrowScan, SparkCost, SparkRebuild, IndexFill, Pushdown, Pruning, ArchiveGroup, WorkerMemory,
-    ScanGrowth, ObjectScan, ColdTier,
+    ScanGrowth, ObjectScan, BulkParquet, ColdTier,
 )  # fmt: skip
 NUMBERS = tuple(row.number for row in _ROWS)
 
