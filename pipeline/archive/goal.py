@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pipeline.object_files import open_root
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.object_root import TEMPORARY_SUFFIX, ObjectRoot
 from pipeline.rebuild.target import DirectoryTarget, ObjectTarget, Target
 from store.archive import layout
 from store.archive.manifest import Segment, create_archive, decode_segment, encode_archive, is_new_archive, read_segment
@@ -92,7 +92,11 @@ class DirectoryGoal:
     def remove_leftovers(self) -> int:
         """See ArchiveGoal: nobody else writes, because of the lock."""
         named = {str(self._root / path) for segment in self._all_segments() for path in segment.paths()}
+        segments = layout.segments_dir(str(self._root))
         count = 0
+        for temporary in Path(segments).glob(f"*/.*{TEMPORARY_SUFFIX}"):  # of manifests
+            self._fs.unlink(temporary)
+            count += 1
         for folder in OWN_FOLDERS:
             for directory, _, names in os.walk(self._root / folder):
                 for path in (os.path.join(directory, name) for name in names):

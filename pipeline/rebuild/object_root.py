@@ -56,7 +56,7 @@ class ObjectRoot:
         """The place that one object lies in, and its name there; InvalidArgumentError if the URI names none."""
         path, question, options = uri.partition("?")
         folder, _, name = path.rpartition("/")
-        if not name or folder.endswith("/") or "/" not in folder.partition("://")[2]:
+        if not name or not folder.partition("://")[2]:
             raise InvalidArgumentError(f"{shown(uri)} names no object: name s3://BUCKET/PREFIX/NAME.", field=field)
         return cls(f"{folder}{question}{options}", field), name
 

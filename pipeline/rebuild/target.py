@@ -11,16 +11,16 @@ sends the same bytes under the same name.
 import json
 import os
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.object_root import TEMPORARY_SUFFIX, ObjectRoot
 from store.errors import StoreLockedError
 from store.files.file_system import RealFileSystem
-from store.files.json_state import write_bytes_atomic
 from store.format.index_layout import IndexHeader
 
 if TYPE_CHECKING:
@@ -65,8 +65,18 @@ class DirectoryTarget:
         """Does nothing: the file is already in its place."""
 
     def put(self, name: str, data: bytes) -> None:
-        """See Target; flushed."""
-        write_bytes_atomic(RealFileSystem(), Path(self.root) / name, data)
+        """See Target; flushed. Two attempts at a task may write it at once: each has a temporary file of its own."""
+        fs, path = RealFileSystem(), Path(self.root) / name
+        fs.mkdirs(path.parent)
+        temporary = path.with_name(f".{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+        fd = fs.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            fs.pwrite(fd, data, 0)
+            fs.fdatasync(fd)
+        finally:
+            fs.close(fd)
+        fs.rename(temporary, path)
+        fs.fsync_dir(path.parent)
 
 
 @dataclass(frozen=True, slots=True)

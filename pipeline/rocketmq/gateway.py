@@ -6,7 +6,7 @@ An answer that lacks a shard, or queues that are still being built, counts as no
 A Gateway holds a connection: it belongs to one process and is never pickled.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from reput_client import BusyError, PartialAnswerError, ReadFrom, RetryPolicy, U
 from reput_client.calls import GatewayCalls
 from reput_client.querying.answers import partial_answer, shards_of
 
+POSITION_COUNT_MAX = 1024  # of a CommitOffsets, by the gateway
 PAGE_COUNT_MAX = 1000  # the gateway's own limit, for messages and for topics
 PULL_BYTES = 2 << 20  # of bodies in a batch
 # In effect no limit: `retry_seconds` ends the attempts.
@@ -139,6 +140,18 @@ class Gateway:
             offset_msg_id=message.offset_msg_id, broker_name=message.broker_name, read=self._read
         )
         return self._tried(lambda: self._calls.download(request))
+
+    def commit_offsets(self, consumer_group: str, positions: Mapping[QueueKey, int]) -> None:
+        """Sets positions of a consumer group; makes the group if it is absent. They are in the log when this returns."""
+        rows = [
+            pb.QueuePosition(
+                topic=key.topic, queue_id=key.queue_id, broker_name=key.broker_name, consumer_offset=position
+            )
+            for key, position in sorted(positions.items())
+        ]
+        for begin in range(0, len(rows), POSITION_COUNT_MAX):
+            part = rows[begin : begin + POSITION_COUNT_MAX]
+            self._call("CommitOffsets", pb.CommitOffsetsRequest(consumer_group=consumer_group, positions=part))
 
     def broker_names(self) -> tuple[str, ...]:
         """The shards behind it."""

@@ -46,6 +46,7 @@ READ_OPTIONS = (
     "columns",
     "decompress",
     "readFrom",
+    "consumerGroup",
     "retrySeconds",
     *SECURITY_OPTIONS,
 )
@@ -53,7 +54,8 @@ READ_FROM = ("default", "leader", "any", "replica")
 BATCH = "batch"
 STREAM = "stream"
 REFUSED_BY_MODE = {
-    BATCH: ("maxOffsetsPerTrigger", "maxBytesPerTrigger"),
+    # Spark does not tell a source that a batch is done.
+    BATCH: ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "consumerGroup"),
     STREAM: ("endingOffsets", "endingTimestamp"),
 }
 _CHOICES = (
@@ -112,6 +114,7 @@ class ReadOptions:
         retry_seconds: how long a gateway that does not answer is tried, in seconds.
         security: TLS and credentials.
         read_from: which replicas of a shard messages are read from: a name in READ_FROM.
+        consumer_group: the group whose positions are set after each micro-batch; empty: none.
     """
 
     endpoints: tuple[str, ...]
@@ -132,6 +135,7 @@ class ReadOptions:
     retry_seconds: float
     security: SecurityOptions = NO_SECURITY
     read_from: str = READ_FROM[0]
+    consumer_group: str = ""
 
 
 def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
@@ -184,6 +188,7 @@ def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
         retry_seconds=seconds(given, "retrySeconds", RETRY_SECONDS_DEFAULT),
         security=security_options(given),
         read_from=_one_of(given, "readFrom", READ_FROM),
+        consumer_group=_group(given),
     )
 
 
@@ -259,6 +264,14 @@ def _one_of(given: Mapping[str, str], name: str, values: Collection[str]) -> str
     if value not in values:
         raise OptionError(f"Option {name} is {given[name]!r}: give {' or '.join(values)}.")
     return value
+
+
+def _group(given: Mapping[str, str]) -> str:
+    if "consumerGroup" not in given:
+        return ""
+    if not given["consumerGroup"].strip():
+        raise OptionError("Option consumerGroup is empty: give the name of a consumer group, or leave it out.")
+    return given["consumerGroup"].strip()
 
 
 def _tags(given: Mapping[str, str]) -> frozenset[str]:

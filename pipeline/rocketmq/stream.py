@@ -7,6 +7,9 @@
 
 A restart needs only the checkpoint: the same start and end make the same ranges, so a batch that runs again has the same
 rows. Spark's file sink keeps each batch once; together, each message is written exactly once.
+
+With a consumer group, its positions follow the batches that are done, for `reput lag` and for alerts. The query itself goes by
+its checkpoint alone.
 """
 
 from typing import Any
@@ -43,6 +46,8 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         self._gateways: Gateways | None = None
         self._target: Positions | None = None
         self._latest: Positions | None = None
+        self._held: dict[QueueKey, QueueRange] = {}  # as last read
+        self._told: Positions = {}  # what the consumer group was set to
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_gateways": None, "_target": None, "_latest": None}
@@ -74,6 +79,9 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         """The end of the next micro-batch."""
         begin = from_checkpoint(start)
         held = self._queues()
+        # Spark asks for the next batch when the one before is done. Without this, the last batch of a query that ends would
+        # not be told: it calls `commit` only together with the next one.
+        self._tell_group(begin)
         end = self._reached(begin, held)
         self._latest = dict(end)
         # A queue that is new since the checkpoint is read from its beginning.
@@ -106,7 +114,8 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         return self._tasks(ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing: Spark keeps the checkpoint, and the store keeps no consumer offsets."""
+        """Sets the consumer group's positions, if the options name one."""
+        self._tell_group(from_checkpoint(end))
 
     def stop(self) -> None:
         """Closes the connections."""
@@ -120,7 +129,22 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         return self._gateways
 
     def _queues(self) -> dict[QueueKey, QueueRange]:
-        return choose_queues(self._open().queue_ranges(), self._options.subscription)
+        self._held = choose_queues(self._open().queue_ranges(), self._options.subscription)
+        return self._held
+
+    def _tell_group(self, done: Positions) -> None:
+        """Sets the group's positions to what the query has done; queues that are gone or have not moved are left out."""
+        group = self._options.consumer_group
+        moved = {key: position for key, position in done.items() if group and self._told.get(key) != position}
+        if moved and not self._held:
+            self._queues()
+        by_endpoint: dict[str, Positions] = {}
+        for key, position in moved.items():
+            if key in self._held:
+                by_endpoint.setdefault(self._held[key].endpoint, {})[key] = position
+        for endpoint, positions in by_endpoint.items():
+            self._open()[endpoint].commit_offsets(group, positions)
+            self._told |= positions
 
     def _reached(self, begin: Positions, held: dict[QueueKey, QueueRange]) -> Positions:
         """The end of each queue, at or after the stream's position; a queue that is gone keeps its position."""

@@ -340,3 +340,7 @@ def test_what_cannot_be_read_or_written_is_said(object_store: ObjectStore, broke
     assert caught.value.metadata["field"] == "store"
     with pytest.raises(UnsupportedStoreError, match="is not an archive"):
         verify_job.run(None, object_store.uri("stores/nothing"), broker_name=BROKER)
+    from pipeline.archive.view import read_archive  # takes PySpark
+
+    with pytest.raises(InvalidArgumentError, match="Spark reads the archive's Parquet files from a directory"):
+        read_archive(None, object_store.uri("stores/archive"))  # type: ignore[arg-type]

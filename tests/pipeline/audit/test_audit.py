@@ -204,6 +204,7 @@ def test_rows_are_written_to_an_object_whole(object_store, tmp_path):
         put_rows([{"kind": "LOG_HOLE"}], object_store.uri("stores/rows/found.jsonl")) == "s3://stores/rows/found.jsonl"
     )
     assert list(object_store.sizes("stores/rows")) == ["found.jsonl"]
+    assert put_rows([{"kind": "LOG_HOLE"}], object_store.uri("stores/found.csv")) == "s3://stores/found.csv"
     assert put_rows([{"kind": "LOG_HOLE"}], (tmp_path / "found.jsonl").as_uri()) == str(tmp_path / "found.jsonl")
     with pytest.raises(InvalidArgumentError, match="names no object") as caught:
         refuse_out("s3://bucket?region=hush")

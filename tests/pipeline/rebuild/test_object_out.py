@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.object_files import open_root
+from pipeline.progress import run_here
 from pipeline.rebuild import object_root as rebuild_object_root
 from pipeline.rebuild.layout import StoreLayout
 from pipeline.rebuild.object_out import BEGUN_NAME, MANIFEST_NAME
 from pipeline.rebuild.object_root import ObjectRoot
+from pipeline.rebuild.plan import make_plan
+from pipeline.rebuild.rebuild import Rebuild
 from pipeline.rebuild.target import ObjectTarget
+from pipeline.report import JobReport
 from store.errors import (
     InvalidArgumentError,
     PermissionDeniedError,
@@ -20,6 +25,7 @@ from store.errors import (
     ServiceUnavailableError,
     StoreLockedError,
 )
+from store.files.file_system import RealFileSystem
 from store.readers.index_reader import IndexLayout
 from tests.pipeline.rebuild.rebuilding import assert_same_store, rebuild_here
 from tests.pipeline.rebuild.shuffling import shuffle_here
@@ -333,3 +339,16 @@ def test_who_may_list_below_the_prefix_only_need_not_look_at_the_bucket(object_s
     object_store.tell("release")
 
     assert names == {"index"}
+
+
+def test_a_store_in_an_object_store_is_rebuilt_as_one_on_the_disk(object_store, broker_store, tmp_path):
+    uri = object_store.upload(broker_store, "rebuilt/source")
+    rebuild_here(broker_store, tmp_path / "here", split_bytes=400_000)
+
+    report, fs = JobReport.begin("rebuild"), RealFileSystem()
+    plan, _ = make_plan(*open_root(uri), tmp_path / "there", StoreLayout(), split_bytes=400_000, place=uri)
+    Rebuild(fs, plan, run_here(), report).run(dry_run=False)
+
+    assert_same_store(tmp_path / "there", tmp_path / "here")
+    with pytest.raises(InvalidArgumentError, match="never writes into its source"):
+        make_plan(*open_root(uri), ObjectRoot(object_store.uri("rebuilt/source/inside")), StoreLayout(), place=uri)
