@@ -108,7 +108,8 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
     ) -> pb.AppendInternalResponse:
         """Appends the records of a service as one atomic unit."""
         self._check_shard(request.broker_name)
-        receipts = self._log.opened.appends.append_internal(
+        log = self._log.opened
+        receipts = log.appends.append_internal(
             request.records,
             sync=_is_sync(request.flush),
             born_host=UNKNOWN_HOST if context is None else _peer(context.peer()),
@@ -116,7 +117,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             follower_epoch=request.follower_epoch,
             replicated=request.flush == message_pb2.FLUSH_MODE_REPLICATED,
         )
-        return pb.AppendInternalResponse(results=map(self._result_maker(), receipts))
+        return pb.AppendInternalResponse(
+            results=map(self._result_maker(), receipts), readable_offset=log.reads.readable_offset
+        )
 
     def GetMessage(self, request: pb.GetMessageRequest, context: grpc.ServicerContext) -> pb.GetMessageResponse:
         """Reads the record that starts at an offset."""

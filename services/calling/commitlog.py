@@ -169,12 +169,15 @@ class CommitLogClient:
                 sizeBytes=len(data),
                 sizeBytesMax=RECEIVE_BYTES_MAX,
             )
+        mark = self._files.mark()
         try:
             answer = self._appends.call(LocalMethod.APPEND_INTERNAL, data, timeout_seconds)
         except status.StatusError as refused:
             raise status.from_status(refused.status) from None
         if answer is not None:
-            return list(pb.AppendInternalResponse.FromString(answer).results)
+            appended = pb.AppendInternalResponse.FromString(answer)
+            self._files.learn(mark, appended.readable_offset)  # who appends often reads what was written shortly before
+            return list(appended.results)
         timeout_seconds -= time.monotonic() - began
         response = retry.call_once(
             lambda seconds: self._stub.AppendInternal(request, timeout=seconds), timeout_seconds, SERVICE

@@ -195,7 +195,7 @@ class LogFiles:
         return self._link
 
     def learn(self, mark: object, next_offset: int) -> None:
-        """The service has answered with a record that ends there (bytes), asked after `mark` was taken."""
+        """The service has answered that the log may be read up to there (bytes), asked after `mark` was taken."""
         link = self._link
         if link is not None and link is mark and next_offset > link.end_offset:
             link.end_offset = next_offset

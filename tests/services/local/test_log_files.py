@@ -16,12 +16,13 @@ from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.servicer import CommitLogServicer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
+from reput.message.v1 import message_pb2
 from services.calling.commitlog import FILE_READ_BYTES_MAX, CommitLogClient
 from services.convert import stored_message
 from services.local import log_files
 from services.local.log_files import LogFiles
 from services.local.server import over_bytes, serve_local
-from services.local.wire import LOOKUPS, LocalMethod
+from services.local.wire import APPENDS, LOOKUPS, LocalMethod
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import (
@@ -61,6 +62,7 @@ class Served:
             del handlers[LocalMethod.OPEN_LOG_FILE]
         if way != "grpc":
             assert serve_local(LOOKUPS, address, handlers, self.server)
+            assert serve_local(APPENDS, address, servicer.local_appends(), self.server)
         self.server.start()
         self._ended = threading.Thread(target=self.server.serve_until_stopped)
         self._ended.start()
@@ -218,6 +220,23 @@ def test_a_record_is_found_as_soon_as_it_is_acknowledged(tmp_path, address, way)
     assert again == [b"199"] * 3
     if way == "files":
         assert it.asked.count("batch") == 0  # what it answered once proves how far the log goes
+
+
+def test_who_appends_reads_what_was_written_before_without_asking(tmp_path, address):
+    """As the schedule service: it appends verdicts, and reads half messages of the moment before."""
+    with served(tmp_path / "s", address, flush_interval_millis=60_000) as it:
+        client = CommitLogClient(address)
+        first = append(it.log, new_message(b"first"))[0]
+        assert client.get(first.commit_log_offset).body == b"first"
+        it.asked.clear()
+        for number in range(5):
+            receipt = append(it.log, new_message(b"%d" % number), sync=False)[0]
+            mine = pb.InternalRecord(topic="T", body=b"mine")
+            (result,) = client.append_internal([mine], flush=message_pb2.FLUSH_MODE_ASYNC)
+            found = client.get_many([receipt.commit_log_offset, result.commit_log_offset])
+            assert [message.body for message in found] == [b"%d" % number, b"mine"]
+
+    assert it.asked == []
 
 
 @pytest.mark.parametrize("way", WAYS)

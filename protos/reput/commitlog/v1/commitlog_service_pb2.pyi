@@ -103,10 +103,12 @@ class InternalRecord(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., flag: _Optional[int] = ..., sys_flag: _Optional[int] = ..., properties: _Optional[_Mapping[str, str]] = ..., born_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., born_host: _Optional[str] = ..., store_host: _Optional[str] = ..., reconsume_times: _Optional[int] = ..., prepared_transaction_offset: _Optional[int] = ...) -> None: ...
 
 class AppendInternalResponse(_message.Message):
-    __slots__ = ("results",)
+    __slots__ = ("results", "readable_offset")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
+    READABLE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[_message_pb2.AppendResult]
-    def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ...) -> None: ...
+    readable_offset: int
+    def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ..., readable_offset: _Optional[int] = ...) -> None: ...
 
 class GetMessageRequest(_message.Message):
     __slots__ = ("commit_log_offset",)
