@@ -150,7 +150,7 @@ class ArrowBatches:
             run.data,
             begins,
             sizes,
-            spans,
+            self._spans,
             kinds,
             self._with_map,
             self._properties,

@@ -90,10 +90,12 @@ def fill_entries(
 
 def touch() -> None:
     """Compile what is called from outside."""
+    hashes, offsets = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int64)
+    hashes.flags.writeable = offsets.flags.writeable = False  # as a rebuild reads them from its files
     fill_entries(
-        np.zeros(1, dtype=np.int32),
-        np.zeros(1, dtype=np.int64),
-        np.zeros(1, dtype=np.int64),
+        hashes,
+        offsets,
+        offsets,
         1,
         0,
         np.zeros(1, dtype=np.int32),

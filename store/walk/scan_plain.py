@@ -114,7 +114,7 @@ def find_properties(
 ) -> None:
     """See `scan_kernel.find_properties`; leaves every row to the caller."""
     spans[:] = -1
-    spans[0::2] = begins
+    spans[0::2, : len(begins)] = begins
     kinds[:] = TOO_MANY
     property_ends[:] = 0
     key_ends[:] = 0
