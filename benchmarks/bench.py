@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from benchmarks import ghz, machine, processes, report, rocketmq_side
+from benchmarks import machine, processes, report
 from benchmarks.figures import ECHO, NOT_JUDGED, OURS, THEIRS, RowResult, verdict
 from benchmarks.load import environment
 from benchmarks.row import Context, Row, RowId, SkippedError
 from benchmarks.rows import registry
+from benchmarks.sides import ghz, rocketmq_side
 from benchmarks.sizes import BY_NAME, FULL, SAMPLE, Sizes
 from benchmarks.stores import NoRoomError
 

@@ -11,7 +11,13 @@ from store.derive.index_fill import KERNEL, IndexFiller
 from store.derive.index_state import IndexFileState
 from store.files.file_system import RealFileSystem
 from store.files.open_files import OpenFiles
-from store.format.index_layout import HEADER_SIZE, encode_index_header, entry_position, file_size_bytes, index_key
+from store.format.derived.index_layout import (
+    HEADER_SIZE,
+    encode_index_header,
+    entry_position,
+    file_size_bytes,
+    index_key,
+)
 
 RUN_KEY_COUNT = 1 << 20
 RECORD_BYTES, RECORDS_A_SECOND = 1208, 100_000

@@ -221,7 +221,7 @@ def _unary(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
 def _echo(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
     import grpc
 
-    from benchmarks.echo import STREAM
+    from benchmarks.sides.echo import STREAM
 
     payload = os.urandom(load.body_bytes * load.batch_count)
     window: queue.SimpleQueue[None] = queue.SimpleQueue()

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from benchmarks import rocketmq_side
 from benchmarks.figures import ECHO, OURS, THEIRS, Metric, RowResult
-from benchmarks.our_side import OurStack, running_stack
+from benchmarks.sides import rocketmq_side
+from benchmarks.sides.our_side import OurStack, running_stack
 from benchmarks.sizes import Sizes
 
 RowId = int | str  # 1; 1c for the same with a compiled client; T1 for a row of the pipeline

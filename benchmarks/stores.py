@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks import processes
-from benchmarks.our_side import BUILT_SECONDS_MAX, OurStack, running_stack
+from benchmarks.sides.our_side import BUILT_SECONDS_MAX, OurStack, running_stack
 from benchmarks.sizes import Sizes
 from services.calling.schedule import ScheduleClient
 from store.errors import StoreError

@@ -6,7 +6,7 @@ import typer
 
 from cli.exits import usage_error
 from store.errors import InvalidArgumentError
-from store.format.delay_levels import DELAY_LEVELS_DEFAULT, parse_delay_levels, use_delay_levels
+from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT, parse_delay_levels, use_delay_levels
 
 DelayLevels = Annotated[
     str,

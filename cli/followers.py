@@ -45,7 +45,7 @@ def followers(
     ] = None,
 ) -> int:
     """List the followers that retention waits for, or remove one that is gone; asks one commitlog service."""
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
     from services.calling.commitlog import CommitLogClient
     from store.errors import FollowerNotFoundError, InvalidArgumentError, InvalidSettingError, StoreError
 

@@ -23,7 +23,7 @@ from cli.options import OutputFormat
 
 if TYPE_CHECKING:
     from commitlog_svc.replication.epochs import Epoch
-    from commitlog_svc.replication.record import ShardRecord
+    from commitlog_svc.replication.leading.record import ShardRecord
     from reput.commitlog.v1.commitlog_service_pb2 import GetStatusResponse
     from services.coordination.access import CoordinatorAccess
     from services.coordination.port import RecordStore
@@ -177,7 +177,7 @@ class Change:
 
     def read(self) -> "tuple[ShardRecord, str] | None":
         """The record and its version; None when there is none."""
-        from commitlog_svc.replication.record import ShardRecord
+        from commitlog_svc.replication.leading.record import ShardRecord
 
         stored = self._store.read(CALL_SECONDS)
         return None if stored is None else (ShardRecord.from_bytes(stored.data), stored.version)
@@ -247,7 +247,7 @@ class Change:
         Raises:
             CliError: it does not lead in time.
         """
-        from commitlog_svc.replication.record import ShardRecord, forced
+        from commitlog_svc.replication.leading.record import ShardRecord, forced
 
         known = self.read()
         if known is None:
@@ -355,7 +355,7 @@ def _epochs(status: "GetStatusResponse") -> "list[Epoch]":
 
 def show(change: Change, output: OutputFormat) -> None:
     """Print the replicas of a shard."""
-    from cli import output as printing
+    from cli.printing import output as printing
 
     record, _ = change.read_known()
     statuses = change.statuses(record)

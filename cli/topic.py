@@ -201,7 +201,7 @@ def delete_topic(
 
 def _delete(topic: str, broker_name: str, output: OutputFormat, address: str, timeout: float) -> int:
     from cli.client import admin_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     with admin_client(address, timeout) as client:
         names = client.delete_topic(topic, broker_name=broker_name)
@@ -230,7 +230,7 @@ def _type_in(attributes: str) -> "MessageType | None":
 
 
 def _print(rows: "list[TopicSettings]", output: OutputFormat) -> None:
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     shown = [
         {column: getattr(row, column) for column in COLUMNS} | {"message_type": row.message_type.name} for row in rows

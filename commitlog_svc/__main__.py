@@ -35,7 +35,7 @@ from services.rocketmq.remoting import Broker
 from services.serving.server import ServiceServer, main
 from services.settings.service_settings import Origins
 from store.errors import LogChangedError, StoreError
-from store.format.delay_levels import use_delay_levels
+from store.format.delivery.delay_levels import use_delay_levels
 
 if TYPE_CHECKING:
     from commitlog_svc.replication.replica_process import ReplicaProcess

@@ -26,10 +26,10 @@ import structlog
 from commitlog_svc.append.append_path import NO_TIMINGS, AppendPath, Timings
 from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.group_commit import GroupCommit
-from commitlog_svc.append.queue_offsets import QueueKey
 from commitlog_svc.append.refusals import AppendGate, AppendRefusals
-from commitlog_svc.append.topic_commands import TopicCommands
-from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.append.topics.queue_offsets import QueueKey
+from commitlog_svc.append.topics.topic_commands import TopicCommands
+from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.frame_starts import FrameStarts
@@ -42,10 +42,10 @@ from commitlog_svc.recovery.recovery import RecoveredLog, RecoveryProgress, reco
 from commitlog_svc.recovery.safe_point import CONFIRMED_NAME, DurableMark, read_durable_mark
 from commitlog_svc.recovery.safe_point_writer import SafePointWriter
 from commitlog_svc.recovery.store_root import StoreRoot
-from commitlog_svc.replication.config_share import ConfigShare
-from commitlog_svc.replication.cut import finish_cut, plan_cut
+from commitlog_svc.replication.copying.config_share import ConfigShare
+from commitlog_svc.replication.copying.cut import finish_cut, plan_cut
+from commitlog_svc.replication.copying.log_copy import LogCopy
 from commitlog_svc.replication.epochs import EpochFile
-from commitlog_svc.replication.log_copy import LogCopy
 from commitlog_svc.replication.replicated_log import ReplicatedLog
 from commitlog_svc.replication.store_id import open_store_id
 from commitlog_svc.reput.checkpoint import CheckpointFile

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from commitlog_svc.append.append_path import AppendPath
 from commitlog_svc.append.appender import Appender
-from commitlog_svc.append.topic_commands import TopicCommands
+from commitlog_svc.append.topics.topic_commands import TopicCommands
 from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.lookup import LogReads
 from commitlog_svc.recovery.recovery import RecoveredLog

@@ -21,14 +21,14 @@ from services.convert import dispatch_to_proto, millis_to_timestamp, stored_mess
 from services.local.server import FileAnswer, Handler, over_bytes
 from services.local.wire import LocalMethod
 from services.observing.append_refusals import refusal_counter
-from services.serving.later_answers import AnswersInOrder, LaterAnswer
-from services.serving.raw_handlers import AnyHandler, add_with_raw
+from services.serving.calls.later_answers import AnswersInOrder, LaterAnswer
+from services.serving.calls.raw_handlers import AnyHandler, add_with_raw
 from services.status import to_status
 from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from store.format.freshness_token import encode_freshness_token
 from store.format.host import Host, encode_host
 from store.format.record_layout import I64
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 
 OFFSET_COUNT_MAX = 1000
 BODY_BYTES_DEFAULT = 3_670_016

@@ -14,8 +14,8 @@ from commitlog_svc.retention.retention_times import parse_delete_hours
 from services.coordination.access import CoordinatorAccess
 from services.rocketmq.address import parse_address, parse_addresses
 from services.settings.service_settings import StoreSettings, as_value_error
+from store.format.delivery.timer_files import BLANK_SIZE_BYTES, FILE_SIZE_BYTES_DEFAULT, UNIT_SIZE_BYTES
 from store.format.host import Host
-from store.format.timer_files import BLANK_SIZE_BYTES, FILE_SIZE_BYTES_DEFAULT, UNIT_SIZE_BYTES
 
 REPLICA_NAME_PATTERN = "^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$"  # a DNS label, as the name of a pod
 FILE_SIZE_BYTES_MIN = 4096

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem
+from store.format.delivery.timer_files import UNIT_SIZE_BYTES, UnitChain, blank, unit_count_of_file
 from store.format.paths import log_file_name, parse_log_file_name
-from store.format.timer_files import UNIT_SIZE_BYTES, UnitChain, blank, unit_count_of_file
 
 
 class TimerLogFiles:

@@ -1,6 +1,6 @@
 """Topics between the messages of the contract and the values of the topic table."""
 
-from commitlog_svc.append.topic_change import TopicChange
+from commitlog_svc.append.topics.topic_change import TopicChange
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError

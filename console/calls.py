@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from console.gateway_port import GatewayPort
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 from services.serving.places import Places
 from store.errors import DeadlineExceededError, ResourceBusyError
 

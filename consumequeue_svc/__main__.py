@@ -29,7 +29,7 @@ from services.serving.server import ServiceServer, main
 from services.settings.service_settings import Origins
 from store.errors import StoreError
 from store.files.file_system import FileSystem
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 from store.readers.queue_reader import detect_queue_file_size, list_queue_ids, queue_strangers
 
 FOLLOWER = "consumequeue"

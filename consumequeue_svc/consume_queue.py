@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from consumequeue_svc.queue_ext_files import QueueExtFiles
 from store.derive.queue_placement import Buffer, PlacedUnits, QueuePlacement, Verdict, fillers
 from store.files.open_files import OpenFile, OpenFiles
+from store.format.derived.queue_ext import is_ext_address
+from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, QueueUnit
 from store.format.paths import log_file_name
-from store.format.queue_ext import is_ext_address
-from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, QueueUnit
 from store.readers.queue_ext_reader import QueueExtUnits
 from store.readers.queue_reader import QueueUnits, file_offsets
 

@@ -19,7 +19,7 @@ from services.following.follower_progress import FollowerProgress
 from store.derive.queue_placement import FILLER_BYTES, QueuePlacement, Verdict
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
 # Each damaged file is made again from its own part of the log. With more of them, one replay of the log is cheaper.
 DAMAGED_FILE_COUNT_MAX = 16

@@ -1,4 +1,4 @@
-"""The files of ConsumeQueueExt of one queue being written (`store/format/queue_ext.py`).
+"""The files of ConsumeQueueExt of one queue being written (`store/format/derived/queue_ext.py`).
 
 No unit has a bit map, so the place of a unit follows from its position in the queue alone (ADR 0066): a rebuild gives the
 bytes that were there, also when retention has removed the records before. Where a position has no record stands a unit without
@@ -11,8 +11,7 @@ from pathlib import Path
 
 from store.derive.queue_placement import Buffer
 from store.files.open_files import OpenFiles
-from store.format.paths import log_file_name
-from store.format.queue_ext import (
+from store.format.derived.queue_ext import (
     END_OF_FILE,
     HEAD_SIZE_BYTES,
     QUEUE_EXT_HEAD,
@@ -22,6 +21,7 @@ from store.format.queue_ext import (
     ext_address,
     is_ext_address,
 )
+from store.format.paths import log_file_name
 from store.readers.queue_reader import TAIL_UNIT_COUNT, file_offsets
 
 FILL_UNIT_COUNT = UNIT_SIZE_BYTES_MAX // HEAD_SIZE_BYTES

@@ -22,7 +22,7 @@ from store.derive.last_record import LastRecord
 from store.errors import UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
 ADOPTED_LOG_BYTES_MIN = 8 << 30
 ROCKSDB_DIRECTORIES = ("consumequeue_r", "rocksdb")

@@ -20,7 +20,7 @@ from store.errors import (
     StoreCorruptedError,
     StoreRecoveringError,
 )
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000

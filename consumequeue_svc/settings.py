@@ -4,8 +4,8 @@ import pydantic
 
 from services.following.file_check import VERIFY_BYTES_PER_SECOND, VERIFY_BYTES_PER_SECOND_MIN
 from services.settings.service_settings import StoreSettings
-from store.format.queue_ext import FILE_SIZE_BYTES as EXT_FILE_SIZE_BYTES
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.queue_ext import FILE_SIZE_BYTES as EXT_FILE_SIZE_BYTES
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
 EXT_FILE_SIZE_BYTES_MIN = 64  # two units
 

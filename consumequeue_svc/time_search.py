@@ -8,7 +8,7 @@ are left. So a million units take four rounds.
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 from store.readers.queue_reader import QueueUnits
 
 PROBE_COUNT = 64

@@ -17,9 +17,9 @@ from consumer_svc.state.group_states import Change, GroupDeleted, GroupSet, Grou
 from consumer_svc.state.queue_state import HandedOut, Lease, Moved, QueueRef
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError
 from store.format.config_json import is_own
-from store.format.consumer_files import OffsetTable, decode_groups, decode_offsets
-from store.format.delay_offset_file import TRANSACTION_GROUP
-from store.format.pop_records import REVIVE_GROUP
+from store.format.delivery.consumer_files import OffsetTable, decode_groups, decode_offsets
+from store.format.delivery.delay_offset_file import TRANSACTION_GROUP
+from store.format.delivery.pop_records import REVIVE_GROUP
 
 OFFSETS, GROUPS = "consumerOffset.json", "subscriptionGroup.json"
 CALL_SECONDS = 5.0

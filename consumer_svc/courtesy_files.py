@@ -23,15 +23,15 @@ from services.calling.commitlog import CommitLogClient
 from services.following.state_topic.state_writer import wait_for
 from store.errors import StoreError
 from store.format.config_json import is_own
-from store.format.consumer_files import (
+from store.format.delivery.consumer_files import (
     GroupConfig,
     OffsetTable,
     decode_offsets,
     encode_groups,
     encode_offsets,
 )
-from store.format.delay_offset_file import TRANSACTION_GROUP, decode_transaction_offsets
-from store.format.pop_records import REVIVE_GROUP, REVIVE_PREFIX
+from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, decode_transaction_offsets
+from store.format.delivery.pop_records import REVIVE_GROUP, REVIVE_PREFIX
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
 
 DELAY_OFFSETS = "delayOffset.json"

@@ -32,7 +32,7 @@ from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from services.local.server import Handler, RevocableAnswer, over_bytes
 from services.local.wire import LocalMethod
-from services.serving.raw_handlers import AnyHandler, add_with_raw
+from services.serving.calls.raw_handlers import AnyHandler, add_with_raw
 from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError
 
 HEARTBEAT_SECONDS = 1.0

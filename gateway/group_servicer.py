@@ -18,9 +18,9 @@ from gateway.wire import MessageShardsSource
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
+from services.serving.calls.raw_handlers import AnyHandler
 from services.serving.deadline import answer_seconds
-from services.serving.raw_handlers import AnyHandler
 from store.errors import ServiceUnavailableError
 
 

@@ -30,8 +30,8 @@ from gateway.wire import MessageShardsSource
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import APPEND_SECONDS
+from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import remaining_seconds
-from services.serving.unary_call import Answerable
 from services.status import to_status
 from store.errors import (
     DeadlineExceededError,

@@ -25,7 +25,7 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.serving.admission.callers import client_here
 from services.serving.admission.shares import Client
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 from services.serving.places import Places
 from store.errors import InvalidArgumentError, ResourceBusyError
 

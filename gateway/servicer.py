@@ -27,7 +27,7 @@ from gateway.wire import MessageShardsSource, deadline_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from reput.message.v1.message_pb2 import StoredMessage
-from services.serving.raw_handlers import add_with_raw
+from services.serving.calls.raw_handlers import add_with_raw
 
 
 class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServicer):

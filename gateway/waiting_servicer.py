@@ -14,8 +14,8 @@ from gateway.wire import completeness_of, shard_outcome_of, timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
+from services.serving.calls.unary_call import Answerable, AnsweredLater
 from services.serving.deadline import answer_seconds
-from services.serving.unary_call import Answerable, AnsweredLater
 from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError
 

@@ -18,7 +18,7 @@ from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
-from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, entry_position
+from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, IndexHeader, entry_position
 from store.readers.index_reader import IndexFileView
 
 

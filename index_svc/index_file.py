@@ -15,7 +15,7 @@ import numpy as np
 from store.derive.index_state import Heads, IndexFileState, Ints, heads_before_entries, heads_from_entries
 from store.files.checksums import Extent
 from store.files.open_files import OpenFiles
-from store.format.index_layout import (
+from store.format.derived.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
     SLOT_SIZE,
@@ -23,7 +23,7 @@ from store.format.index_layout import (
     encode_index_header,
     entry_position,
 )
-from store.format.index_summary import NO_TIMES, TimeSpan
+from store.format.derived.index_summary import NO_TIMES, TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout
 
 PAGE_SLOT_COUNT = 1024

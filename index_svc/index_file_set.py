@@ -23,7 +23,7 @@ from store.files.cached_pages import drop_cached_pages
 from store.files.checksums import ChecksumTable, Extent
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles, make_way
-from store.format.index_layout import HEADER_SIZE, IndexHeader, encode_index_header
+from store.format.derived.index_layout import HEADER_SIZE, IndexHeader, encode_index_header
 from store.format.paths import index_dir, index_file_name, own_state_dir
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 

@@ -21,8 +21,8 @@ from store.errors import StoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import write_bytes_atomic
 from store.files.open_files import OpenFiles
-from store.format.index_layout import ENTRY_SIZE, entry_position
-from store.format.index_summary import TIME_UNKNOWN_EARLY, SummaryHeader, TimeSpan, index_header_crc
+from store.format.derived.index_layout import ENTRY_SIZE, entry_position
+from store.format.derived.index_summary import TIME_UNKNOWN_EARLY, SummaryHeader, TimeSpan, index_header_crc
 from store.format.paths import is_index_file_name, own_state_dir
 from store.readers.index_reader import IndexFileView, list_index_files
 from store.readers.index_summary_reader import IndexSummaryReader, read_summary_header

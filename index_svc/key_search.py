@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from index_svc.index_file_set import IndexFileSet
 from store.errors import InvalidArgumentError, InvalidPageTokenError
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from store.readers.index_reader import TIME_MILLIS_MAX, Walk, search_views
 
 PAGE_SIZE_DEFAULT = 64

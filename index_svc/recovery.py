@@ -23,8 +23,8 @@ from store.derive.last_record import LastRecord
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
-from store.format.index_layout import IndexHeader, encode_index_header
-from store.format.index_summary import TimeSpan
+from store.format.derived.index_layout import IndexHeader, encode_index_header
+from store.format.derived.index_summary import TimeSpan
 from store.readers.index_reader import IndexFileView, IndexLayout, list_index_files
 
 VERSION = 2

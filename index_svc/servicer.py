@@ -15,7 +15,7 @@ from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from services.following.progress_wait import WAITING_COUNT_MAX, ProgressWait
 from store.errors import StoreRecoveringError
-from store.format.index_layout import slot_of
+from store.format.derived.index_layout import slot_of
 from store.readers.index_reader import Passed
 
 PASSED_OVER = {

@@ -9,7 +9,7 @@ from index_svc.index_file_set import IndexFileSet
 from reput.index.v1 import index_service_pb2 as pb
 from services.following.follower_progress import FollowerProgress
 from store.errors import RecordNotFoundError
-from store.format.index_summary import (
+from store.format.derived.index_summary import (
     NO_TIMES,
     TIME_UNKNOWN_EARLY,
     TIME_UNKNOWN_LATE,

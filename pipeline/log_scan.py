@@ -24,7 +24,7 @@ from store.derive.dispatch_walk import walk_columns
 from store.errors import RecordCorruptedError, StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
-from store.format.delay_levels import delay_levels_in_use, use_delay_levels
+from store.format.delivery.delay_levels import delay_levels_in_use, use_delay_levels
 from store.format.paths import commit_log_dir, log_file_name, own_state_dir
 from store.walk.checks import FullCheck, SizeCheck
 from store.walk.cursor import Gap, OneFile, RecordCursor

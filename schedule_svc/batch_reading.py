@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from services.calling.commitlog import FILE_READ_BYTES_MAX, CommitLogClient
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, CALL_SECONDS, Outcome, Reader, is_removed
 from store.errors import RecordCorruptedError, StoreError, UnsupportedStoreError
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 
 # Messages of a request, which has the record of the state, too: AppendInternal takes 1,024.
 BATCH_COUNT_MAX = 1_000

@@ -20,8 +20,8 @@ from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import facts_of
 from services.reading.queue_reader import checked
 from store.errors import InvalidPageTokenError, StoreError
+from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import REAL_TOPIC
-from store.format.queue_unit import QueueUnit
 from store.format.topic import RETRY_PREFIX, SCHEDULE_TOPIC
 
 # Messages that one call looks at when it is asked for a topic.

@@ -16,8 +16,8 @@ from services.following.follower_progress import FollowerProgress
 from services.replica_role import not_leading
 from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError
+from store.format.delivery.waiting_handles import RECALL, WaitingHandle, encode_handle
 from store.format.properties import REAL_TOPIC
-from store.format.waiting_handles import RECALL, WaitingHandle, encode_handle
 
 HEARTBEAT_SECONDS = 1.0
 PAGE_SIZE_DEFAULT = 64

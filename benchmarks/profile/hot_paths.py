@@ -16,9 +16,9 @@ import grpc
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from benchmarks import processes
 from benchmarks.load import TOPIC, Load, environment
-from benchmarks.our_side import running_stack
 from benchmarks.row import QUIET
 from benchmarks.rows.replicated_append import SETTINGS
+from benchmarks.sides.our_side import running_stack
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from tests.support.cluster import running_cluster

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from benchmarks import processes
-from benchmarks.echo import running_echo
 from benchmarks.figures import ECHO, OURS, THEIRS, Medians, Metric, Target
 from benchmarks.load import TOPIC, Load
 from benchmarks.row import Context, Row
+from benchmarks.sides.echo import running_echo
 from benchmarks.sizes import Sizes
 
 JAVA_THREADS = 8  # of one producer; more threads gave no higher rate on 2 cores

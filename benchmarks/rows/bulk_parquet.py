@@ -7,8 +7,8 @@ from benchmarks.load import TOPIC, Load
 from benchmarks.row import Context, Row
 from benchmarks.rows.bulk_pull import QUEUE_COUNT
 from benchmarks.rows.consuming import fill_seconds
+from benchmarks.sides.spark_side import SparkSide
 from benchmarks.sizes import Sizes
-from benchmarks.spark_side import SparkSide
 from tests.clients.servers import ReputServer
 
 KAFKA, NATIVE = "view=kafka", "all native columns"

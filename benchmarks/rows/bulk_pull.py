@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Mapping
 
-from benchmarks import processes, rocketmq_side
+from benchmarks import processes
 from benchmarks.figures import OURS, Metric, times_theirs
 from benchmarks.load import TOPIC, Load, environment
 from benchmarks.log_records import read_records
 from benchmarks.row import Context, Row
 from benchmarks.rows.consuming import fill_seconds
+from benchmarks.sides import rocketmq_side
 from benchmarks.sizes import Sizes
 from tests.clients.servers import ReputServer
 

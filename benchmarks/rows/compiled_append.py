@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from benchmarks import compiled_side, processes
+from benchmarks import processes
 from benchmarks.figures import OURS, Metric, RowResult, times_theirs
 from benchmarks.load import TOPIC
-from benchmarks.our_side import OurStack
 from benchmarks.row import Context, Row, SkippedError
 from benchmarks.rows.batched_append import java_producer
+from benchmarks.sides import compiled_side
+from benchmarks.sides.our_side import OurStack
 from benchmarks.sizes import Sizes
 
 STREAM_COUNT, WINDOW = 4, 8

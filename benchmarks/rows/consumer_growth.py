@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.figures import OURS, Metric, RowResult, at_most, medians
 from benchmarks.load import Load
-from benchmarks.our_side import OurStack
 from benchmarks.row import Context, Row
+from benchmarks.sides.our_side import OurStack
 from benchmarks.sizes import Sizes
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from benchmarks import official_side
 from benchmarks.figures import Metric, part_of_theirs, times_theirs
 from benchmarks.row import Context, Row
+from benchmarks.sides import official_side
 from benchmarks.sizes import Sizes
 
 PUSH = "PushConsumer"

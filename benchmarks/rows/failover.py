@@ -6,12 +6,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-from benchmarks import remoting
-from benchmarks.acknowledged import Acknowledged, sender_to_any
-from benchmarks.controller_mode import IN_SYNC, running_controller_cluster
 from benchmarks.figures import OURS, THEIRS, Metric, RowResult, at_most
 from benchmarks.load import TOPIC
 from benchmarks.row import Context, Row, SkippedError
+from benchmarks.sides import remoting
+from benchmarks.sides.acknowledged import Acknowledged, sender_to_any
+from benchmarks.sides.controller_mode import IN_SYNC, running_controller_cluster
 from benchmarks.sizes import Sizes
 from tests.support.cluster import running_cluster
 

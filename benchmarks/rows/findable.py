@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from benchmarks import disk, processes
 from benchmarks.figures import OURS, Metric, at_most, quantile
 from benchmarks.load import TOPIC, Load, environment
-from benchmarks.our_side import OurStack
 from benchmarks.row import Context, Row
+from benchmarks.sides.our_side import OurStack
 from benchmarks.sizes import Sizes
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2

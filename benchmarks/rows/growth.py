@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from benchmarks import stores
 from benchmarks.figures import OURS, Metric, RowResult, at_most, medians
 from benchmarks.load import Load
-from benchmarks.our_side import running_stack
 from benchmarks.row import QUIET, Context, Row
 from benchmarks.rows.queries import our_latencies
+from benchmarks.sides.our_side import running_stack
 from benchmarks.sizes import Sizes
 
 APPEND, QUERY, START = "append rate", "query by key, p50", "start"

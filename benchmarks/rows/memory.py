@@ -4,11 +4,12 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 
-from benchmarks import processes, rocketmq_side
+from benchmarks import processes
 from benchmarks.figures import OURS, Metric, RowResult, at_most
 from benchmarks.load import TOPIC, Load, environment
 from benchmarks.row import Context, Row
 from benchmarks.rows.batched_append import JAVA_THREADS
+from benchmarks.sides import rocketmq_side
 from benchmarks.sizes import Sizes
 
 IDLE, IDLE_PSS, LOADED, FLAT = "idle, RSS", "idle, PSS", "under load 1, RSS, greatest", "the load's end / its middle"

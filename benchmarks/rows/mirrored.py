@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from benchmarks.figures import OURS, Metric, times_theirs
 from benchmarks.load import TOPIC
-from benchmarks.our_side import OurStack
-from benchmarks.rocketmq_side import RocketMQ
 from benchmarks.row import QUIET, Context, Row, SkippedError
 from benchmarks.rows.batched_append import JAVA_THREADS
+from benchmarks.sides.our_side import OurStack
+from benchmarks.sides.rocketmq_side import RocketMQ
 from benchmarks.sizes import Sizes
 
 BESIDE, SLAVE = "beside it (--follow)", "as its slave (--mirror)"

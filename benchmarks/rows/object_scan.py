@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from benchmarks.figures import OURS, Metric, RowResult, at_least
 from benchmarks.row import Context, Row
 from benchmarks.rows.pipeline_scans import QUEUE_COLUMNS
+from benchmarks.sides.spark_side import SparkSide
 from benchmarks.sizes import MIB, TINY, Sizes
-from benchmarks.spark_side import SparkSide
 from tests.support.archives import message, write_log
 from tests.support.object_store import CREDENTIALS, running_object_store
 

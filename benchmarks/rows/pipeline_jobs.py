@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from benchmarks import rocketmq_side, stores
+from benchmarks import stores
 from benchmarks.figures import (
     OURS,
     THEIRS,
@@ -17,8 +17,9 @@ from benchmarks.figures import (
 from benchmarks.row import Context, Row
 from benchmarks.rows.pipeline_scans import SparkRow
 from benchmarks.rows.rebuild import difference, digests
+from benchmarks.sides import rocketmq_side
+from benchmarks.sides.spark_side import SparkSide, running_spark
 from benchmarks.sizes import GIB, MIB, Sizes
-from benchmarks.spark_side import SparkSide, running_spark
 
 REBUILD = "log to queues and index"
 FILL = "keys into one index file"

@@ -6,8 +6,8 @@ from typing import ClassVar
 from benchmarks import stores
 from benchmarks.figures import OURS, Metric, RowResult, Target, at_least
 from benchmarks.row import Context, Row
+from benchmarks.sides.spark_side import SparkSide
 from benchmarks.sizes import Sizes
-from benchmarks.spark_side import SparkSide
 
 QUEUE_COLUMNS = "topic,queueId,queueOffset,physicalOffset,storeSize,tagsCode"
 FILTER = f"topic = '{stores.TOPIC}' and queueId = 3"

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import grpc
 
-from benchmarks import compiled_side, rocketmq_side, stores
-from benchmarks.echo import running_echo, unary_latencies_millis
+from benchmarks import stores
 from benchmarks.figures import ECHO, OURS, Metric, RowResult, part_of_theirs, quantile
 from benchmarks.row import QUIET, Context, Row, RowId
+from benchmarks.sides import compiled_side, rocketmq_side
+from benchmarks.sides.echo import running_echo, unary_latencies_millis
 from benchmarks.sizes import Sizes
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
@@ -65,7 +66,7 @@ class Queries(Row):
         result.notes.append(f"The store has {self._kept.message_count:,} messages.")
 
     def _ours(self, context: Context, kept: stores.KeptStore) -> Mapping[str, float]:
-        from benchmarks.our_side import running_stack
+        from benchmarks.sides.our_side import running_stack
 
         with context.directory() as path:
             root = stores.copy_of(kept, path / "store")

@@ -5,10 +5,11 @@ import pathlib
 import time
 from collections.abc import Mapping
 
-from benchmarks import rocketmq_side, stores
+from benchmarks import stores
 from benchmarks.figures import OURS, THEIRS, Metric, RowResult, faster_than_theirs
-from benchmarks.our_side import BUILT_SECONDS_MAX, running_stack
 from benchmarks.row import QUIET, Context, Row
+from benchmarks.sides import rocketmq_side
+from benchmarks.sides.our_side import BUILT_SECONDS_MAX, running_stack
 from benchmarks.sizes import Sizes
 
 REBUILD = "from the first process to all built"

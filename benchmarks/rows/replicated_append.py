@@ -3,11 +3,11 @@
 import shutil
 from collections.abc import Mapping
 
-from benchmarks import ghz
 from benchmarks.figures import OURS, Metric, times_theirs
 from benchmarks.load import TOPIC, Load
 from benchmarks.row import Context, Row, SkippedError
 from benchmarks.rows.unary_append import BODY, BODY_BYTES
+from benchmarks.sides import ghz
 from benchmarks.sizes import Sizes
 from services.calling.commitlog import CommitLogClient
 from tests.support.cluster import Cluster, running_cluster

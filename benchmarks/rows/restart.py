@@ -3,11 +3,12 @@
 import time
 from collections.abc import Mapping
 
-from benchmarks import processes, rocketmq_side, stores
+from benchmarks import processes, stores
 from benchmarks.figures import OURS, THEIRS, Medians, Metric, RowResult, Target, at_most, faster_than_theirs, medians
 from benchmarks.load import TOPIC, Load
-from benchmarks.our_side import BUILT_SECONDS_MAX, OurStack, running_stack
 from benchmarks.row import QUIET, Context, Row
+from benchmarks.sides import rocketmq_side
+from benchmarks.sides.our_side import BUILT_SECONDS_MAX, OurStack, running_stack
 from benchmarks.sizes import GIB, MIB, Sizes
 
 BEHIND, FLAT = "everything behind", "checkpoints fresh: largest log / smallest"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from benchmarks import processes, stores
 from benchmarks.figures import OURS, Metric, RowResult, at_most, medians
-from benchmarks.our_side import BUILT_SECONDS_MAX, running_stack
 from benchmarks.row import QUIET, Context, Row
+from benchmarks.sides.our_side import BUILT_SECONDS_MAX, running_stack
 from benchmarks.sizes import Sizes
 
 FLAT = "memory with most / with fewest"

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from benchmarks import processes, remoting
+from benchmarks import processes
 from benchmarks.figures import OURS, Metric, at_most, quantile
 from benchmarks.load import TOPIC
 from benchmarks.log_records import read_records
-from benchmarks.our_side import OurStack
-from benchmarks.rocketmq_side import RocketMQ
 from benchmarks.row import Context, Row
+from benchmarks.sides import remoting
+from benchmarks.sides.our_side import OurStack
+from benchmarks.sides.rocketmq_side import RocketMQ
 from benchmarks.sizes import FULL, SAMPLE, Sizes
 from benchmarks.stores import wait_until_timers_known
 from reput.gateway.v1 import gateway_service_pb2 as pb

@@ -3,11 +3,12 @@
 import pathlib
 from collections.abc import Mapping
 
-from benchmarks import official_side, processes
+from benchmarks import processes
 from benchmarks.figures import Metric, times_theirs
 from benchmarks.load import TOPIC
 from benchmarks.log_records import read_records
 from benchmarks.row import Context, Row
+from benchmarks.sides import official_side
 from benchmarks.sizes import Sizes
 
 RATE = "committed"

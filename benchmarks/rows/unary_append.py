@@ -5,12 +5,13 @@ import os
 from collections.abc import Mapping
 from typing import ClassVar
 
-from benchmarks import disk, ghz, remoting
-from benchmarks.echo import running_echo
+from benchmarks import disk
 from benchmarks.figures import ECHO, OURS, THEIRS, Metric, times_theirs
 from benchmarks.load import TOPIC, Load
-from benchmarks.rocketmq_side import RocketMQ
 from benchmarks.row import Context, Row, SkippedError
+from benchmarks.sides import ghz, remoting
+from benchmarks.sides.echo import running_echo
+from benchmarks.sides.rocketmq_side import RocketMQ
 from benchmarks.sizes import Sizes
 
 BODY_BYTES = 1024

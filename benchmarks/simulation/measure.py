@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from benchmarks import machine
-from benchmarks.our_side import running_stack
+from benchmarks.sides.our_side import running_stack
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
 from gateway.ports.shard import Shard

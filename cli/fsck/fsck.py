@@ -16,8 +16,8 @@ from cli import options
 from cli.delay_levels import DelayLevels, use_list
 from cli.exits import CliError, Exit, usage_error
 from cli.options import OutputFormat
-from cli.progress import progress_bar
-from store.format.delay_levels import DELAY_LEVELS_DEFAULT
+from cli.printing.progress import progress_bar
+from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT
 
 if TYPE_CHECKING:
     from cli.fsck.repair import RepairReport
@@ -139,7 +139,7 @@ def _show(
     *,
     verbose: bool,
 ) -> None:
-    from cli import output as printing
+    from cli.printing import output as printing
 
     if output is OutputFormat.JSON:
         printing.print_json(as_json(root, audit, report, code))
@@ -206,8 +206,8 @@ def _finding_rows(audit: "StoreAudit") -> list[dict[str, Any]]:
 def _print_text(
     root: pathlib.Path, audit: "StoreAudit", report: "RepairReport | None", code: int, *, verbose: bool
 ) -> None:
-    from cli.tables import print_table
-    from cli.terminal import one_line
+    from cli.printing.tables import print_table
+    from cli.printing.terminal import one_line
     from store.audit.codes import CODES, Severity
 
     log, findings = audit.log, audit.findings

@@ -10,8 +10,8 @@ from pathlib import Path
 from cli.fsck.aside import Aside
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
+from store.format.derived.queue_unit import FILLER, UNIT_SIZE_BYTES, decode_queue_units, encode_queue_unit
 from store.format.paths import log_file_name
-from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, decode_queue_units, encode_queue_unit
 from store.readers.queue_reader import file_offsets
 
 FILLER_BYTES = encode_queue_unit(FILLER)

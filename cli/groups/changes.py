@@ -41,7 +41,7 @@ def update(
     from cli.client import query_client
     from cli.groups.lag import GROUP_COLUMNS
     from cli.groups.rows import group_row
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     with query_client(address, timeout) as client:
         group = client.update_consumer_group(
@@ -138,8 +138,8 @@ def reset_offset(
     Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h). Exit 1 when no queue was moved.
     """
     from cli.client import query_client
-    from cli.output import print_rows
-    from cli.times import moment_of, parse_limit
+    from cli.printing.output import print_rows
+    from cli.printing.times import moment_of, parse_limit
 
     if sum((earliest, latest, bool(moment), queue_offset is not None)) != 1:
         usage_error("give one of --earliest, --latest, --time and --offset")

@@ -124,7 +124,7 @@ class _Commits:
 
 def queue_positions(client: "QueryClient", wanted: Wanted, begin: str) -> "list[tuple[Queue, int]]":
     """The queues of the topic, each with where to begin."""
-    from cli.times import moment_of, parse_limit
+    from cli.printing.times import moment_of, parse_limit
     from reput_client import Queue, ReputClientError
     from reput_client.errors import NotFoundError
 

@@ -33,7 +33,7 @@ def list_letters(
 ) -> int:
     """List the dead letters of a group, in each queue oldest first, with the topics that they come from."""
     from cli.client import query_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
     from reput_client import Completeness
 
     topic = f"%DLQ%{name}"
@@ -78,8 +78,8 @@ def resend(
     """
     from cli.client import query_client
     from cli.exits import usage_error
-    from cli.output import print_rows
-    from cli.times import moment_of, parse_limit
+    from cli.printing.output import print_rows
+    from cli.printing.times import moment_of, parse_limit
 
     if tags and sql:
         usage_error("give --tags or --sql, not both")
@@ -122,7 +122,7 @@ def _resent_row(resent: "ResentDeadLetter") -> dict[str, Any]:
 
 
 def _row(letter: "Message") -> dict[str, Any]:
-    from cli.times import iso_text
+    from cli.printing.times import iso_text
 
     properties = letter.properties
     return {

@@ -40,7 +40,7 @@ def groups(
     """List the consumer groups, or show one with its members, lag, retries and dead letters."""
     from cli.client import query_client
     from cli.groups.rows import group_row, warn_missing
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     if name:
         return _show(name, output, address, timeout)
@@ -69,7 +69,7 @@ def lag(
     """
     from cli.client import query_client
     from cli.groups.rows import lag_row, warn_missing
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     rows: list[dict[str, Any]] = []
     totals: list[dict[str, Any]] = []
@@ -130,7 +130,7 @@ def consumer_status(
 def _show(name: str, output: OutputFormat, address: str, timeout: float) -> int:
     from cli.client import query_client
     from cli.groups.rows import group_row, lag_row, warn_missing
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     with query_client(address, timeout) as client:
         details = client.consumer_group(name)

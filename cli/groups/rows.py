@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from cli.exits import warn
-from cli.times import iso_text
+from cli.printing.times import iso_text
 
 if TYPE_CHECKING:
     from reput_client import ConsumerGroup, GroupQueue, ShardOutcome, Track

@@ -41,7 +41,7 @@ class Filters:
 
     def passes(self, message: "Message") -> bool:
         """Whether a message that came is shown. The gateway decides the same of those that are there (`_last_of`)."""
-        from cli.bodies import inflate
+        from cli.printing.bodies import inflate
 
         if self.tags and message.tags not in self.tags:
             return False

@@ -27,9 +27,9 @@ def track(
     """
     from cli.client import query_client
     from cli.groups.rows import track_row
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
+    from cli.printing.times import iso_text
     from cli.queries.rows import message_row
-    from cli.times import iso_text
 
     if bool(offset_msg_id) == bool(unique_key) or bool(topic) != bool(unique_key):
         usage_error("give an offsetMsgId, or --topic and --unique-key", "`reput find TEXT` finds the id of a message.")

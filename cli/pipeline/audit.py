@@ -10,7 +10,7 @@ import typer
 
 from cli.delay_levels import DelayLevels, use_list
 from cli.exits import CliError, Exit, usage_error
-from store.format.delay_levels import DELAY_LEVELS_DEFAULT
+from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT
 
 EXIT_CLEAN, EXIT_FOUND = 0, 1
 

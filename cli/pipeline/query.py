@@ -95,14 +95,14 @@ def query(
 
 
 def _window(begin: str | None, end: str | None) -> tuple[int | None, int | None]:
-    from cli.times import parse_limit
+    from cli.printing.times import parse_limit
 
     now_millis = time.time_ns() // 1_000_000
     return parse_limit(begin, now_millis, is_end=False), parse_limit(end, now_millis, is_end=True)
 
 
 def _show_plan(reader: "UnionReader", output: OutputFormat) -> Exit:
-    from cli import output as printing
+    from cli.printing import output as printing
 
     plan = reader.plan()
     if output.is_table:
@@ -114,7 +114,7 @@ def _show_plan(reader: "UnionReader", output: OutputFormat) -> Exit:
 
 
 def _print_answer(answer: "QueryAnswer", broker_name: str, output: OutputFormat, body: BodyFormat) -> Exit:
-    from cli import output as printing
+    from cli.printing import output as printing
 
     binary_form = "hex" if output.is_table else "base64"
     rows = [_row(found, broker_name, body, binary_form) for found in answer.messages]

@@ -12,7 +12,7 @@ import typer
 
 from cli.delay_levels import DelayLevels, use_list
 from cli.exits import CliError, Exit, store_failure, usage_error
-from store.format.delay_levels import DELAY_LEVELS_DEFAULT
+from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT
 
 if TYPE_CHECKING:
     from pipeline.rebuild.layout import StoreLayout

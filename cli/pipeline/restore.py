@@ -74,7 +74,7 @@ def restore(
 
 def _place(text: str | None, *, is_end: bool) -> tuple[int | None, int | None]:
     """A commit-log offset in bytes (a plain number), or a time in milliseconds (everything else)."""
-    from cli.times import parse_limit
+    from cli.printing.times import parse_limit
 
     if text is not None and _OFFSET.fullmatch(text):
         return int(text), None

@@ -10,8 +10,8 @@ import typer
 from cli import options
 from cli.exits import Exit, say_empty, usage_error, warn
 from cli.options import OutputFormat
+from cli.printing.terminal import one_line
 from cli.queries.found import MESSAGES_DEFAULT, PAGE_SIZE_MAX, TIMEOUT_SECONDS, window
-from cli.terminal import one_line
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -52,8 +52,8 @@ def explain(
     One of TEXT, -k, -u, -i and --queueId says which query. Times are epoch milliseconds, ISO-8601, `now`, or
     relative (-2h). -o jsonl prints a line for each shard.
     """
-    from cli import output as printing
     from cli.client import query_client
+    from cli.printing import output as printing
     from reput_client import Completeness, NotFoundError, queries
 
     given = [text, key, unique_key, offset_msg_id, "" if queue_id is None else "queue"]

@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 
 def window(begin: str | None, end: str | None) -> "tuple[datetime | None, datetime | None]":
     """The limits of a time window as typed; None where there is no limit. CliError for a text that is no time."""
-    from cli.times import moment_of, parse_limit
+    from cli.printing.times import moment_of, parse_limit
 
     now_millis = time.time_ns() // 1_000_000
     limits = (parse_limit(begin, now_millis, is_end=False), parse_limit(end, now_millis, is_end=True))
@@ -80,7 +80,7 @@ def print_found(
         in_any_topic: the messages may be of several topics: a table names the topic.
         outcomes: how the shards took part; None when the answer does not say.
     """
-    from cli import output as printing
+    from cli.printing import output as printing
     from cli.queries.rows import message_row
     from reput_client import Completeness
 
@@ -89,7 +89,7 @@ def print_found(
     if matched_by is not None:
         rows = [{"matched_by": match} | row for match, row in zip(matched_by, rows, strict=True)]
     if save is not None:
-        from cli.bodies import save_bodies
+        from cli.printing.bodies import save_bodies
 
         for row, path in zip(rows, save_bodies(messages, save), strict=True):
             row["body_file"] = str(path)

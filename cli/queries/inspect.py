@@ -30,7 +30,7 @@ def status(
 ) -> int:
     """Show the state of every service behind the gateway; exit 3 when one does not answer."""
     from cli.client import query_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     with query_client(address, timeout) as client:
         answer = client.installation()
@@ -139,7 +139,7 @@ def config(
     output: options.Output = OutputFormat.TABLE,
 ) -> int:
     """Show each setting, its value and the value's origin; then names of a broker.conf that Reput does not have."""
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
     from services.settings import setting_sources
     from store.errors import StoreError
 

@@ -35,11 +35,11 @@ class MessageLines:
 
     def print(self, client: "QueryClient", message: "Message") -> None:
         """Print a message; its body is downloaded when its page had no room for it."""
-        from cli.output import print_jsonl
+        from cli.printing.output import print_jsonl
+        from cli.printing.terminal import one_line
         from cli.queries.found import with_body
         from cli.queries.pattern import print_pattern
         from cli.queries.rows import message_row
-        from cli.terminal import one_line
 
         message = with_body(client, message)
         row = message_row(message, self._body.value, "hex" if self._output.is_table else "base64")

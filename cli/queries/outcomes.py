@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cli.exits import warn
-from cli.times import iso_text
+from cli.printing.times import iso_text
 
 if TYPE_CHECKING:
     from reput_client import ShardOutcome

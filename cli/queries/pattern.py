@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cli.exits import usage_error
-from cli.terminal import neutralise
-from cli.times import millis_of
+from cli.printing.terminal import neutralise
+from cli.printing.times import millis_of
 
 if TYPE_CHECKING:
     from reput_client import Message

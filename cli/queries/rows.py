@@ -1,7 +1,7 @@
 """Messages and receipts as plain values, for JSON and for tables."""
 
-from cli.bodies import inflate, show_body
-from cli.times import iso_text
+from cli.printing.bodies import inflate, show_body
+from cli.printing.times import iso_text
 from reput_client import Message, SendReceipt
 
 # What a row of a message has, for the header of a table without rows.

@@ -30,10 +30,10 @@ def search_offset(
 
     A time is epoch milliseconds, ISO-8601, `now`, or relative (-2h).
     """
-    from cli import output as printing
     from cli.client import query_client
+    from cli.printing import output as printing
+    from cli.printing.times import iso_text, moment_of, parse_limit
     from cli.queries.outcomes import Outcomes
-    from cli.times import iso_text, moment_of, parse_limit
     from reput_client import Boundary, Completeness
 
     millis = parse_limit(moment, time.time_ns() // 1_000_000, is_end=upper)

@@ -42,7 +42,7 @@ def topics(
     A topic that a name asks for is shown whatever it is; `reput topics %DLQ%` lists the dead-letter topics.
     """
     from cli.client import query_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     with query_client(address, timeout, read_from.value) as client:
         listed, is_partial = list_topics(client, name)
@@ -85,7 +85,7 @@ def topic_status(
 ) -> int:
     """Show the queues of a topic with their ranges, as mqadmin's verb does."""
     from cli.client import query_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
     from reput_client import Completeness
 
     options.note_ignored(name_server, cluster)
@@ -143,7 +143,7 @@ def _queue_row(queue: "Queue") -> dict[str, Any]:
 
 
 def _topic_row(topic: "Topic", times: Times) -> dict[str, Any]:
-    from cli.times import iso_text
+    from cli.printing.times import iso_text
 
     spans = [times.get((topic.topic, queue.broker_name, queue.queue_id), (None, None)) for queue in topic.queues]
     firsts, lasts = [first for first, _ in spans if first], [last for _, last in spans if last]
@@ -161,7 +161,7 @@ def _times(client: "QueryClient", topics: "Iterable[Topic]") -> Times:
     from concurrent.futures import ThreadPoolExecutor
     from itertools import islice
 
-    from cli.times import moment_of
+    from cli.printing.times import moment_of
     from reput_client import ReputClientError
 
     filled = _filled_queues(topics)

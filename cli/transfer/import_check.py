@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import cast
 
 from commitlog_svc.append.message_check import REQUEST_BODY_BYTES_MAX, MessageChecker
-from commitlog_svc.append.queue_offsets import QueueTurns
-from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.append.topics.queue_offsets import QueueTurns
+from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.append.waiting import WaitingLimits
 from reput.message.v1 import message_pb2
 from reput_client import PermissionDeniedError, QueryClient

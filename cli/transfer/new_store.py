@@ -120,7 +120,7 @@ class NewStore:
         return [queues, index]
 
     def _write_topics(self) -> None:
-        from commitlog_svc.append.topics import TopicTable
+        from commitlog_svc.append.topics.topics import TopicTable
 
         queues = self._log.queue_offsets
         table = TopicTable(

@@ -40,7 +40,7 @@ def scheduled(
 ) -> int:
     """List the messages that wait for a time, in each shard the next due one first. JSON has the handle that recalls each."""
     from cli.client import query_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
     from reput_client import Completeness
 
     with query_client(address, timeout) as client:
@@ -72,7 +72,7 @@ def transactions(
     Exit 1 when there is none, also when the transaction that was named has ended.
     """
     from cli.client import query_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
     from reput_client import Completeness, TransactionResolution
 
     if commit and rollback:
@@ -101,7 +101,7 @@ def recall(
 ) -> int:
     """Take back a message that waits for its time: no consumer gets it. Exit 1 when it was delivered or recalled before."""
     from cli.client import query_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
 
     with query_client(address, timeout) as client:
         try:
@@ -121,7 +121,7 @@ def _end(
     timeout: float,
 ) -> int:
     from cli.client import query_client
-    from cli.output import print_rows
+    from cli.printing.output import print_rows
     from cli.queries.rows import receipt_row
 
     with query_client(address, timeout) as client:
@@ -137,7 +137,7 @@ def _end(
 
 
 def _scheduled_row(message: "ScheduledMessage") -> dict[str, Any]:
-    from cli.times import iso_text
+    from cli.printing.times import iso_text
 
     return {
         "delivery_time": iso_text(message.delivery_time),
@@ -151,7 +151,7 @@ def _scheduled_row(message: "ScheduledMessage") -> dict[str, Any]:
 
 
 def _transaction_row(half: "PendingTransaction") -> dict[str, Any]:
-    from cli.times import iso_text
+    from cli.printing.times import iso_text
 
     return {
         "born_time": iso_text(half.born_time),

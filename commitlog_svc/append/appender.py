@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from commitlog_svc.append.queue_offsets import QueueKey, QueueOffsets
 from commitlog_svc.append.records import AppendReceipt, PreparedRecord
+from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets
 from commitlog_svc.append.waiting import waiting_of
 from store.errors import DiskFullError, FlushFailedError, InvalidArgumentError, InvalidMessageError, StoreError
 from store.files.mapped_file import MappedFile

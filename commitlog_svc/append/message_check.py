@@ -14,9 +14,9 @@ are checked as those of any message, and its receipt names that queue.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from commitlog_svc.append.queue_offsets import QueueTurns
 from commitlog_svc.append.records import PreparedRecord
-from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.append.topics.queue_offsets import QueueTurns
+from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.append.waiting import (
     WAITING_PROPERTIES,
     WaitingLimits,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from commitlog_svc.append.queue_offsets import QueueKey
+from commitlog_svc.append.topics.queue_offsets import QueueKey
 
 
 class Waiting(NamedTuple):

@@ -19,10 +19,10 @@ from commitlog_svc.append.message_check import (
     REFUSED_PROPERTIES,
     REQUEST_BODY_BYTES_MAX,
 )
-from commitlog_svc.append.queue_offsets import QueueKey, QueueOffsets, QueueTurns
 from commitlog_svc.append.recent_keys import RecentKeys
 from commitlog_svc.append.records import PreparedRecord
-from commitlog_svc.append.topic_columns import TopicColumns, hash_table
+from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets, QueueTurns
+from commitlog_svc.append.topics.topic_columns import TopicColumns, hash_table
 from commitlog_svc.append.waiting import WAITING_PROPERTIES
 from store.compiled import loading
 from store.format.host import Host

@@ -26,7 +26,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from commitlog_svc.append.queue_offsets import QueueKey
+from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.recovery.recovery import KERNEL_LOG_BYTES_MIN
 from store.compiled import loading
 from store.errors import LogChangedError, RecordCorruptedError, StoreCorruptedError

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commitlog_svc.append.queue_offsets import QueueKey
+from commitlog_svc.append.topics.queue_offsets import QueueKey
 from commitlog_svc.recovery.request_end import RequestEnds, forget_queue_offsets
 from commitlog_svc.recovery.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
 from store.compiled import loading
@@ -29,7 +29,7 @@ from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.format import paths
-from store.format.queue_unit import FILLER_SIZE_BYTES, UNIT
+from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record
 from store.format.record_layout import HEADER_BYTES_MAX
 from store.walk.checks import FullCheck

@@ -10,7 +10,7 @@ whether records of its request are missing behind it, and where the request begi
 
 from collections.abc import Iterable, MutableMapping
 
-from commitlog_svc.append.queue_offsets import QueueKey
+from commitlog_svc.append.topics.queue_offsets import QueueKey
 from store.derive.queue_units import NO_UNIT_BIT
 from store.errors import RecordCorruptedError
 from store.files.mapped_file_queue import MappedFileQueue

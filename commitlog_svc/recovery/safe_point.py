@@ -14,7 +14,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from commitlog_svc.append.queue_offsets import QueueKey
+from commitlog_svc.append.topics.queue_offsets import QueueKey
 from store.errors import DiskFullError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_derived, read_json_state, write_json_state

@@ -13,16 +13,16 @@ from typing import Any
 import grpc
 import structlog
 
-from commitlog_svc.replication.catch_up import FAR_BYTES_MIN, CatchUp
-from commitlog_svc.replication.cut import plan_cut
+from commitlog_svc.replication.copying.catch_up import FAR_BYTES_MIN, CatchUp
+from commitlog_svc.replication.copying.cut import plan_cut
+from commitlog_svc.replication.copying.file_fetch import KERNEL_SECONDS_MAX, FileFetch
+from commitlog_svc.replication.copying.file_staging import FileStaging
+from commitlog_svc.replication.copying.log_copy import LogCopy
 from commitlog_svc.replication.epochs import NOWHERE, Epoch
-from commitlog_svc.replication.file_fetch import KERNEL_SECONDS_MAX, FileFetch
-from commitlog_svc.replication.file_staging import FileStaging
-from commitlog_svc.replication.log_copy import LogCopy
+from commitlog_svc.replication.leading.roles import Leadership
+from commitlog_svc.replication.leading.view import LeadershipView
 from commitlog_svc.replication.reach import Reach
 from commitlog_svc.replication.replicated_log import ReplicatedLog
-from commitlog_svc.replication.roles import Leadership
-from commitlog_svc.replication.view import LeadershipView
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.commitlog.v1 import replication_pb2 as pb
 from services import methods, status

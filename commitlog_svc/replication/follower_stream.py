@@ -5,11 +5,11 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from commitlog_svc.replication.catch_up import FAR_BYTES_MIN, CatchUp
-from commitlog_svc.replication.fetch_frames import encode_fetched
+from commitlog_svc.replication.copying.catch_up import FAR_BYTES_MIN, CatchUp
+from commitlog_svc.replication.copying.fetch_frames import encode_fetched
+from commitlog_svc.replication.copying.pace import Pace
+from commitlog_svc.replication.leading.replica_progress import ReplicaProgress
 from commitlog_svc.replication.limits import FETCH_COUNT_MAX
-from commitlog_svc.replication.pace import Pace
-from commitlog_svc.replication.replica_progress import ReplicaProgress
 from reput.commitlog.v1 import replication_pb2 as pb
 from store.errors import InvalidArgumentError, NotLeaderError, OffsetOutOfRangeError, ResourceBusyError, StoreError
 from store.files.mapped_file_queue import MappedFileQueue

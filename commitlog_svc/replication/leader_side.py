@@ -19,11 +19,11 @@ import structlog
 from commitlog_svc.replication.disk_watch import DiskWatch
 from commitlog_svc.replication.epochs import NOWHERE, Epoch, agreed_offset
 from commitlog_svc.replication.follower_stream import FollowerStream, check_hello, check_shape
+from commitlog_svc.replication.leading.replica_progress import NOTHING, ReplicaProgress
+from commitlog_svc.replication.leading.roles import Leadership
+from commitlog_svc.replication.leading.view import LeadershipView, Role
 from commitlog_svc.replication.limits import ReplicaLimits
-from commitlog_svc.replication.replica_progress import NOTHING, ReplicaProgress
 from commitlog_svc.replication.replicated_log import ReplicatedLog
-from commitlog_svc.replication.roles import Leadership
-from commitlog_svc.replication.view import LeadershipView, Role
 from reput.commitlog.v1 import replication_pb2 as pb
 from store.errors import NotConfirmedError, NotEnoughReplicasError, NotLeaderError, StoreError
 

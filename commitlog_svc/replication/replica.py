@@ -19,11 +19,11 @@ import structlog
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.replication.follower_side import FollowerSide
 from commitlog_svc.replication.leader_side import LeaderSide
+from commitlog_svc.replication.leading.roles import Leadership
+from commitlog_svc.replication.leading.view import LeadershipView, Role
 from commitlog_svc.replication.limits import ReplicaLimits
 from commitlog_svc.replication.reach import Reach
 from commitlog_svc.replication.replicated_log import ReplicatedLog
-from commitlog_svc.replication.roles import Leadership
-from commitlog_svc.replication.view import LeadershipView, Role
 from reput.commitlog.v1 import replication_pb2 as pb
 from store.errors import NotConfirmedError, NotLeaderError, StoreError
 

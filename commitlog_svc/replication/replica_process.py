@@ -5,9 +5,9 @@ from pathlib import Path
 import structlog
 
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.replication.cut import put_aside_bytes
-from commitlog_svc.replication.leadership import Leadership
-from commitlog_svc.replication.leadership_rules import LeaseTimes, Purpose
+from commitlog_svc.replication.copying.cut import put_aside_bytes
+from commitlog_svc.replication.leading.leadership import Leadership
+from commitlog_svc.replication.leading.leadership_rules import LeaseTimes, Purpose
 from commitlog_svc.replication.replica import Replica
 from commitlog_svc.settings import CommitLogSettings
 from services.calling.channel import open_channel

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.confirm_offset import ConfirmOffset
-from commitlog_svc.replication.config_share import ConfigShare
+from commitlog_svc.replication.copying.config_share import ConfigShare
+from commitlog_svc.replication.copying.log_copy import LogCopy
 from commitlog_svc.replication.epochs import EpochFile
-from commitlog_svc.replication.log_copy import LogCopy
 from store.files.file_system import FileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 

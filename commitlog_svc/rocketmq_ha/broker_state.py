@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
-from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.mirror_state import MirrorState
 from services.rocketmq.remoting import (

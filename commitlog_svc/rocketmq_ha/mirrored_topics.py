@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from commitlog_svc.append.queue_offsets import QueueKey
-from commitlog_svc.append.topic_change import TopicChange
-from commitlog_svc.append.topics import TopicTable
+from commitlog_svc.append.topics.queue_offsets import QueueKey
+from commitlog_svc.append.topics.topic_change import TopicChange
+from commitlog_svc.append.topics.topics import TopicTable
 
 
 class MirroredTopics:

@@ -27,7 +27,7 @@ import structlog
 
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.mirror_state import MirrorState
-from commitlog_svc.replication.log_copy import LogCopy
+from commitlog_svc.replication.copying.log_copy import LogCopy
 from commitlog_svc.rocketmq_ha.agreement import agreed_offset
 from commitlog_svc.rocketmq_ha.mirrored_topics import MirroredTopics
 from commitlog_svc.rocketmq_ha.probe import NOTHING_SECONDS, Connect, Probe, connect_to

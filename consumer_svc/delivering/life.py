@@ -24,7 +24,7 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.store_clock import StoreClock
 from services.reading.queue_reader import Reader
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, StoreReadOnlyError
-from store.format.delay_levels import DELAY_LEVELS_MILLIS
+from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.topic import dead_letter_topic_of, validate_topic
 
 GROUP_COUNT_MAX = 100_000

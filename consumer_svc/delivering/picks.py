@@ -13,8 +13,8 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import StoredMessage
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, checked, is_removed, too_large
 from store.errors import StoreError
+from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import SHARDING_KEY
-from store.format.queue_unit import QueueUnit
 
 MESSAGE_COUNT_MAX = 32
 # A longer message group is kept as its SHA-256; RocketMQ's proxy takes at most 64 characters.

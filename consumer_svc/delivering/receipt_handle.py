@@ -1,7 +1,7 @@
 """Receipt handles are signed: the signature is the first 16 bytes of the HMAC-SHA256 of the shard's name and the payload.
 
 The key of the HMAC is a secret of the service, so a client cannot make a handle for a message that it did not get.
-store/format/receipt_handle.py has the text. Whether the message is still in flight is asked of the state.
+store/format/delivery/receipt_handle.py has the text. Whether the message is still in flight is asked of the state.
 """
 
 import hashlib
@@ -10,7 +10,13 @@ from dataclasses import dataclass
 
 from consumer_svc.state.queue_state import QueueRef
 from store.errors import InvalidReceiptHandleError
-from store.format.receipt_handle import HandlePayload, decode_payload, encode_part, encode_payload, split_handle
+from store.format.delivery.receipt_handle import (
+    HandlePayload,
+    decode_payload,
+    encode_part,
+    encode_payload,
+    split_handle,
+)
 
 MAC_SIZE_BYTES = 16
 

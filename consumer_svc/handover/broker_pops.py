@@ -17,7 +17,7 @@ from consumer_svc.state.queue_state import QueueRef
 from reput.message.v1.message_pb2 import StoredMessage
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, Reader
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
-from store.format.pop_records import (
+from store.format.delivery.pop_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECK_POINT_TAG,
@@ -29,9 +29,9 @@ from store.format.pop_records import (
     decode_ack,
     decode_check_point,
 )
+from store.format.derived.queue_ext import is_ext_address
+from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import REAL_TOPIC
-from store.format.queue_ext import is_ext_address
-from store.format.queue_unit import QueueUnit
 
 # Checkpoints in the timer topic that are older than the longest invisible time, and so much more, are over.
 MARGIN_MILLIS = 600_000

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from consumer_svc.state.group_states import GroupStates
 from consumer_svc.state.queue_state import QueueRef, QueueState
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
-from store.format.pop_records import (
+from store.format.delivery.pop_records import (
     CHECK_POINT_COUNT_MAX,
     CHECK_POINT_TAG,
     DELIVERED_BEFORE_MILLIS,

@@ -29,7 +29,7 @@ _log = structlog.get_logger("reput.gateway")
 
 
 class Caller(Protocol):
-    """A call that waits for its response or failure (services/serving/unary_call.py)."""
+    """A call that waits for its response or failure (services/serving/calls/unary_call.py)."""
 
     def answer(self, response: bytes) -> None:
         """End the call with a response."""

@@ -26,9 +26,9 @@ from gateway.appends.routes import AppendRoutes
 from gateway.appends.spread import AppendSpread
 from gateway.appends.spread_stream import SpreadStream, time_left_until
 from services.methods import APPEND_SECONDS
-from services.serving.append_pump import Pumped, StreamPump
+from services.serving.calls.append_pump import Pumped, StreamPump
+from services.serving.calls.unary_call import Answerable, AnsweredLater
 from services.serving.deadline import remaining_seconds
-from services.serving.unary_call import Answerable, AnsweredLater
 from services.status import StatusError
 
 # Deadlines further away than this are gRPC's "never".

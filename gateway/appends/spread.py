@@ -22,7 +22,7 @@ from gateway.appends.request_bytes import split_results
 from gateway.appends.routes import AppendRoutes, Part
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.serving.unary_call import Answerable
+from services.serving.calls.unary_call import Answerable
 from services.status import error_info, from_status, to_status
 from store.errors import ServiceUnavailableError, StoreError
 

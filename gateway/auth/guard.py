@@ -33,9 +33,9 @@ from gateway.auth.sign_in import SignIn
 from gateway.queries.limits import check_topic_size
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.methods import METHODS
-from services.serving.append_pump import Pumped, StreamPump
-from services.serving.streamed_later import StreamedLater
-from services.serving.unary_call import AnsweredLater
+from services.serving.calls.append_pump import Pumped, StreamPump
+from services.serving.calls.streamed_later import StreamedLater
+from services.serving.calls.unary_call import AnsweredLater
 from services.status import code_of, to_status
 from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError, UnauthenticatedError
 

@@ -13,7 +13,7 @@ from gateway.ports.shard import Message, Shard
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import WaitingQuestion
 from store.errors import StoreError
-from store.format.delay_levels import DELAY_LEVELS_MILLIS
+from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 # Half messages of a topic that are looked through for one; a topic with more is in trouble, and its messages do wait.

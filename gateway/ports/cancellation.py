@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Cancellation(Protocol):
-    """The cancellation of one call; services/serving/cancellation.py makes one from a gRPC context."""
+    """The cancellation of one call; services/serving/calls/cancellation.py makes one from a gRPC context."""
 
     @property
     def happened(self) -> "Future[None]":

@@ -19,10 +19,10 @@ from gateway.rocketmq.receiving import invisible_millis_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
+from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import answer_seconds
-from services.serving.unary_call import Answerable
 from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
-from store.format.receipt_handle import HandlePayload, decode_payload, split_handle
+from store.format.delivery.receipt_handle import HandlePayload, decode_payload, split_handle
 from store.format.topic import RETRY_PREFIX
 
 # What one AckMessages of the consumer service may name.

@@ -11,8 +11,8 @@ from gateway.rocketmq.status import RefusedError, ok, status_of
 from gateway.waiting.endings import Endings, Recalled
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
+from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import answer_seconds
-from services.serving.unary_call import Answerable
 from store.errors import InvalidArgumentError, StoreError
 
 RESOLUTIONS = {v2.COMMIT: Resolution.COMMIT, v2.ROLLBACK: Resolution.ROLLBACK}

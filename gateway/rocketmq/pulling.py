@@ -37,8 +37,8 @@ from gateway.rocketmq.receiving import (
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS, POLL_SECONDS
+from services.serving.calls.streamed_later import Streamable
 from services.serving.deadline import remaining_seconds
-from services.serving.streamed_later import Streamable
 from store.errors import InvalidArgumentError, StoreError, TopicNotFoundError
 
 BATCH_SIZE_DEFAULT = 32

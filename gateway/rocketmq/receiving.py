@@ -26,8 +26,8 @@ from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
-from services.serving.open_work import OpenWork
-from services.serving.streamed_later import Streamable
+from services.serving.calls.open_work import OpenWork
+from services.serving.calls.streamed_later import Streamable
 from store.errors import InvalidArgumentError, StoreError
 
 # RocketMQ's limit of a poll: grpcClientConsumerMaxLongPollingTimeoutMillis.

@@ -32,11 +32,11 @@ from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
+from services.serving.calls.open_work import OpenWork
+from services.serving.calls.raw_handlers import add_with_raw
+from services.serving.calls.streamed_later import StreamedLater
+from services.serving.calls.unary_call import AnsweredLater
 from services.serving.deadline import answer_seconds
-from services.serving.open_work import OpenWork
-from services.serving.raw_handlers import add_with_raw
-from services.serving.streamed_later import StreamedLater
-from services.serving.unary_call import AnsweredLater
 from store.errors import StoreError
 
 CONSUMER_TYPES = frozenset({v2.PUSH_CONSUMER, v2.SIMPLE_CONSUMER, v2.PULL_CONSUMER})

@@ -22,7 +22,7 @@ from services.calling.port_calls import port_call
 from services.calling.schedule import CheckStream, ScheduleClient
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from store.errors import StoreError
-from store.format.delay_levels import DELAY_LEVELS_MILLIS
+from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 
 # How long a list of delay levels is taken for granted.
 LEVELS_SECONDS = 60.0

@@ -30,8 +30,8 @@ from gateway.ports.key_facts import HeldKeys, KeyExplanation, PassedOver, Sealed
 from gateway.ports.shard import BuildProgress, Candidates
 from gateway.ports.time_window import TimeWindow
 from store.errors import StoreError
-from store.format.index_layout import index_key, key_hash
-from store.format.index_summary import (
+from store.format.derived.index_layout import index_key, key_hash
+from store.format.derived.index_summary import (
     BLOCK_SIZE,
     PAGE_BLOCK_COUNT,
     PAGE_SIZE,

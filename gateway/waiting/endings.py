@@ -7,7 +7,7 @@ from gateway.ports.delivery import Then
 from gateway.ports.shard import Message
 from gateway.ports.waiting import Receipt, Resolution, SchedulingSource, Verdict
 from store.errors import InvalidArgumentError, StoreError
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle
 
 
 @dataclass(frozen=True, slots=True)

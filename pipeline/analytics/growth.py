@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipeline.analytics.tables import ReadLog
-from store.format.index_layout import ENTRY_SIZE
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.index_layout import ENTRY_SIZE
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,7 +20,7 @@ from pipeline.object_files import open_root
 from store.derive.index_state import ENTRY_DTYPE
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem, RealFileSystem
-from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, decode_index_header, entry_position
+from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, decode_index_header, entry_position
 from store.readers.index_layout_detection import detect_index_layout
 from store.readers.index_reader import IndexLayout, list_index_files
 

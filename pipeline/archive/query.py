@@ -22,7 +22,7 @@ from store.derive.queue_units import NO_UNIT_BIT
 from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file import MappedFile
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from store.format.message_id import decode_offset_msg_id
 from store.format.paths import commit_log_dir, parse_log_file_name
 from store.format.record import Record, decode_header, decode_record

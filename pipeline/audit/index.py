@@ -18,7 +18,7 @@ from store.audit.index_audit import IndexAudit
 from store.derive.index_fill import IndexFiller
 from store.derive.index_state import IndexFileState
 from store.files.open_files import OpenFiles
-from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, encode_index_header, entry_position
+from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, encode_index_header, entry_position
 from store.readers.index_reader import IndexLayout
 
 READ_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from store.audit.log_audit import LogAudit
 from store.audit.log_files import LogFileRun, LogFiles
 from store.derive.dispatch import DispatchRequest
 from store.files.file_system import FileSystem
-from store.format.queue_unit import UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit
 
 
 def request_of(span: UnitSpan, number: int, unit: QueueUnit) -> DispatchRequest:

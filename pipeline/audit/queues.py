@@ -10,7 +10,7 @@ from pipeline.object_files import open_root
 from store.audit.findings import Findings
 from store.audit.queue_audit import QueueAudit
 from store.derive.queue_placement import UnitRun
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

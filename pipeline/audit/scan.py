@@ -19,8 +19,8 @@ from pipeline.rebuild.scan import Batches, memory_bytes_max
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_runs import place_runs
 from store.files.file_system import RealFileSystem
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 from store.format.paths import commit_log_dir, log_file_name
-from store.format.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES
 
 UNGUARDED_RECORD_COUNT = 1024  # read at a time, so that the data stays in the CPU cache

@@ -21,9 +21,9 @@ from store.derive.index_state import IndexFileState, Ints
 from store.derive.queue_placement import PlacedUnits, Verdict, fillers
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
-from store.format.index_layout import HEADER_SIZE, SLOT_SIZE, IndexHeader, encode_index_header, entry_position
+from store.format.derived.index_layout import HEADER_SIZE, SLOT_SIZE, IndexHeader, encode_index_header, entry_position
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from store.format.paths import index_dir, log_file_name, queue_dir
-from store.format.queue_unit import UNIT_SIZE_BYTES
 from store.readers.index_reader import IndexLayout
 
 FILL_KEY_COUNT = 1 << 18  # 5 MB of entries at a time

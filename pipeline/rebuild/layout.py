@@ -6,8 +6,8 @@ from pathlib import Path
 from store.audit.index_layout import find_index_layout
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from store.format.paths import own_state_dir
-from store.format.queue_unit import UNIT_SIZE_BYTES
 from store.readers.index_reader import IndexLayout
 from store.readers.queue_reader import detect_queue_file_size
 

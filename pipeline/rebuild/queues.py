@@ -11,7 +11,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import QueuePlacement, fillers
 from store.derive.queue_runs import place_runs
 from store.files.file_system import RealFileSystem
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
 NOTED_COUNT_MAX = 10  # records with a damaged position that a report names for each queue: more are not read
 

@@ -42,8 +42,8 @@ from pipeline.report import JobReport
 from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem, RealFileSystem
-from store.format.index_layout import IndexHeader
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.index_layout import IndexHeader
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,8 +20,8 @@ from store.derive.queue_placement import QueuePlacement, UnitRun, Verdict
 from store.derive.queue_runs import place_runs
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem, RealFileSystem
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 from store.format.paths import queue_dir
-from store.format.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 
 # Records whose units are made together: enough for long runs in each of hundreds of queues; 10 MB of columns.
 BATCH_RECORD_COUNT = 1 << 17

@@ -36,9 +36,9 @@ from store.derive.queue_placement import QueuePlacement, UnitRun
 from store.derive.queue_runs import place_runs
 from store.errors import InvalidArgumentError
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import IndexHeader
+from store.format.derived.index_layout import IndexHeader
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 from store.format.paths import index_dir, queue_dir
-from store.format.queue_unit import UNIT_SIZE_BYTES, decode_queue_unit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from pipeline.rebuild.files import FILL_KEY_COUNT, IndexFilePlan, Keys, write_in
 from pipeline.rebuild.shuffle_rows import batches_of, numbers_of, rows_of
 from pipeline.rebuild.target import Target
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import IndexHeader
+from store.format.derived.index_layout import IndexHeader
 
 KEY_SCHEMA = "file int, number bigint, hashes binary, offsets binary, times binary"
 HEADER_SCHEMA = "file bigint, size_bytes bigint, header array<bigint>"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pipeline.rebuild.object_root import TEMPORARY_SUFFIX, ObjectRoot
 from store.errors import StoreLockedError
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import IndexHeader
+from store.format.derived.index_layout import IndexHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,8 +22,8 @@ from pipeline.scan.schema import (
     native_schema,
 )
 from reput.message.v1 import message_pb2
+from store.format.derived.queue_unit import tags_code
 from store.format.properties import KEYS, TAGS
-from store.format.queue_unit import tags_code
 from store.format.topic import SCHEDULE_TOPIC
 
 BROKER = StructField("brokerName", StringType(), False, {"comment": "the shard that holds the message"})

@@ -21,10 +21,10 @@ from pipeline.scan.boundaries import kernel
 from pipeline.scan.filters import TIME_MILLIS_MAX, TIME_MILLIS_MIN, Condition, clamp_micros
 from pipeline.scan.scan import Damage, RecordRun
 from pipeline.scan.schema import FROM_PROPERTIES, NATIVE_SCHEMA
+from store.format.derived.queue_unit import tags_code
 from store.format.host import decode_host
 from store.format.java_text import decode_java_utf8
 from store.format.properties import KEYS, TAGS, UNIQ_KEY, parse_properties, split_keys
-from store.format.queue_unit import tags_code
 from store.format.topic import SCHEDULE_TOPIC
 from store.walk.scan_layout import (
     AT,

@@ -28,7 +28,7 @@ from pipeline.scan.scan import Damage, RecordRun, SplitScan
 from pipeline.scan.schema import check_columns, choose_columns, native_schema
 from pipeline.scan.split import Split
 from pipeline.scan.splits import CHECKS, plan_splits
-from store.format.delay_levels import use_delay_levels
+from store.format.delivery.delay_levels import use_delay_levels
 
 _log = logging.getLogger("reput.pipeline")
 DAMAGES_PER_BATCH = 256

@@ -40,7 +40,7 @@ from urllib.parse import unquote, urlsplit
 from pipeline.rebuild.object_root import ObjectRoot
 from services.object_uri import check_uri, is_uri
 from store.errors import InvalidArgumentError
-from store.format.delay_levels import DELAY_LEVELS_MILLIS, parse_delay_levels
+from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS, parse_delay_levels
 
 SPLIT_BYTES = 256 << 20
 SPLIT_BYTES_MIN = 1 << 10

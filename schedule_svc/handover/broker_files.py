@@ -30,8 +30,8 @@ from schedule_svc.transactions.kind import TransactionsKind
 from services.calling.commitlog import CommitLogClient
 from services.following.state_topic.state_writer import wait_for
 from store.errors import ServiceUnavailableError, StoreError
-from store.format.delay_offset_file import TransactionOffsets, encode_delay_offsets
-from store.format.timer_files import (
+from store.format.delivery.delay_offset_file import TransactionOffsets, encode_delay_offsets
+from store.format.delivery.timer_files import (
     TimerCheckpoint,
     decode_timer_checkpoint,
     encode_timer_checkpoint,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from schedule_svc.state.schedule_state import Passed, ScheduleState
 from services.calling.commitlog import CommitLogClient
 from store.format.config_json import is_own
-from store.format.consumer_files import decode_offsets
-from store.format.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, decode_delay_offsets
-from store.format.timer_files import TimerCheckpoint, decode_timer_checkpoint, is_own_timer_checkpoint
+from store.format.delivery.consumer_files import decode_offsets
+from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, decode_delay_offsets
+from store.format.delivery.timer_files import TimerCheckpoint, decode_timer_checkpoint, is_own_timer_checkpoint
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
 
 DELAY_OFFSETS, TIMER_CHECK, CONSUMER_OFFSETS = "delayOffset.json", "timercheck", "consumerOffset.json"

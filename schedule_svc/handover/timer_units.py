@@ -6,7 +6,7 @@ than seven days, so what is overdue longer gets a later slot.
 """
 
 from schedule_svc.timers.entries import Entries
-from store.format.timer_files import MAGIC_DEFAULT, MAGIC_ROLL, SLOT_MILLIS, UNIT_DTYPE, UNIT_SIZE_BYTES
+from store.format.delivery.timer_files import MAGIC_DEFAULT, MAGIC_ROLL, SLOT_MILLIS, UNIT_DTYPE, UNIT_SIZE_BYTES
 
 # RocketMQ's timerRollWindowSlot.
 ROLL_WINDOW_MILLIS = 2 * 24 * 3600 * SLOT_MILLIS

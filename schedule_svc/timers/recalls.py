@@ -16,8 +16,8 @@ from schedule_svc.timers.timer_record import PRECISION_MILLIS, facts_of, key_of,
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_writer import wait_for
 from store.errors import ScheduledMessageNotFoundError, ServiceUnavailableError, StoreError
+from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import REAL_TOPIC, UNIQ_KEY
-from store.format.queue_unit import QueueUnit
 
 # A message that was just sent comes over Reput in a fraction of this.
 KNOWN_SECONDS_MAX = 3.0

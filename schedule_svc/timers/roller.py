@@ -17,7 +17,7 @@ from services.convert import timestamp_to_millis
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import checked
 from store.errors import StoreError
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 from store.format.topic import TIMER_TOPIC
 
 # What is due so soon is not rolled.

@@ -23,7 +23,7 @@ from schedule_svc.under_way import UnderWay
 from services.convert import timestamp_to_millis
 from services.reading.queue_reader import Outcome, checked
 from store.errors import StoreError
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 from store.format.topic import TIMER_TOPIC
 
 # Requests of one call of `work`.

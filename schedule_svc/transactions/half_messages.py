@@ -21,6 +21,7 @@ from schedule_svc.due_record import CLOSED_TOPICS, STATE_PREFIX, SYS_FLAG_BITS
 from services.convert import timestamp_to_millis
 from services.following.moved_record import copy_of, shorten
 from store.errors import InvalidMessageError
+from store.format.delivery.waiting_handles import TRANSACTION, WaitingHandle, encode_handle
 from store.format.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     CRC32,
@@ -41,7 +42,6 @@ from store.format.properties import (
 from store.format.request_mark import REQUEST_MARK
 from store.format.sys_flag import TRANSACTION_MASK, TransactionType
 from store.format.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, validate_topic
-from store.format.waiting_handles import TRANSACTION, WaitingHandle, encode_handle
 
 # RocketMQ's REMOVE_TAG.
 ENDED_TAG = "d"

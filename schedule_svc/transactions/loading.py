@@ -11,7 +11,7 @@ from schedule_svc.transactions.op_positions import OpPositions
 from schedule_svc.transactions.pending_table import PendingTable
 from services.reading.queue_reader import Reader, checked, is_removed
 from store.errors import ServiceUnavailableError, StoreError
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
 
 PAGE_COUNT = 1_000

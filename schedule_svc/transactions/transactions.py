@@ -26,7 +26,7 @@ from schedule_svc.transactions.outcomes import Outcome, Outcomes
 from services.reading.queue_reader import Outcome as ReadOutcome
 from services.reading.queue_reader import Reader, is_removed
 from store.errors import ServiceUnavailableError, StoreError, StoreReadOnlyError, StoreRecoveringError
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
 
 # Records of half messages that are read together.

@@ -28,7 +28,7 @@ from store.errors import (
     TransactionNotFoundError,
     VerdictTooLateError,
 )
-from store.format.waiting_handles import TRANSACTION, decode_handle
+from store.format.delivery.waiting_handles import TRANSACTION, decode_handle
 
 # Longest wait for the log and for others that end the same transaction.
 WAIT_SECONDS_MAX = 10.0

@@ -1,7 +1,7 @@
 """Answers calls on a local socket (services/local/wire.py), beside the gRPC server of a service.
 
 One thread accepts; each connection has a thread that answers one request after the other. On an append stream it begins the
-next requests while answers wait for a disk (services/serving/later_answers.py). More connections than the limit
+next requests while answers wait for a disk (services/serving/calls/later_answers.py). More connections than the limit
 are closed without a greeting, and their callers use gRPC, whose lanes say which call waits and which is refused.
 
 A request that must not be made again, from the moment it has arrived until its answer was sent, is open work, for which a
@@ -39,8 +39,8 @@ from services.local.wire import (
 )
 from services.methods import Retry
 from services.observing import tracing
-from services.serving.later_answers import BEGUN_COUNT_MAX, LaterAnswer
-from services.serving.open_work import OpenWork
+from services.serving.calls.later_answers import BEGUN_COUNT_MAX, LaterAnswer
+from services.serving.calls.open_work import OpenWork
 from services.serving.server import ServiceServer
 from services.serving.stall_watch import ANSWER_SECONDS_MAX
 from services.status import to_status

@@ -23,7 +23,7 @@ from store.errors import (
     TopicNotFoundError,
     UnsupportedStoreError,
 )
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 
 # Bodies of one answer: a message of the largest size (4 MiB), or as many smaller ones.
 ANSWER_BODY_BYTES_MAX = 4 << 20

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from store.derive.queue_units import NO_UNIT_BIT
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns, Int32s, Int64s

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import grpc
 
-from services.serving.append_pump import Pumped
-from services.serving.streamed_later import StreamedLater
-from services.serving.unary_call import AnsweredLater
+from services.serving.calls.append_pump import Pumped
+from services.serving.calls.streamed_later import StreamedLater
+from services.serving.calls.unary_call import AnsweredLater
 
 
 class CallGuard(Protocol):

@@ -27,15 +27,15 @@ from services.observing import tracing
 from services.observing.meters import COARSE_SECONDS_BOUNDS, Meters
 from services.serving.admission.callers import client_here
 from services.serving.admission.lane import Lane
-from services.serving.append_pump import StreamPump, is_possible_for
-from services.serving.call_end import CODE_NAMES, as_store_error, code_name_of, end_with, no_request
 from services.serving.call_guard import CallGuard
+from services.serving.calls.append_pump import StreamPump, is_possible_for
+from services.serving.calls.call_end import CODE_NAMES, as_store_error, code_name_of, end_with, no_request
+from services.serving.calls.open_work import OpenWork, Unanswered
+from services.serving.calls.raw_handlers import AnyHandler
+from services.serving.calls.streamed_later import StreamCall, StreamedLater, ThreadedStreamCall
+from services.serving.calls.unary_call import AnsweredLater, Arrived, ThreadedCall
 from services.serving.lanes import Lanes
-from services.serving.open_work import OpenWork, Unanswered
-from services.serving.raw_handlers import AnyHandler
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, Wait
-from services.serving.streamed_later import StreamCall, StreamedLater, ThreadedStreamCall
-from services.serving.unary_call import AnsweredLater, Arrived, ThreadedCall
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 
 # The methods of one process at most, times all codes: a closed set, so no code may hide in `other`. The gateway has 45 methods.

@@ -22,11 +22,11 @@ from functools import partial
 
 from services.methods import LaneName
 from services.observing.meters import Gauge
-from services.serving import grpc_private
 from services.serving.admission.callers import Callers
 from services.serving.admission.descriptors import DescriptorWatch
 from services.serving.admission.lane import Lane
 from services.serving.admission.untaken import UntakenAnswers
+from services.serving.calls import grpc_private
 from services.serving.stall_watch import StallWatch
 
 HEALTH_COUNT_MAX = 8

@@ -8,7 +8,7 @@ let others run between them. A waiting caller holds a thread; so few may wait, a
 import threading
 
 from services.serving.admission.shares import Client, FairQueue, Shares
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 
 
 class _Turn:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import grpc
 
 from services.methods import REFLECTION_SERVICES
-from services.serving.raw_handlers import AnyHandler
+from services.serving.calls.raw_handlers import AnyHandler
 
 
 def add_reflection(server: grpc.Server, service_names: Iterable[str]) -> None:

@@ -43,10 +43,10 @@ from services.observing.meters import Meters
 from services.observing.telemetry import EVENTS, configure_logging
 from services.serving import parent_watch
 from services.serving.call_guard import CallGuard
+from services.serving.calls.open_work import OpenWork
 from services.serving.identity import IdentityGuard
 from services.serving.interceptors import StatusInterceptor
 from services.serving.lanes import Lanes
-from services.serving.open_work import OpenWork
 from services.serving.reflection import add_reflection
 from services.serving.server_options import SERVER_OPTIONS, options_of
 from services.serving.stop_signal import StopSignal

@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from services.serving.admission.shares import Client, Shares
-from services.serving.open_work import Unanswered
+from services.serving.calls.open_work import Unanswered
 from store.errors import StoreError
 
 # An answer that is not taken for so long ends its call. Our own followers flush between two batches, which takes seconds.

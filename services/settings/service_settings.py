@@ -28,7 +28,7 @@ from services.settings.setting_sources import DEFAULT, ConfigRow, config_rows, g
 from services.settings.tls_files import TlsFiles
 from store.errors import InvalidArgumentError, InvalidSettingError
 from store.files.umask import UMASK_PATTERN
-from store.format.delay_levels import DELAY_LEVELS_DEFAULT, parse_delay_levels
+from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT, parse_delay_levels
 
 __all__ = [
     "DEFAULT",
@@ -146,7 +146,7 @@ class StoreSettings(ServiceSettings):
         mirror_broker: `host:port` of the same broker, asked for topics, groups and positions; empty: it is not asked.
         broker_name: the shard's name.
         store_host: `IP:port` written into records.
-        delay_levels: the delays of the levels, as RocketMQ's `messageDelayLevel` (store/format/delay_levels.py).
+        delay_levels: the delays of the levels, as RocketMQ's `messageDelayLevel` (store/format/delivery/delay_levels.py).
     """
 
     store: Path = Path("store")

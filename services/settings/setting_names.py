@@ -14,7 +14,7 @@ import dataclasses
 import difflib
 import re
 
-from store.format.delay_levels import DELAY_LEVELS_DEFAULT
+from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT
 
 COMPONENTS = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")
 SHARED = ""

@@ -20,7 +20,7 @@ from store.archive.segment_list import SegmentList
 from store.archive.segment_reader import ArchivedUnit, SegmentReader
 from store.errors import OffsetOutOfRangeError, StoreCorruptedError, StoreError
 from store.files.file_system import FileSystem, RealFileSystem
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from store.format.record import Record
 
 # Each takes a descriptor and the front of an index in memory. All segments of a log of 128 GiB in files of 1 GiB stay open, and

@@ -7,7 +7,7 @@
 
     positions    of each record, in log order: its first byte in the log file
     rows         of each record: its row in the segment's Parquet files, counted over all of them
-    key hashes   of each key, rising: the IndexFile's hash of `topic#key` (`store/format/index_layout.key_hash`)
+    key hashes   of each key, rising: the IndexFile's hash of `topic#key` (`store/format/derived/index_layout.key_hash`)
     key records  of each key: the number of its record in log order; rising where hashes are equal
     front        queue runs, 48 bytes each; then for each block its first number and its CRC-32, u32 each
     header       magic, version | record count | key count | queue run count | CRC-32 of header and front
@@ -189,7 +189,7 @@ class SegmentIndex:
         """Where records with a key of that hash start in the log file, falling, each once.
 
         Args:
-            hash_: see `store/format/index_layout.key_hash`.
+            hash_: see `store/format/derived/index_layout.key_hash`.
             below_position: only records that start before that byte; None: all.
         """
         below = self.record_count if below_position is None else self._positions.search(max(below_position, 0))

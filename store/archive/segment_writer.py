@@ -49,7 +49,7 @@ class SegmentRecords:
         store_times_millis: since 1970 UTC.
         sys_flags: see `store/format/sys_flag.py`.
         key_records: for each key the index of its record.
-        key_hashes: see `store/format/index_layout.key_hash`.
+        key_hashes: see `store/format/derived/index_layout.key_hash`.
         end_position: the byte behind the last record.
         table: the archive's columns besides the records' bytes; one row for each record.
     """

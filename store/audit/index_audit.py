@@ -21,7 +21,7 @@ from store.derive.index_keys import index_hashes
 from store.derive.index_state import Ints
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
-from store.format.index_layout import IndexHeader, entry_position
+from store.format.derived.index_layout import IndexHeader, entry_position
 from store.format.paths import index_dir
 from store.readers.index_reader import IndexLayout, list_index_files
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from store.derive.index_state import ENTRY_DTYPE, Ints
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFile, OpenFiles
-from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, IndexHeader, decode_index_header, entry_position
+from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, IndexHeader, decode_index_header, entry_position
 from store.readers.index_reader import IndexLayout
 
 PIECE_ENTRY_COUNT = 65_536

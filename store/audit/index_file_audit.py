@@ -9,7 +9,7 @@ import numpy as np
 from store.audit.findings import Findings
 from store.audit.index_entries import IndexFileOnDisk, Rows
 from store.derive.index_state import ENTRY_DTYPE, IndexFileState, Ints, seconds_since
-from store.format.index_layout import (
+from store.format.derived.index_layout import (
     HEADER_SIZE,
     SLOT_SIZE,
     IndexEntry,

@@ -10,7 +10,7 @@ from pathlib import Path
 from store.derive.index_keys import index_hashes
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFile, OpenFiles
-from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
+from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE
 from store.readers.index_layout_detection import detect_index_layout
 from store.readers.index_reader import IndexLayout, list_index_files
 from store.walk.log_reader import LogReader

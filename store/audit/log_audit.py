@@ -16,7 +16,7 @@ from store.audit.findings import Findings
 from store.audit.log_files import LogFileRun, LogFiles
 from store.derive.dispatch import DispatchRequest
 from store.errors import RecordCorruptedError
-from store.format.queue_unit import tags_code
+from store.format.derived.queue_unit import tags_code
 from store.format.record import Record
 from store.format.sys_flag import TransactionType, transaction_type
 from store.walk.checks import FullCheck

@@ -23,9 +23,15 @@ from store.derive.queue_units import place_unit
 from store.errors import InvalidArgumentError
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
+from store.format.derived.queue_ext import is_ext_address
+from store.format.derived.queue_unit import (
+    UNIT_SIZE_BYTES,
+    QueueUnit,
+    decode_queue_unit,
+    decode_queue_units,
+    encode_queue_unit,
+)
 from store.format.paths import queue_dir
-from store.format.queue_ext import is_ext_address
-from store.format.queue_unit import UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit, decode_queue_units, encode_queue_unit
 from store.readers.queue_ext_reader import QueueExtUnits
 from store.readers.queue_reader import QueueUnits, detect_queue_file_size, file_offsets, list_queue_ids
 

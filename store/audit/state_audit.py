@@ -20,8 +20,8 @@ from store.files.abort import has_abort_marker
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
 from store.format.checkpoint import CHECKPOINT_SIZE_BYTES, decode_checkpoint
+from store.format.derived.index_layout import HEADER_SIZE, decode_index_header
 from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
-from store.format.index_layout import HEADER_SIZE, decode_index_header
 from store.format.paths import checkpoint_file, index_dir, own_state_dir, topics_file
 from store.format.topic import decode_topic_table
 from store.readers.index_reader import IndexLayout

@@ -18,7 +18,7 @@ from store.errors import (
     StoreError,
     UnsupportedStoreError,
 )
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from store.format.record import Record
 
 # A log file that is shipped is seen after so long.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from store.compiled import loading
 from store.derive.index_state import IndexFileState, Ints
-from store.format.index_layout import ENTRY_SIZE
+from store.format.derived.index_layout import ENTRY_SIZE
 
 KERNEL = "store.derive.index_fill_kernel"
 

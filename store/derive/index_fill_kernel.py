@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from store.compiled.compiling import Number, compiled
-from store.format.index_layout import TIME_DIFF_SECONDS_MAX
+from store.format.derived.index_layout import TIME_DIFF_SECONDS_MAX
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

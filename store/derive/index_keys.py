@@ -7,7 +7,7 @@ prepared and a committed one have. Source: `IndexService.buildIndex` of RocketMQ
 """
 
 from store.derive.dispatch import DispatchRequest
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from store.format.sys_flag import TRANSACTION_MASK, TransactionType
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from store.format.index_layout import ENTRY_SIZE, TIME_DIFF_SECONDS_MAX, IndexHeader
+from store.format.derived.index_layout import ENTRY_SIZE, TIME_DIFF_SECONDS_MAX, IndexHeader
 
 Ints = npt.NDArray[np.int64]
 Heads = npt.NDArray[np.int32]

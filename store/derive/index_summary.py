@@ -1,4 +1,4 @@
-"""Makes the summary of an index file (`store/format/index_summary.py`) from its entries, a run at a time.
+"""Makes the summary of an index file (`store/format/derived/index_summary.py`) from its entries, a run at a time.
 
 The entries prove this about store times: the record of the first entry was stored at the header's begin. A record of
 another entry with n seconds, 0 < n < largest, was stored in [begin + n s, begin + n s + 999 ms]. With 0 seconds it was
@@ -11,8 +11,8 @@ import numpy as np
 
 from store.compiled import loading
 from store.derive.index_state import ENTRY_DTYPE, Ints
-from store.format.index_layout import ENTRY_SIZE, TIME_DIFF_SECONDS_MAX, IndexHeader
-from store.format.index_summary import (
+from store.format.derived.index_layout import ENTRY_SIZE, TIME_DIFF_SECONDS_MAX, IndexHeader
+from store.format.derived.index_summary import (
     BLOCK_WORD_COUNT,
     SALTS,
     TIME_UNKNOWN_EARLY,

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 from store.compiled.compiling import Number, compiled
-from store.format.index_layout import TIME_DIFF_SECONDS_MAX
-from store.format.index_summary import SALTS
+from store.format.derived.index_layout import TIME_DIFF_SECONDS_MAX
+from store.format.derived.index_summary import SALTS
 
 Words = npt.NDArray[np.uint32]
 Int64s = npt.NDArray[np.int64]

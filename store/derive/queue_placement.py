@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, decode_queue_unit, encode_queue_unit
+from store.format.derived.queue_unit import FILLER, UNIT_SIZE_BYTES, decode_queue_unit, encode_queue_unit
 from store.format.record import FRAME_SIZE_BYTES_MIN
 
 Buffer = bytes | memoryview

@@ -11,8 +11,8 @@ import numpy as np
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import Buffer, UnitRun
 from store.derive.queue_units import NO_UNIT_BIT
-from store.format.queue_ext import HEAD_SIZE_BYTES, bare_unit_count, ext_address
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.queue_ext import HEAD_SIZE_BYTES, bare_unit_count, ext_address
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 
 # One unit as in the file: commit-log offset, record size, tags code; big-endian, 20 bytes.
 UNIT_DTYPE = np.dtype([("commit_log_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])

@@ -9,7 +9,7 @@ record of its own. Source: `CommitLogDispatcherBuildConsumeQueue` of RocketMQ 5.
 from typing import NamedTuple
 
 from store.derive.dispatch import DispatchRequest
-from store.format.queue_unit import UNIT
+from store.format.derived.queue_unit import UNIT
 from store.format.sys_flag import TransactionType
 
 # A record whose sys_flag has this bit has no unit. PREPARED and ROLLBACK have it, NONE and COMMIT do not.

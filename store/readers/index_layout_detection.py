@@ -10,7 +10,7 @@ from pathlib import Path
 
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
-from store.format.index_layout import (
+from store.format.derived.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
     SLOT_SIZE,

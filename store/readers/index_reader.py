@@ -18,7 +18,7 @@ from pathlib import Path
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem, kind_of
 from store.files.open_files import OpenFiles
-from store.format.index_layout import (
+from store.format.derived.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
     SLOT_SIZE,
@@ -32,7 +32,7 @@ from store.format.index_layout import (
     slot_of,
     slot_position,
 )
-from store.format.index_summary import PAGE_SIZE
+from store.format.derived.index_summary import PAGE_SIZE
 from store.format.paths import index_dir, is_index_file_name
 from store.readers.index_summary_reader import IndexSummaryReader
 

@@ -1,11 +1,11 @@
-"""Reads the summary of a sealed index file (`store/format/index_summary.py`), one page at a time."""
+"""Reads the summary of a sealed index file (`store/format/derived/index_summary.py`), one page at a time."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 from store.errors import RecordNotFoundError
 from store.files.open_files import OpenFiles
-from store.format.index_summary import (
+from store.format.derived.index_summary import (
     BLOCK_SIZE,
     PAGE_SIZE,
     SummaryHeader,

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from store.files.open_files import OpenFiles
+from store.format.derived.queue_ext import UNIT_SIZE_BYTES_MAX as EXT_UNIT_SIZE_BYTES_MAX
+from store.format.derived.queue_ext import QueueExtUnit, decode_queue_ext_unit, ext_offset, is_ext_address
+from store.format.derived.queue_unit import QueueUnit
 from store.format.paths import CONSUME_QUEUE_EXT, log_file_name
-from store.format.queue_ext import UNIT_SIZE_BYTES_MAX as EXT_UNIT_SIZE_BYTES_MAX
-from store.format.queue_ext import QueueExtUnit, decode_queue_ext_unit, ext_offset, is_ext_address
-from store.format.queue_unit import QueueUnit
 from store.readers.queue_reader import file_offsets
 
 READ_SIZE_BYTES = 4096  # the addresses of neighbours in a queue are neighbours here

@@ -15,6 +15,7 @@ from pathlib import Path
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem, kind_of
 from store.files.open_files import OpenFiles
+from store.format.derived.queue_unit import FILLER, UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit, decode_queue_units
 from store.format.paths import (
     consume_queue_dir,
     is_topic_folder_name,
@@ -22,7 +23,6 @@ from store.format.paths import (
     parse_log_file_name,
     parse_queue_folder_name,
 )
-from store.format.queue_unit import FILLER, UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit, decode_queue_units
 
 READ_UNIT_COUNT = 4096
 LOAD_UNIT_COUNT = 204  # the units of a page of memory

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from benchmarks import processes, report, rocketmq_side
+from benchmarks import processes, report
 from benchmarks.figures import OURS, THEIRS
 from benchmarks.row import RowId
 from benchmarks.rows import registry
 from benchmarks.rows.compiled_append import metrics_of
+from benchmarks.sides import rocketmq_side
 from benchmarks.sizes import TINY
 from tests.clients import documented
 

@@ -9,7 +9,7 @@ import pytest
 from cli.exits import CliError, Exit
 from cli.lead import Change, coordinator_access, losses, services_identity, show
 from cli.options import OutputFormat
-from commitlog_svc.replication.record import ShardRecord
+from commitlog_svc.replication.leading.record import ShardRecord
 from reput.commitlog.v1.commitlog_service_pb2 import GetStatusResponse
 from reput.commitlog.v1.replication_pb2 import Epoch
 from services.coordination.access import CoordinatorAccess

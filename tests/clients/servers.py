@@ -9,8 +9,8 @@ import grpc
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
-from benchmarks import rocketmq_side
-from benchmarks.remoting import create_group, create_topic
+from benchmarks.sides import rocketmq_side
+from benchmarks.sides.remoting import create_group, create_topic
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.stack import Stack, running_stack

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from commitlog_svc.replication.record import ShardRecord
+from commitlog_svc.replication.leading.record import ShardRecord
 from services.coordination.opening import open_record_store
 from store.errors import StoreError
 from tests.cluster.shard import BROKER_NAME, COORDINATOR, GATEWAY, Shard, pause

@@ -9,7 +9,7 @@ from commitlog_svc.config_files import ConfigFiles
 from commitlog_svc.timer_log_files import TimerLogFiles
 from store.errors import InvalidArgumentError, StoreReadOnlyError
 from store.files.file_system import RealFileSystem
-from store.format.timer_files import UNIT_SIZE_BYTES, UnitChain, blank
+from store.format.delivery.timer_files import UNIT_SIZE_BYTES, UnitChain, blank
 from tests.commitlog_svc.support import open_log
 from tests.commitlog_svc.test_config_files import CuttingFileSystem, PowerCutError
 

@@ -15,8 +15,8 @@ from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from store.derive.dispatch import DispatchRequest
 from store.files.file_system import RealFileSystem
-from store.format.queue_ext import QueueExtUnit, ext_address, is_ext_address, lay_out
-from store.format.queue_unit import QueueUnit, decode_queue_units, encode_queue_unit
+from store.format.derived.queue_ext import QueueExtUnit, ext_address, is_ext_address, lay_out
+from store.format.derived.queue_unit import QueueUnit, decode_queue_units, encode_queue_unit
 from tests.support.dispatches import feed, file_bytes, make_request, requests_of
 
 FILE_SIZE = 4000

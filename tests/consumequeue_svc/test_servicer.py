@@ -17,8 +17,8 @@ from store.errors import (
     TopicNotFoundError,
 )
 from store.files.file_system import RealFileSystem
-from store.format.queue_ext import QueueExtUnit, ext_address, lay_out
-from store.format.queue_unit import QueueUnit, decode_queue_units
+from store.format.derived.queue_ext import QueueExtUnit, ext_address, lay_out
+from store.format.derived.queue_unit import QueueUnit, decode_queue_units
 from tests.support.dispatches import make_request
 
 

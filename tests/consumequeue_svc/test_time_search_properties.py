@@ -16,7 +16,7 @@ from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import OffsetOutOfRangeError
 from store.files.file_system import RealFileSystem
-from store.format.queue_unit import UNIT_SIZE_BYTES
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from tests.support.dispatches import RECORD_SIZE_BYTES, make_request
 
 BEGIN_MILLIS = 1_700_000_000_000

@@ -13,8 +13,8 @@ from consumer_svc.state.queue_state import QueueRef
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from store.errors import ServiceUnavailableError, StoreCorruptedError
 from store.format.config_json import is_own
-from store.format.consumer_files import decode_groups, decode_offsets
-from store.format.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, encode_delay_offsets
+from store.format.delivery.consumer_files import decode_groups, decode_offsets
+from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, encode_delay_offsets
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
 from tests.consumer_svc.memory_log import START_MILLIS, LogLife, MemoryLog, contents
 

@@ -11,9 +11,9 @@ from reput.consumer.v1.state_pb2 import StateRecord
 from services.following.state_topic import state_loader
 from services.following.state_topic.state_records import CHANGE, FULL_BEGIN
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
+from store.format.derived.queue_ext import ext_address
+from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import TAGS
-from store.format.queue_ext import ext_address
-from store.format.queue_unit import QueueUnit
 from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.replication.record import ShardRecord
+from commitlog_svc.replication.leading.record import ShardRecord
 from services.coordination.access import CoordinatorAccess
 from services.coordination.memory import MemoryRecordStore
 from services.coordination.opening import open_record_store

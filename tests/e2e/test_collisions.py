@@ -5,7 +5,7 @@ import pathlib
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from tests.support.stack import new_message, running_stack
 
 TOPIC = "Collisions"

@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from store.format.index_layout import key_hash
+from store.format.derived.index_layout import key_hash
 from store.format.record import Record, decode_record
 from tests.support.fixture_stores import read_rows, walk_frames
 from tests.support.stack import Stack, running_stack

@@ -14,7 +14,7 @@ from services.calling.consumequeue import ConsumeQueueClient
 from services.calling.schedule import ScheduleClient
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from store.errors import ScheduledMessageNotFoundError, StoreError, TopicNotFoundError
-from store.format.waiting_handles import RECALL, decode_handle
+from store.format.delivery.waiting_handles import RECALL, decode_handle
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until
 

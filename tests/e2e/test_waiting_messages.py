@@ -25,7 +25,7 @@ from reput_client import (
 )
 from services.status import from_rpc_error
 from store.errors import BrokerNotFoundError, StoreError
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until
 

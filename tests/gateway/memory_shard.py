@@ -22,7 +22,7 @@ from gateway.ports.shard import (
 )
 from gateway.ports.time_window import TimeWindow
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
-from store.format.index_layout import key_hash
+from store.format.derived.index_layout import key_hash
 from store.format.record import Record
 
 

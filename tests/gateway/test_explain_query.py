@@ -22,7 +22,7 @@ from store.errors import (
     ServiceUnavailableError,
     UnauthenticatedError,
 )
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from store.format.message_id import encode_offset_msg_id
 from tests.gateway.test_servicer import ProtoShard
 

@@ -24,7 +24,7 @@ from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.shards.encoded_messages import EncodedMessages
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 from store.errors import DeadlineExceededError, QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.memory_shard import MemoryShard

@@ -13,7 +13,7 @@ from store.derive.last_record import LastRecord
 from store.files.file_system import RealFileSystem
 from store.files.json_state import write_json_state
 from store.files.open_files import OpenFiles
-from store.format.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, entry_position
+from store.format.derived.index_layout import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, entry_position
 from store.readers.index_reader import IndexLayout
 
 LAYOUT = IndexLayout(3 * PAGE_SLOT_COUNT + 100, 20_000)

@@ -13,7 +13,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.derive.index_keys import index_keys
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import IndexHeader, decode_index_header, encode_index_header
+from store.format.derived.index_layout import IndexHeader, decode_index_header, encode_index_header
 from store.format.paths import own_state_dir
 from store.readers.index_reader import list_index_files
 from tests.support.builders import LAYOUT, Clock, follow, index_bytes, open_index

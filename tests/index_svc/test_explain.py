@@ -13,7 +13,7 @@ from services.following.follower_progress import FollowerProgress
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import RecordNotFoundError, StoreRecoveringError
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import (
+from store.format.derived.index_layout import (
     HEADER_SIZE,
     decode_index_entry,
     decode_index_header,
@@ -22,7 +22,7 @@ from store.format.index_layout import (
     key_hash,
     slot_position,
 )
-from store.format.index_summary import (
+from store.format.derived.index_summary import (
     PAGE_SIZE,
     block_holds,
     block_of,

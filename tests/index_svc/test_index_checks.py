@@ -18,7 +18,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreCorruptedError
 from store.files.checksums import ChecksumTable
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import HEADER_SIZE, SLOT_SIZE, entry_position
+from store.format.derived.index_layout import HEADER_SIZE, SLOT_SIZE, entry_position
 from store.readers.index_reader import list_index_files
 from tests.support.builders import LAYOUT, Clock, follow, index_bytes, open_index
 from tests.support.dispatches import make_request

@@ -7,7 +7,7 @@ from index_svc.key_search import search_key
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import DiskFullError, InvalidArgumentError, InvalidPageTokenError
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import IndexHeader, decode_index_header
+from store.format.derived.index_layout import IndexHeader, decode_index_header
 from store.readers.index_reader import IndexLayout
 from tests.support.dispatches import file_bytes, make_request
 

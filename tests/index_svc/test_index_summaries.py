@@ -16,9 +16,9 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.errors import FlushFailedError, ServiceUnavailableError, StoreCorruptedError
 from store.files.file_system import RealFileSystem
 from store.files.overlay_file_system import OverlayFileSystem
-from store.format import index_summary
-from store.format.index_layout import entry_position
-from store.format.index_summary import PAGE_SIZE, TIME_UNKNOWN_EARLY, TimeSpan, decode_summary_header
+from store.format.derived import index_summary
+from store.format.derived.index_layout import entry_position
+from store.format.derived.index_summary import PAGE_SIZE, TIME_UNKNOWN_EARLY, TimeSpan, decode_summary_header
 from store.readers.index_reader import IndexLayout, Passed
 from tests.support.dispatches import make_request
 from tests.support.faulty_file_system import FaultyFileSystem

@@ -8,8 +8,8 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from pipeline.scan.commitlog import CommitLogDataSource, CommitLogReader
+from store.format.derived.queue_unit import tags_code
 from store.format.properties import KEYS, TAGS, UNIQ_KEY, split_keys
-from store.format.queue_unit import tags_code
 from store.format.record import decode_record
 from tests.support.fixture_stores import walk_frames
 

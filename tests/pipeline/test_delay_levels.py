@@ -9,7 +9,7 @@ import pytest
 from pipeline.log_scan import LogSplit, outline_log, plan_splits, scan_split
 from pipeline.scan.options import OptionError
 from store.files.file_system import RealFileSystem
-from store.format.delay_levels import DELAY_LEVELS_MILLIS, use_delay_levels
+from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS, use_delay_levels
 from store.format.record import decode_record
 from tests.pipeline.brute_force import make_reader, read
 from tests.pipeline.logs import write_log

@@ -11,7 +11,7 @@ from reput_client.encoding import to_message
 from reput_client.producing.half_messages import half_of
 from reput_client.producing.requests import reply_of
 from reput_client.waiting import end_question, recall_question, topic_of_handle, with_delay
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 
 HANDLE = WaitingHandle("Orders", "broker-a", 5_000, "a key with spaces")
 

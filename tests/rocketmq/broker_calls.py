@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from benchmarks import remoting
+from benchmarks.sides import remoting
 from store.format.properties import parse_properties
 
 SEND_MESSAGE, UPDATE_CONSUMER_OFFSET, CONSUMER_SEND_MSG_BACK, END_TRANSACTION = 10, 15, 36, 37

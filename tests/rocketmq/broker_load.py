@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from benchmarks import remoting
+from benchmarks.sides import remoting
 from tests.rocketmq import broker_calls, real_broker
 from tests.rocketmq.broker_calls import Receipt
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until

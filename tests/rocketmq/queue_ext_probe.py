@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from store.format.queue_ext import QueueExtUnit
+from store.format.derived.queue_ext import QueueExtUnit
 from tests.rocketmq import real_broker
 
 WRITTEN = Path(__file__).parents[1] / "store" / "format" / "data" / "queue_ext.json"

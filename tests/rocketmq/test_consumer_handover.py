@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import rocketmq_side
+from benchmarks.sides import rocketmq_side
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.clients.programs import Program
 from tests.clients.servers import RealServer, ReputServer, wait_until_routed

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from benchmarks import remoting
+from benchmarks.sides import remoting
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.rocketmq import broker_calls, real_broker

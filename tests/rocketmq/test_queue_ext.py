@@ -12,9 +12,9 @@ from consumer_svc.filters.message_filter import filter_of_sql
 from store.audit.store_audit import audit_store
 from store.files.file_system import RealFileSystem
 from store.files.open_files import OpenFiles
+from store.format.derived.queue_ext import is_ext_address, lay_out
 from store.format.java_text import java_string_hash
 from store.format.paths import queue_dir
-from store.format.queue_ext import is_ext_address, lay_out
 from store.format.record import decode_record
 from store.readers.queue_ext_reader import QueueExtUnits
 from store.readers.queue_reader import QueueUnits, list_queue_ids

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks import remoting
-from benchmarks.acknowledged import Acknowledged, Send, sender_to_any
-from benchmarks.controller_mode import IN_SYNC, Replica, running_controller_cluster
 from benchmarks.load import TOPIC
+from benchmarks.sides import remoting
+from benchmarks.sides.acknowledged import Acknowledged, Send, sender_to_any
+from benchmarks.sides.controller_mode import IN_SYNC, Replica, running_controller_cluster
 from tests.rocketmq import broker_calls, real_broker
 from tests.rocketmq.broker_load import Broker
 from tests.support.waiting import wait_until

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from benchmarks import remoting
+from benchmarks.sides import remoting
 from reput.message.v1.message_pb2 import StoredMessage
 from schedule_svc.transactions.half_messages import committed, ended_by, given_up, op_records, renewed
 from store.format.properties import MOVED_FROM, TRAN_MSG, TRANSACTION_CHECK_TIMES

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from benchmarks import remoting
+from benchmarks.sides import remoting
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb

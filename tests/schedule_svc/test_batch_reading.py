@@ -10,7 +10,7 @@ from reput.message.v1.message_pb2 import StoredMessage
 from schedule_svc.batch_reading import BatchReader
 from services.calling.commitlog import FILE_READ_BYTES_MAX
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 
 
 @pytest.mark.parametrize("seed", range(10))

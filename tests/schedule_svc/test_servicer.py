@@ -14,9 +14,9 @@ from schedule_svc.transactions.check_gateways import CheckGateways
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.replica_role import not_leading
 from store.errors import InvalidArgumentError, InvalidPageTokenError, StoreRecoveringError
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle, encode_handle
 from store.format.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
 from store.format.topic import HALF_TOPIC
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle, encode_handle
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import START_MILLIS, ManualClock
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from services.serving import grpc_private
+from services.serving.calls import grpc_private
 
 
 @pytest.fixture(params=["early thread", "late thread"], autouse=True)
 def way(request, monkeypatch):
     """Every test of a module that imports this runs twice."""
-    assert grpc_private.is_usable, "this grpcio is different inside: see services/serving/grpc_private.py"
+    assert grpc_private.is_usable, "this grpcio is different inside: see services/serving/calls/grpc_private.py"
     monkeypatch.setattr(grpc_private, "is_usable", request.param == "late thread")
     return request.param

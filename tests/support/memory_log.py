@@ -25,9 +25,9 @@ from store.errors import (
     StoreError,
     TopicNotFoundError,
 )
+from store.format.derived.queue_unit import QueueUnit
 from store.format.java_text import java_string_hash
 from store.format.properties import SHARDING_KEY, TAGS, UNIQ_KEY
-from store.format.queue_unit import QueueUnit
 
 START_MILLIS = 1_700_000_000_000
 RECORD_BYTES = 100

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.open_files import OpenFiles
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from store.format.paths import log_file_name, queue_dir
-from store.format.queue_unit import UNIT_SIZE_BYTES
 from store.readers.index_reader import (
     TIME_MILLIS_MAX,
     IndexFileView,

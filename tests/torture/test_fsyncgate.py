@@ -19,7 +19,7 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import FlushFailedError
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from store.format.java_text import java_string_hash
 from store.walk.log_reader import LogReader
 from tests.support.service import Service

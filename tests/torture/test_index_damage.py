@@ -14,7 +14,7 @@ import pytest
 
 from gateway.ports.shards import Shards
 from store.files.open_files import OpenFiles
-from store.format.index_layout import (
+from store.format.derived.index_layout import (
     ENTRY_SIZE,
     HEADER_SIZE,
     IndexEntry,

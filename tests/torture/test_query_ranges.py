@@ -12,7 +12,7 @@ from gateway.queries.by_key import query_by_key
 from gateway.queries.by_queue_offset import query_by_queue_offset
 from gateway.queries.limits import PAGE_BYTES_MAX, PAGE_SIZE_MAX
 from store.errors import InvalidArgumentError
-from store.format.index_layout import key_hash
+from store.format.derived.index_layout import key_hash
 from store.readers.index_reader import IndexLayout
 from tests.commitlog_svc.support import BORN_HOST, new_message
 from tests.torture.amount import amount

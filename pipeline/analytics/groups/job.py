@@ -10,7 +10,7 @@ from pipeline.analytics.groups.tables import Position, Span
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
-from store.format.consumer_files import decode_offsets
+from store.format.delivery.consumer_files import decode_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,9 @@ from typing import Any, Generic
 
 from services.following.state_topic.state_records import CHANGE, FULL, FULL_BEGIN, FULL_END, State, StateTopic
 from store.errors import ServiceUnavailableError
+from store.format.derived.queue_ext import is_ext_address
+from store.format.derived.queue_unit import QueueUnit
 from store.format.java_text import java_string_hash
-from store.format.queue_ext import is_ext_address
-from store.format.queue_unit import QueueUnit
 
 PAGE_UNIT_COUNT = 1_000
 KIND_BY_TAGS_CODE = {java_string_hash(kind): kind for kind in (CHANGE, FULL_BEGIN, FULL, FULL_END)}

@@ -24,7 +24,7 @@ from store.errors import (
     StoreError,
     TopicNotFoundError,
 )
-from store.format.queue_unit import QueueUnit
+from store.format.derived.queue_unit import QueueUnit
 
 # The queues must hold the life's first record before the state is read.
 QUEUES_SECONDS_MAX = 60.0

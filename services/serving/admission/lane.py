@@ -32,13 +32,13 @@ from typing import Any, TypeVar
 import structlog
 
 from services import status
-from services.serving import grpc_private
 from services.serving.admission.callers import Callers, working_for
 from services.serving.admission.shares import Client, FairQueue, Shares
 from services.serving.admission.untaken import UntakenAnswers
-from services.serving.call_end import as_store_error
+from services.serving.calls import grpc_private
+from services.serving.calls.call_end import as_store_error
+from services.serving.calls.unary_call import UnaryCall
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, StallWatch
-from services.serving.unary_call import UnaryCall
 from store.errors import ResourceBusyError
 
 # Requests that arrive at the same time, as a part of the places: each may have 4 MiB.

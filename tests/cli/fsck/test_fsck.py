@@ -19,8 +19,8 @@ from store.errors import FlushFailedError
 from store.files.file_system import RealFileSystem
 from store.files.locks import BrokerLock, OwnerLock
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
-from store.format.delay_levels import DELAY_LEVELS_MILLIS, use_delay_levels
-from store.format.queue_unit import FILLER, encode_queue_unit
+from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS, use_delay_levels
+from store.format.derived.queue_unit import FILLER, encode_queue_unit
 from tests.commitlog_svc.internal import append_internal, internal_record
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.store.audit.support import audit, bad_codes, find, flip, patch, records

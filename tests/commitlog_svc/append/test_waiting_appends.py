@@ -12,9 +12,9 @@ from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1.message_pb2 import AppendResult, NewMessage
 from services.local.wire import LocalMethod
 from store.errors import InvalidMessageError
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle
 from store.format.record import Record, decode_record
 from store.format.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.commitlog_svc.twins import TIME_MILLIS, Twins, open_twins, request_of
 from tests.support.fixture_stores import read_rows, walk_frames

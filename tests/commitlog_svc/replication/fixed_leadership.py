@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Mapping
 
-from commitlog_svc.replication.record import NO_STORE_IDS
-from commitlog_svc.replication.view import LeadershipView, Role
+from commitlog_svc.replication.leading.record import NO_STORE_IDS
+from commitlog_svc.replication.leading.view import LeadershipView, Role
 
 
 class FixedLeadership:

@@ -16,9 +16,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from commitlog_svc.replication.leadership_rules import LeadershipRules, LeaseTimes, Step
-from commitlog_svc.replication.record import ShardRecord, forced
-from commitlog_svc.replication.view import Role
+from commitlog_svc.replication.leading.leadership_rules import LeadershipRules, LeaseTimes, Step
+from commitlog_svc.replication.leading.record import ShardRecord, forced
+from commitlog_svc.replication.leading.view import Role
 
 TIMES = LeaseTimes()
 CALL_SECONDS_MAX = TIMES.lease_seconds / 3

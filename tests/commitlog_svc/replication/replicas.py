@@ -8,10 +8,10 @@ from typing import Any
 
 from commitlog_svc.append.records import AppendReceipt
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.replication.leadership import Leadership
-from commitlog_svc.replication.leadership_rules import LeaseTimes
+from commitlog_svc.replication.leading.leadership import Leadership
+from commitlog_svc.replication.leading.leadership_rules import LeaseTimes
+from commitlog_svc.replication.leading.view import Role
 from commitlog_svc.replication.replica import Replica
-from commitlog_svc.replication.view import Role
 from commitlog_svc.servicer import CommitLogServicer, add_to_server
 from commitlog_svc.settings import CommitLogSettings
 from reput.commitlog.v1 import commitlog_service_pb2 as pb

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_svc.replication import leader_side
-from commitlog_svc.replication.record import ShardRecord
+from commitlog_svc.replication.leading.record import ShardRecord
 from store.compiled import loading
 from store.errors import NotLeaderError, RecordConflictError, StoreError
 from store.format.paths import commit_log_dir

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_svc.replication import leader_side, replica
-from commitlog_svc.replication.record import ShardRecord
+from commitlog_svc.replication.leading.record import ShardRecord
 from store.errors import RecordConflictError
 from tests.commitlog_svc.replication.replicas import Node, Shard, open_shard
 from tests.support.waiting import wait_until

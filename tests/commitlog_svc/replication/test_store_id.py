@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from commitlog_svc.replication.epochs import EpochFile
-from commitlog_svc.replication.record import ShardRecord
+from commitlog_svc.replication.leading.record import ShardRecord
 from commitlog_svc.replication.store_id import STORE_ID_NAME, open_store_id
 from store.files.file_system import RealFileSystem
 from tests.commitlog_svc.replication.replicas import Shard, open_shard, wait_equal, wait_in_sync

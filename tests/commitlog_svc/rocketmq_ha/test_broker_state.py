@@ -9,7 +9,7 @@ from services.rocketmq import remoting
 from services.rocketmq.address import Address
 from services.rocketmq.remoting import Broker
 from store.errors import ServiceUnavailableError
-from store.format.consumer_files import decode_groups, decode_offsets
+from store.format.delivery.consumer_files import decode_groups, decode_offsets
 from tests.commitlog_svc.support import open_log
 from tests.support.waiting import wait_until
 

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from reput.message.v1 import message_pb2
-from store.format.consumer_files import decode_offsets
+from store.format.delivery.consumer_files import decode_offsets
 from tests.support.fixture_stores import unpack_store
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until

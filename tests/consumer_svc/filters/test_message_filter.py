@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from consumer_svc.filters.message_filter import EVERYTHING, EXPRESSION_CHARACTERS_MAX, filter_of_sql, filter_of_tags
 from store.errors import IllegalFilterError
+from store.format.derived.queue_unit import tags_code
 from store.format.properties import DELAY, TAGS
-from store.format.queue_unit import tags_code
 from store.format.topic import SCHEDULE_TOPIC
 
 # FilterAPI splits at ||, and trims each part as `String.trim` does.

@@ -11,8 +11,8 @@ from consumer_svc.state.queue_state import QueueRef
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from store.errors import StoreCorruptedError
-from store.format.consumer_files import decode_offsets
-from store.format.pop_records import REVIVE_GROUP, TIMER_TOPIC
+from store.format.delivery.consumer_files import decode_offsets
+from store.format.delivery.pop_records import REVIVE_GROUP, TIMER_TOPIC
 from store.format.properties import REAL_TOPIC, TAGS
 from tests.consumer_svc.memory_log import START_MILLIS, LogLife, MemoryLog
 

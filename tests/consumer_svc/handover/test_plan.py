@@ -5,7 +5,7 @@ import random
 from consumer_svc.handover.plan import check_points, plan_of
 from consumer_svc.state.group_states import GroupSet, GroupSettings, GroupStates
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, QueueRef, Returned, Waiting
-from store.format.pop_records import CHECK_POINT_COUNT_MAX, CHECK_POINT_TAG, decode_check_point
+from store.format.delivery.pop_records import CHECK_POINT_COUNT_MAX, CHECK_POINT_TAG, decode_check_point
 from store.format.properties import TAGS
 
 REF = QueueRef("g", "t", 2)

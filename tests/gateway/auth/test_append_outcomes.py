@@ -11,8 +11,8 @@ from gateway.auth.sign_in import SignIn
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.methods import GATEWAY_SERVICE, MESSAGING_SERVICE
-from services.serving.append_pump import Pumped
-from services.serving.unary_call import AnsweredLater
+from services.serving.calls.append_pump import Pumped
+from services.serving.calls.unary_call import AnsweredLater
 from services.status import to_status
 from store.errors import DiskFullError, InvalidArgumentError, PermissionDeniedError
 from tests.gateway.auth.conftest import access_text, shown

@@ -13,7 +13,7 @@ from gateway.ports.shards import Shards
 from gateway.ports.waiting import WaitingQuestion
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import PermissionDeniedError
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from tests.gateway.auth.conftest import OTHER, OWN, SecuredStack
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half

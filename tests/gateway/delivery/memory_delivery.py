@@ -23,7 +23,7 @@ from store.errors import (
     ServiceUnavailableError,
     TopicNotFoundError,
 )
-from store.format.receipt_handle import HandlePayload, encode_part, encode_payload
+from store.format.delivery.receipt_handle import HandlePayload, encode_part, encode_payload
 
 QUEUE_COUNT = 4
 

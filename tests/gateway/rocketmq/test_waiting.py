@@ -9,7 +9,7 @@ import pytest
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.waiting import Check
 from reput.message.v1 import message_pb2
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.rocketmq.consumers import Consumer, Gateway, serving
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half

@@ -15,8 +15,8 @@ from gateway.search.cel_sandbox import CelSandbox
 from gateway.search.message_view import MessageView
 from gateway.search.question import SearchAnswer, SearchQuestion
 from gateway.search.search_messages import search_messages
-from services.serving.cancellation import Cancellation
-from store.format.queue_unit import tags_code
+from services.serving.calls.cancellation import Cancellation
+from store.format.derived.queue_unit import tags_code
 from store.format.record import Record
 from tests.gateway.memory_shard import MemoryShard
 

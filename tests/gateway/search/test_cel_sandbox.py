@@ -13,7 +13,7 @@ from gateway.ports.deadline import Deadline
 from gateway.search.cel_process import CelProcess
 from gateway.search.cel_sandbox import EXPRESSION_CHARACTERS_MAX, CelEvaluator, CelSandbox
 from gateway.search.message_view import MessageView
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 from store.errors import DeadlineExceededError, InvalidArgumentError, ResourceBusyError, ServiceUnavailableError
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"

@@ -9,7 +9,7 @@ from console import calls as console_calls
 from console.calls import CallContext, Calls
 from gateway.search_call import SEARCH_COUNT_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 from services.serving.places import Places
 from store.errors import ResourceBusyError
 from tests.gateway.search.test_search_rpc import TOPIC, HeldShard

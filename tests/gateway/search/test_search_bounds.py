@@ -13,7 +13,7 @@ from gateway.search.filter import Conditions
 from gateway.search.message_view import MessageView
 from gateway.search.question import SearchQuestion
 from gateway.search.search_messages import COUNT_SECONDS_MAX
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 from store.errors import DeadlineExceededError, ServiceUnavailableError
 from tests.gateway.search.searching import Searcher, TaggedShard, scanned_positions
 from tests.gateway.search.test_search_messages import ALL, TOPIC, Clock, found_offsets, one_shard

@@ -15,7 +15,7 @@ from gateway.search.asking import CallerGoneError
 from gateway.search.budgets import Budgets, StopReason
 from gateway.search.filter import Conditions, hex_needle
 from gateway.search.question import OffsetWindow, SearchQuestion
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 from store.errors import (
     BrokerNotFoundError,
     DeadlineExceededError,

@@ -11,7 +11,7 @@ from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.search_call import SEARCH_COUNT_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from services.serving.cancellation import Cancellation
+from services.serving.calls.cancellation import Cancellation
 from store.errors import InvalidArgumentError, ResourceBusyError
 from tests.gateway.search.searching import inflated
 from tests.gateway.test_servicer import ProtoShard, refusal, serving

@@ -15,7 +15,7 @@ from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.calling.consumer import ConsumerClient
 from services.methods import CONSUMER_SERVICE
-from services.serving.raw_handlers import add_with_raw
+from services.serving.calls.raw_handlers import add_with_raw
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import StoreError

@@ -18,8 +18,16 @@ from gateway.queries.completeness import Completeness
 from gateway.queries.page_token import PageTokens
 from gateway.shards.summaries import HELD_SECONDS_MAX, FilterCache, SummarizedKeys
 from store.errors import RecordNotFoundError
-from store.format.index_layout import index_key, key_hash
-from store.format.index_summary import PAGE_SIZE, SummaryHeader, block_of, encode_summary, key_bits, spread, word_masks
+from store.format.derived.index_layout import index_key, key_hash
+from store.format.derived.index_summary import (
+    PAGE_SIZE,
+    SummaryHeader,
+    block_of,
+    encode_summary,
+    key_bits,
+    spread,
+    word_masks,
+)
 from tests.gateway.memory_shard import MemoryShard
 
 SECONDS_MAX = 600

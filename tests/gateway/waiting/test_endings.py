@@ -14,7 +14,7 @@ from store.errors import (
     ServiceUnavailableError,
     TransactionNotFoundError,
 )
-from store.format.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
+from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, delayed, half
 
 

@@ -22,7 +22,7 @@ from reput_client import (
     TopicNotFoundError,
     UnavailableError,
 )
-from store.format.queue_unit import tags_code
+from store.format.derived.queue_unit import tags_code
 from store.format.record import decode_record
 from tests.pipeline.rocketmq.gateways import append, data_source, read_batch, read_partitions, two_shards
 from tests.support.fixture_stores import read_rows, walk_frames

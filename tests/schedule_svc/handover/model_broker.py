@@ -10,9 +10,9 @@ from collections import defaultdict
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
-from store.format.delay_offset_file import decode_delay_offsets
+from store.format.delivery.delay_offset_file import decode_delay_offsets
+from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_ROLL_TIMES, UNIQ_KEY
-from store.format.queue_unit import QueueUnit
 from store.format.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLog
 from tests.support.memory_log import Queue

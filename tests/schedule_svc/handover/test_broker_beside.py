@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from store.format.timer_files import TimerCheckpoint, encode_timer_checkpoint
+from store.format.delivery.timer_files import TimerCheckpoint, encode_timer_checkpoint
 from tests.schedule_svc.memory_life import MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import ManualClock
 

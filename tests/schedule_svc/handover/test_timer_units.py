@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schedule_svc.handover.timer_units import LOOK_BACK_MILLIS, encode_last_unit, encode_units, first_slot
 from schedule_svc.timers.entries import Entries
-from store.format.timer_files import UNIT_SIZE_BYTES
+from store.format.delivery.timer_files import UNIT_SIZE_BYTES
 
 NOW = 1_795_000_000_400
 NOW_SLOT = 1_795_000_000_000

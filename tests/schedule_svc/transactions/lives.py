@@ -20,6 +20,7 @@ from services.following.state_topic.state_writer import StateWriter
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
 from store.errors import StoreError
+from store.format.delivery.waiting_handles import TRANSACTION, WaitingHandle, encode_handle
 from store.format.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PRODUCER_GROUP,
@@ -30,7 +31,6 @@ from store.format.properties import (
     UNIQ_KEY,
 )
 from store.format.topic import HALF_TOPIC, OP_HALF_TOPIC
-from store.format.waiting_handles import TRANSACTION, WaitingHandle, encode_handle
 from tests.support import memory_log
 from tests.support.memory_log import ManualClock, Queue, always_newer
 

@@ -14,7 +14,7 @@ from services.calling.local_later import LocalCalls
 from services.local.client import LocalClient
 from services.local.server import Answer, Handler, LocalServer, RevocableAnswer
 from services.local.wire import DELIVERIES, LocalMethod
-from services.serving.open_work import OpenWork
+from services.serving.calls.open_work import OpenWork
 from store.errors import InvalidReceiptHandleError, ServiceUnavailableError
 
 WAIT_SECONDS_MAX = 20.0

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from commitlog_svc.replication.leadership import Leadership
-from commitlog_svc.replication.leadership_rules import LeaseTimes
-from commitlog_svc.replication.view import Role
+from commitlog_svc.replication.leading.leadership import Leadership
+from commitlog_svc.replication.leading.leadership_rules import LeaseTimes
+from commitlog_svc.replication.leading.view import Role
 from services.coordination.access import CoordinatorAccess
 from services.coordination.http_calls import HttpCalls
 from services.coordination.opening import open_record_store

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.replication.leadership import Leadership
-from commitlog_svc.replication.leadership_rules import LeaseTimes
+from commitlog_svc.replication.leading.leadership import Leadership
+from commitlog_svc.replication.leading.leadership_rules import LeaseTimes
 from services.coordination.access import CoordinatorAccess
 from services.coordination.kubernetes_lease import ANNOTATION
 from services.coordination.opening import open_record_store

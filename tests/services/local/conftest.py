@@ -7,7 +7,7 @@ import pytest
 
 from services.local import client as local_client
 from services.local.server import LocalServer
-from services.serving.open_work import OpenWork
+from services.serving.calls.open_work import OpenWork
 from tests.services.local.support import WAIT_SECONDS_MAX, Log, serving
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from services.local.server import Handler, LocalServer
 from services.local.wire import APPENDS, GREETING, LocalMethod, LocalSocket
-from services.serving.open_work import OpenWork
+from services.serving.calls.open_work import OpenWork
 from store.errors import StoreError
 from tests.support.waiting import wait_until
 

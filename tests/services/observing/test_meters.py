@@ -11,9 +11,9 @@ from reput.gateway.v1 import gateway_service_pb2
 from services.methods import short_name
 from services.observing.meters import SERIES_COUNT_MAX, Counter, Histogram, Meters
 from services.observing.metrics import MeterCollector
+from services.serving.calls.open_work import OpenWork
 from services.serving.interceptors import StatusInterceptor
 from services.serving.lanes import Lanes
-from services.serving.open_work import OpenWork
 
 
 def shown(meters: Meters) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

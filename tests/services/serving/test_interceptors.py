@@ -10,10 +10,10 @@ import pytest
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services import status
 from services.methods import METHODS
+from services.serving.calls.open_work import OpenWork
 from services.serving.deadline import remaining_seconds
 from services.serving.interceptors import StatusInterceptor
 from services.serving.lanes import Lanes
-from services.serving.open_work import OpenWork
 from store.errors import InvalidArgumentError, InvalidMessageError, OffsetOutOfRangeError, StoreError
 from tests.services.loopback import commit_log_server, get_request, stub
 from tests.services.ways import way  # noqa: F401

@@ -15,10 +15,11 @@ from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from services import status
-from services.serving import grpc_private, stall_watch
 from services.serving import lanes as lanes_module
+from services.serving import stall_watch
 from services.serving.admission import lane as lane_module
 from services.serving.admission.lane import Lane
+from services.serving.calls import grpc_private
 from services.serving.lanes import DOWNLOAD_COUNT_MAX, REFLECTION_COUNT_MAX, STREAM_FACTOR, TAIL_COUNT_MAX
 from services.serving.server import ServiceServer
 from services.serving.server_options import CONNECTION_CALL_COUNT_FACTOR, METADATA_BYTES_MAX

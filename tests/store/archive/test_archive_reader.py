@@ -26,7 +26,7 @@ from store.errors import (
     UnsupportedStoreError,
 )
 from store.files.file_system import RealFileSystem
-from store.format.index_layout import index_key, key_hash
+from store.format.derived.index_layout import index_key, key_hash
 from tests.support.archives import (
     BEGIN_MILLIS,
     BROKER,

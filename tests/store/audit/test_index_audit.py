@@ -136,7 +136,7 @@ def test_keys_of_the_newest_record_written_twice_are_told_and_harmless(copy_of_e
     import numpy as np
 
     from store.derive.index_state import IndexFileState
-    from store.format.index_layout import decode_index_header, encode_index_header
+    from store.format.derived.index_layout import decode_index_header, encode_index_header
 
     path = files(copy_of_engine_crc_store)[-1]
     data = bytearray(path.read_bytes())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store.format.queue_ext import QueueExtUnit, lay_out
+from store.format.derived.queue_ext import QueueExtUnit, lay_out
 from tests.store.audit.support import audit, bad_codes, find, flip, patch
 
 UNIT = struct.Struct(">qiq")

@@ -24,7 +24,9 @@ PIECES = st.one_of(
 
 
 def array(data: bytes) -> Bytes:
-    return np.array(np.frombuffer(data, dtype=np.uint8))  # a copy that may be written: what the kernels are compiled for
+    return np.array(
+        np.frombuffer(data, dtype=np.uint8)
+    )  # a copy that may be written: what the kernels are compiled for
 
 
 @given(st.lists(PIECES, max_size=5).map(b"".join))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.derive.index_state import IndexFileState, heads_before_entries, heads_from_entries
-from store.format.index_layout import IndexHeader
+from store.format.derived.index_layout import IndexHeader
 from tests.store.derive import oracle
 
 SLOTS, ENTRIES = 5, 12

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from store.compiled import loading
 from store.derive.index_summary import KERNEL, SummaryMaker
-from store.format.index_layout import (
+from store.format.derived.index_layout import (
     TIME_DIFF_SECONDS_MAX,
     IndexEntry,
     IndexHeader,
     decode_index_entry,
     encode_index_entry,
 )
-from store.format.index_summary import (
+from store.format.derived.index_summary import (
     PAGE_SIZE,
     TIME_UNKNOWN_EARLY,
     TIME_UNKNOWN_LATE,

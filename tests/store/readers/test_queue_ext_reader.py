@@ -7,9 +7,9 @@ import pytest
 
 from store.files.file_system import RealFileSystem
 from store.files.open_files import OpenFiles
+from store.format.derived.queue_ext import QueueExtUnit, ext_address
+from store.format.derived.queue_unit import QueueUnit
 from store.format.paths import queue_dir
-from store.format.queue_ext import QueueExtUnit, ext_address
-from store.format.queue_unit import QueueUnit
 from store.readers.queue_ext_reader import QueueExtUnits
 
 WRITTEN = json.loads((Path(__file__).parents[1] / "format" / "data" / "queue_ext.json").read_text())

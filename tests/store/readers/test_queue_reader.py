@@ -4,7 +4,7 @@ import pytest
 
 from store.errors import StoreCorruptedError
 from store.files.file_system import RealFileSystem
-from store.format.queue_unit import FILLER, encode_queue_unit
+from store.format.derived.queue_unit import FILLER, encode_queue_unit
 from store.readers.queue_reader import detect_queue_file_size
 from tests.support.dispatches import requests_of
 from tests.support.fixture_stores import read_rows

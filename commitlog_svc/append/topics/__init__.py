@@ -1,0 +1,1 @@
+"""Topics and their queues, as appends need and change them."""

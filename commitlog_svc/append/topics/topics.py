@@ -1,0 +1,215 @@
+"""The topics of the store, in `config/topics.json` as RocketMQ keeps them.
+
+The first message of a topic creates it, or a command. The file is replaced before that message is written, so that a broker
+that opens the store routes every topic that has messages and was not deleted since. What a real broker wrote there is kept,
+also fields that are unknown here.
+"""
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+from commitlog_svc.append.topics.topic_change import TopicChange
+from store.errors import StoreCorruptedError, TopicExistsError, TopicNotFoundError
+from store.files.file_system import FileSystem
+from store.files.json_state import NoRegularFileError, read_bytes, write_bytes_atomic
+from store.format import paths
+from store.format.topic import (
+    DLQ_PREFIX,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPIC_QUEUE_COUNTS,
+    TOPIC_QUEUE_COUNT_MAX,
+    TopicConfig,
+    decode_topic_table,
+    encode_topic_table,
+)
+
+NO_COUNTS: Mapping[str, int] = {}
+# Topics that services make, with the queues that they write to; RocketMQ gives them one, too.
+ONE_QUEUE_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_TOPIC_PREFIX)
+
+
+def _nobody() -> None:
+    """For a store without replicas."""
+
+
+class TopicTable:
+    """Topic configurations by name; thread-safe.
+
+    Args:
+        fs: the file system.
+        root: the store root.
+        default_queue_count: queues of a new topic.
+        clock_millis: milliseconds since 1970, for the file's version.
+
+    Attributes:
+        on_written: called when the file was replaced.
+    """
+
+    def __init__(self, fs: FileSystem, root: Path, default_queue_count: int, clock_millis: Callable[[], int]) -> None:
+        self._fs = fs
+        self._path = Path(paths.topics_file(str(root)))
+        self._default_queue_count = default_queue_count
+        self._clock_millis = clock_millis
+        self._lock = threading.Lock()
+        self._topics: dict[str, TopicConfig] = {}
+        self._queue_counts_seen: dict[str, int] = {}
+        self.on_written: Callable[[], None] = _nobody
+
+    def load(self, queues_seen: Iterable[tuple[str, int]]) -> None:
+        """Reads the file.
+
+        Args:
+            queues_seen: topic and id of each queue that has messages, configured or not.
+
+        Raises:
+            StoreCorruptedError: the file is not a topic table.
+        """
+        try:
+            data = read_bytes(self._fs, self._path)
+        except NoRegularFileError as error:
+            raise StoreCorruptedError(str(error), file=self._path, offset=0) from error
+        if data is not None:
+            try:
+                self._topics = decode_topic_table(data)
+            except StoreCorruptedError as error:
+                raise StoreCorruptedError(f"{self._path}: {error.message}", file=self._path, offset=0) from error
+        self.see(queues_seen)
+
+    def see(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Notes queues that have messages: topic and id of each, configured or not."""
+        for topic, queue_id in queues:
+            if queue_id < TOPIC_QUEUE_COUNT_MAX:  # else a damaged or foreign record says it
+                self._queue_counts_seen[topic] = max(self._queue_counts_seen.get(topic, 0), queue_id + 1)
+
+    def copy(self, content: bytes) -> None:
+        """Replaces the file by that of another replica; errors as `load` and as `create`."""
+        table = decode_topic_table(content)
+        with self._lock:
+            if content != read_bytes(self._fs, self._path):
+                write_bytes_atomic(self._fs, self._path, content)
+            self._topics = table
+
+    def read(self) -> bytes | None:
+        """The file; None when there is none."""
+        return read_bytes(self._fs, self._path)
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration, or None when it has none."""
+        return self._topics.get(topic)
+
+    @property
+    def new_topic_queue_count(self) -> int:
+        """Queues of a topic that its first message creates."""
+        return self._default_queue_count
+
+    def writable_queue_count(self, topic: str) -> int:
+        """How many queues a producer may write to: as configured, or as a new topic gets; 0 without write permission."""
+        config = self._topics.get(topic)
+        if config is None:
+            return max(self._default_queue_count, self._queue_counts_seen.get(topic, 0))
+        return min(config.write_queue_count, TOPIC_QUEUE_COUNT_MAX) if config.perm & PERM_WRITE else 0
+
+    def create_missing(self, topics: Collection[str], queue_counts_min: Mapping[str, int] = NO_COUNTS) -> list[str]:
+        """Creates the topics that are not configured; they are on the disk when this returns. Returns the names of new topics.
+
+        Args:
+            topics: names.
+            queue_counts_min: by topic: the least number of queues that a new topic gets.
+        """
+        if all(map(self._topics.__contains__, topics)):
+            return []
+        with self._lock:
+            missing = [topic for topic in sorted(topics) if topic not in self._topics]
+            if not missing:
+                return []
+            table = dict(self._topics)
+            for topic in missing:
+                count = queue_counts_min.get(topic, 0)
+                if topic in SYSTEM_TOPIC_QUEUE_COUNTS:
+                    count = max(SYSTEM_TOPIC_QUEUE_COUNTS[topic], count)
+                elif not count or not topic.startswith(ONE_QUEUE_PREFIXES):
+                    count = max(self.writable_queue_count(topic), count)
+                count = min(count, TOPIC_QUEUE_COUNT_MAX)
+                table[topic] = TopicConfig(topic, read_queue_count=count, write_queue_count=count)
+            self._write(table)
+            return missing
+
+    def create(self, topic: str, change: TopicChange) -> TopicConfig:
+        """Creates a topic; it is on the disk when this returns. Returns its configuration.
+
+        Args:
+            topic: a name.
+            change: what the new topic has; counts that it leaves open are those that a first message gives.
+
+        Raises:
+            TopicExistsError: there is one that the change would alter.
+            DiskFullError, FlushFailedError: the table is unchanged in memory; the file is the old or the new one.
+        """
+        with self._lock:
+            found = self._topics.get(topic)
+            if found is None:
+                count = min(self.writable_queue_count(topic), TOPIC_QUEUE_COUNT_MAX)
+                config = change.applied_to(TopicConfig(topic, read_queue_count=count, write_queue_count=count))
+                self._write({**self._topics, topic: config})
+                return config
+            if change.applied_to(found) != found:
+                raise TopicExistsError(
+                    f"there is a topic {topic} with other values ({found.write_queue_count} queues to write, "
+                    f"{found.read_queue_count} to read, perm {found.perm}): update it",
+                    topic=topic,
+                )
+            return found
+
+    def update(self, topic: str, change: TopicChange) -> TopicConfig:
+        """Changes a topic; the change is on the disk when this returns. Returns its configuration.
+
+        Raises:
+            TopicNotFoundError: there is none of that name.
+            DiskFullError, FlushFailedError: as `create`.
+        """
+        with self._lock:
+            found = self._topics.get(topic)
+            if found is None:
+                raise TopicNotFoundError(f"there is no topic {topic}: create it", topic=topic)
+            config = change.applied_to(found)
+            if config != found:
+                self._write({**self._topics, topic: config})
+            return config
+
+    def delete(self, topic: str) -> bool:
+        """Forgets a topic, on the disk when this returns; False when there was none. Errors as `create`."""
+        with self._lock:
+            found = self._topics.get(topic)
+            if found is None:
+                return False
+            self._write({name: config for name, config in self._topics.items() if name != topic})
+            # Its messages are still there: a topic that is made again has the queues in which they lie.
+            count = min(max(found.write_queue_count, found.read_queue_count), TOPIC_QUEUE_COUNT_MAX)
+            self._queue_counts_seen[topic] = max(self._queue_counts_seen.get(topic, 0), count)
+            return True
+
+    def replace(self, data: bytes) -> None:
+        """Takes the whole table of another broker, on the disk when this returns; errors as `create`, StoreCorruptedError.
+
+        Args:
+            data: a `topics.json`.
+        """
+        table = decode_topic_table(data)
+        with self._lock:
+            if table != self._topics:
+                write_bytes_atomic(self._fs, self._path, data)
+                self._topics = table
+
+    def all(self) -> list[TopicConfig]:
+        """Every configured topic, by name."""
+        return sorted(self._topics.values(), key=lambda config: config.topic)
+
+    def _write(self, table: dict[str, TopicConfig]) -> None:
+        previous = read_bytes(self._fs, self._path)
+        encoded = encode_topic_table(table, previous, time_millis=self._clock_millis())
+        write_bytes_atomic(self._fs, self._path, encoded)
+        self._topics = table
+        self.on_written()

@@ -1,0 +1,1 @@
+"""Bytes of the leader's log on their way into this one: the stream's, whole files, and what is cut aside."""

@@ -1,0 +1,1 @@
+"""Who leads: the record at the coordinator, the rules, and what a replica knows of it."""

@@ -1,0 +1,1 @@
+"""One call through gRPC: how it takes a thread, waits without one, answers bytes, ends."""

@@ -1,0 +1,90 @@
+"""RocketMQ's protocol as far as the benchmarks speak it, against frames put together by hand."""
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.sides import remoting
+
+
+def _frame(header: bytes, body: bytes = b"") -> bytes:
+    return struct.pack(">ii", 4 + len(header) + len(body), len(header)) + header + body
+
+
+@contextlib.contextmanager
+def _answering(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that takes one request and says `answer`; its port, and what it was asked."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                asked.append(connection.recv(65536))
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1], asked
+        thread.join()
+
+
+def test_a_topic_is_asked_for_in_rocketmqs_words() -> None:
+    with _answering(_frame(b'{"code":0}')) as (port, asked):
+        remoting.create_topic(port, "Bench", 8)
+    (request,) = asked
+    length, header_length = struct.unpack(">ii", request[:8])
+    header = json.loads(request[8 : 8 + header_length])
+    assert length == len(request) - 4
+    assert header["code"] == 17
+    assert header["extFields"]["topic"] == "Bench"
+    assert header["extFields"]["writeQueueNums"] == "8"
+
+
+def test_runtime_info_is_read_from_the_body() -> None:
+    body = b'{"table":{"dispatchBehindBytes":"0","commitLogMaxOffset":"1234"}}'
+    with _answering(_frame(b'{"code":0}', body)) as (port, _):
+        assert remoting.runtime_info(port) == {"dispatchBehindBytes": "0", "commitLogMaxOffset": "1234"}
+
+
+def test_a_name_server_without_the_broker_does_not_have_it() -> None:
+    body = b'{"brokerAddrTable":{"broker-b":{}}}'
+    with _answering(_frame(b'{"code":0}', body)) as (port, _):
+        assert not remoting.has_broker(port, "broker-a")
+    with _answering(_frame(b'{"code":0}', body)) as (port, _):
+        assert remoting.has_broker(port, "broker-b")
+
+
+def test_nobody_there_has_no_broker() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert not remoting.has_broker(port, "broker-a")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (_frame(b'{"code":1,"remark":"no permission"}'), "no permission"),
+        (struct.pack(">i", -1), "-1 bytes"),
+        (struct.pack(">i", 100) + b"short", "ended inside"),
+    ],
+)
+def test_a_bad_answer_is_an_error(answer: bytes, error: str) -> None:
+    with _answering(answer) as (port, _), pytest.raises((RuntimeError, ConnectionError), match=error):
+        remoting.call(port, remoting.CLUSTER_INFO)
+
+
+def test_a_group_is_asked_for_with_its_retries_in_the_body() -> None:
+    with _answering(_frame(b'{"code":0}')) as (port, asked):
+        remoting.create_group(port, "Group", ordered=True, delivery_attempts_max=3)
+    (request,) = asked
+    length, header_length = struct.unpack(">ii", request[:8])
+    assert length == len(request) - 4
+    assert json.loads(request[8 : 8 + header_length])["code"] == 200
+    settings = json.loads(request[8 + header_length :])
+    assert settings == {"groupName": "Group", "consumeMessageOrderly": True, "retryMaxTimes": 2}

@@ -1,0 +1,99 @@
+"""RocketMQ's files of consumer groups, as RocketMQ 5.3.3 wrote them (tests/fixtures) and as they are written here."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.errors import StoreCorruptedError
+from store.format.config_json import is_own
+from store.format.delivery.consumer_files import (
+    GroupConfig,
+    decode_groups,
+    decode_offsets,
+    encode_groups,
+    encode_offsets,
+)
+
+NAMES = st.text("abcXYZ019%_-|", min_size=1, max_size=8)
+OFFSETS = st.dictionaries(
+    st.tuples(NAMES, NAMES), st.dictionaries(st.integers(0, 65_535), st.integers(0, 2**62), max_size=3), max_size=5
+)
+GROUPS = st.dictionaries(
+    NAMES, st.builds(GroupConfig, st.booleans(), st.integers(0, 10_000), st.booleans()), max_size=5
+)
+
+
+def test_positions_that_a_broker_wrote_are_read(broker_store: Path) -> None:
+    data = (broker_store / "config" / "consumerOffset.json").read_bytes()
+    assert not is_own(data)
+    assert decode_offsets(data) == {  # as the file reads
+        ("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_OP_HALF_TOPIC"): {0: 1},
+        ("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC"): {0: 24},
+        ("b_cg", "%RETRY%b_cg"): {0: 6},
+        ("b_cg", "b_log"): {0: 230, 1: 230, 2: 240, 3: 241},
+    }
+
+
+def test_groups_that_a_broker_wrote_are_read_and_written_back_with_everything(broker_store: Path) -> None:
+    data = (broker_store / "config" / "subscriptionGroup.json").read_bytes()
+    groups = decode_groups(data)
+    before = json.loads(data)
+    assert set(groups) == set(before["subscriptionGroupTable"])
+    assert groups["b_cg"] == GroupConfig(False, 16, True)
+    after = json.loads(encode_groups(groups, data, time_millis=5))
+    assert after["subscriptionGroupTable"] == before["subscriptionGroupTable"]
+    assert after["dataVersion"]["counter"] == before["dataVersion"]["counter"] + 1
+    assert after["forbiddenTable"] == before["forbiddenTable"]
+    assert is_own(encode_groups(groups, data, time_millis=5))
+
+
+@given(OFFSETS, st.integers(0, 2**50))
+def test_positions_written_here_are_read_as_they_were(
+    offsets: dict[tuple[str, str], dict[int, int]], time_millis: int
+) -> None:
+    data = encode_offsets(offsets, None, time_millis=time_millis)
+    assert decode_offsets(data) == offsets
+    assert is_own(data)
+    again = encode_offsets(offsets, data, time_millis=time_millis)
+    assert json.loads(again)["dataVersion"]["counter"] == 2
+
+
+@given(GROUPS)
+def test_groups_written_here_are_read_as_they_were(groups: dict[str, GroupConfig]) -> None:
+    assert decode_groups(encode_groups(groups, None, time_millis=1)) == groups
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        '"no at sign":{"0":1}',
+        '"@g":{"0":1}',
+        '"t@":{"0":1}',
+        '"t@g":7',
+        '"t@g":{"x":1}',
+        '"t@g":{"-1":1}',
+        '"t@g":{"0":-1}',
+        '"t@g":{"0":"7"}',
+        '"t@g":{"65536":1}',
+    ],
+)
+def test_entries_that_are_no_positions_are_left_out(entry: str) -> None:
+    data = b'{"offsetTable":{' + entry.encode() + b',"u@h":{0:3}}}'
+    offsets = decode_offsets(data)
+    assert offsets.pop(("h", "u")) == {0: 3}
+    assert not any(offsets.values())
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b'{"offsetTable":', b"[" * 100_000])
+def test_a_file_that_cannot_be_read_is_an_error_and_not_an_empty_table(data: bytes) -> None:
+    for read in (decode_offsets, decode_groups, is_own):
+        with pytest.raises(StoreCorruptedError):
+            read(data)
+
+
+def test_an_entry_that_is_no_group_is_left_out() -> None:
+    data = b'{"subscriptionGroupTable": {"g": {"retryMaxTimes": 3}, "broken": 7}}'
+    assert decode_groups(data) == {"g": GroupConfig(retry_count_max=3)}
