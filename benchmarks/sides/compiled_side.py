@@ -17,7 +17,7 @@ from tests.clients import documented
 from tests.clients.programs import build_once
 from tests.rocketmq import real_broker
 
-SOURCES = pathlib.Path(__file__).parent / "compiled"
+SOURCES = pathlib.Path(__file__).parents[1] / "compiled"
 # Shared with RocketMQ's drivers, so that both sides are timed by the same code.
 SHARED = rocketmq_side.JAVA_SOURCES / "QueryTiming.java"
 HOME = real_broker.TOOLS.with_name("compiled-clients")

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks import processes
 
 MODULE = "github.com/bojand/ghz/cmd/ghz@v0.120.0"
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARIES = ROOT / ".tools" / "bin"
 RUN_SECONDS_EXTRA = 60.0
 

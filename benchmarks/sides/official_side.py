@@ -14,7 +14,7 @@ from benchmarks.sides import remoting, rocketmq_side
 from tests.clients import servers
 from tests.rocketmq import real_broker
 
-SOURCES = pathlib.Path(__file__).parent / "official_java"
+SOURCES = pathlib.Path(__file__).parents[1] / "official_java"
 RUN_SECONDS_EXTRA = 180.0
 QUEUE_COUNT = 8
 GROUP = "bench-group"

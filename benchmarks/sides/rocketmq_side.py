@@ -17,7 +17,7 @@ from benchmarks import processes
 from benchmarks.sides import remoting
 from tests.rocketmq import real_broker
 
-JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
+JAVA_SOURCES = pathlib.Path(__file__).parents[1] / "java"
 CLUSTER, BROKER = "DefaultCluster", "broker-a"
 REGISTER_SECONDS_MAX = 60.0
 PROXY_TRIES = 8  # the proxy exits while the name server does not know the broker's topics

@@ -14,7 +14,7 @@ import numpy as np
 
 from commitlog_svc.append import layout as wire
 from commitlog_svc.append.layout import Int64s, Number
-from commitlog_svc.append.topics.names_kernel import find_name, has_hash, is_name
+from commitlog_svc.append.names_kernel import find_name, has_hash, is_name
 from store.compiled.bytes_kernel import copy, is_text, put, read_span, read_varint
 from store.compiled.compiling import Bytes, compiled, compiled_holding
 from store.format.record_layout import CRC_MARKER, CRC_PROPERTY_SIZE_BYTES

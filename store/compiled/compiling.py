@@ -41,7 +41,7 @@ def shared_digest(folder: Path) -> str:
 
     digest = hashlib.sha256(repr(vars(config)["BOUNDSCHECK"]).encode())
     for shared in dict.fromkeys((_HERE, _HERE.parent / "format", folder)):
-        for path in sorted(shared.glob("*.py")):
+        for path in sorted(shared.rglob("*.py")):
             if path.stem.endswith(CALLED_ENDINGS):
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:12]

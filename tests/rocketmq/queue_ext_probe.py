@@ -1,6 +1,6 @@
 """What RocketMQ's own ConsumeQueueExt writes and reads (`QueueExtProbe.java`).
 
-`python -m tests.rocketmq.queue_ext_probe` writes tests/store/format/data/queue_ext.json anew.
+`python -m tests.rocketmq.queue_ext_probe` writes tests/store/format/derived/data/queue_ext.json anew.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from store.format.derived.queue_ext import QueueExtUnit
 from tests.rocketmq import real_broker
 
-WRITTEN = Path(__file__).parents[1] / "store" / "format" / "data" / "queue_ext.json"
+WRITTEN = Path(__file__).parents[1] / "store" / "format" / "derived" / "data" / "queue_ext.json"
 PROBE_SECONDS_MAX = 60
 FILE_SIZE_BYTES = 256
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from store.files.abort import create_abort_marker
-from store.files.file_system import OverlayFileSystem, RealFileSystem
+from store.files.file_system import RealFileSystem
 from store.files.json_state import NoRegularFileError, read_bytes, read_derived, read_json_state, write_json_state
 from store.files.locks import BrokerLock, OwnerLock, is_held_by_other
+from store.files.overlay_file_system import OverlayFileSystem
 
 
 def a_socket(path: Path) -> None:

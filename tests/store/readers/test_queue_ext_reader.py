@@ -12,7 +12,7 @@ from store.format.derived.queue_unit import QueueUnit
 from store.format.paths import queue_dir
 from store.readers.queue_ext_reader import QueueExtUnits
 
-WRITTEN = json.loads((Path(__file__).parents[1] / "format" / "data" / "queue_ext.json").read_text())
+WRITTEN = json.loads((Path(__file__).parents[1] / "format" / "derived" / "data" / "queue_ext.json").read_text())
 UNITS = [QueueExtUnit(code, time, bytes.fromhex(bit_map)) for code, time, bit_map in WRITTEN["units"]]
 ADDRESSES = WRITTEN["addresses"]
 NAMES = sorted(WRITTEN["files"])
