@@ -2,8 +2,8 @@
 
 from benchmarks.row import Row, RowId
 from benchmarks.rows.batched_append import OneKib, Small
-from benchmarks.rows.bulk_parquet import BulkParquet
 from benchmarks.rows.bulk_pull import BulkPull
+from benchmarks.rows.bulk_to_parquet import BulkToParquet
 from benchmarks.rows.catch_up import CatchUp
 from benchmarks.rows.cold_query import ColdQuery
 from benchmarks.rows.cold_tier import ColdTier
@@ -30,6 +30,7 @@ from benchmarks.rows.start import Start
 from benchmarks.rows.timer_growth import TimerGrowth
 from benchmarks.rows.timers import TimerLateness
 from benchmarks.rows.transactions import Transactions
+from benchmarks.rows.two_workers import TwoWorkers
 from benchmarks.rows.unary_append import SyncUnary, Unary
 from benchmarks.sizes import Sizes
 
@@ -40,7 +41,7 @@ _ROWS: tuple[type[Row], ...] = (
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
     Failover, Mirrored, FirstSeconds, SixServices,
     QueueScan, FullScan, ArrowScan, SparkCost, SparkRebuild, IndexFill, Pushdown, Pruning, ArchiveGroup, WorkerMemory,
-    ScanGrowth, ObjectScan, BulkParquet, ColdTier,
+    ScanGrowth, ObjectScan, BulkToParquet, ColdTier, TwoWorkers,
 )  # fmt: skip
 NUMBERS = tuple(row.number for row in _ROWS)
 

@@ -27,14 +27,14 @@ CORES = 2
 
 
 class SparkSide:
-    """The process, as the benchmark sees it."""
+    """The process, as the benchmark sees it; see `running_spark`."""
 
-    def __init__(self, work: pathlib.Path) -> None:
+    def __init__(self, work: pathlib.Path, master: str = "") -> None:
         work.mkdir(parents=True, exist_ok=True)
         self._work = work
         with open(work / "spark.log", "ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.sides.spark_side", str(work)],
+                [sys.executable, "-m", "benchmarks.sides.spark_side", str(work), master],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment(),
             )  # fmt: skip
 
@@ -71,9 +71,14 @@ class SparkSide:
 
 
 @contextlib.contextmanager
-def running_spark(work: pathlib.Path) -> Iterator[SparkSide]:
-    """A session that ends with the block."""
-    side = SparkSide(work)
+def running_spark(work: pathlib.Path, master: str = "") -> Iterator[SparkSide]:
+    """A session that ends with the block.
+
+    Args:
+        work: directory for its files.
+        master: of a cluster; empty: this machine alone.
+    """
+    side = SparkSide(work, master)
     try:
         yield side
     finally:
@@ -100,17 +105,18 @@ class WorkerWatch:
         while not self._stopping.wait(SAMPLE_SECONDS):
             for pid in processes.family(os.getpid())[1:]:
                 with contextlib.suppress(OSError):
-                    if b"pyspark" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[2]:
+                    command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                    if len(command) > 2 and b"pyspark" in command[2]:  # of a process that ends it is empty
                         self.greatest_mib = max(self.greatest_mib, processes.memory_mib([pid]))
 
 
-def serve(work: pathlib.Path) -> None:
+def serve(work: pathlib.Path, master: str) -> None:
     """Answers requests until stdin ends."""
     from benchmarks.sides import spark_tasks
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # other output goes to stderr, so stdout has only answers
-    tasks = spark_tasks.Tasks(work, CORES)
+    tasks = spark_tasks.Tasks(work, CORES, master)
     try:
         for line in sys.stdin:
             request = json.loads(line)
@@ -129,4 +135,4 @@ def serve(work: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    serve(pathlib.Path(sys.argv[1]))
+    serve(pathlib.Path(sys.argv[1]), sys.argv[2])

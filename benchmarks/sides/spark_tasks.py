@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 import pipeline
+from benchmarks import processes
 from benchmarks.plain_decode import decode_log
 from pipeline.object_files import RANGE_BYTES, READ_AHEAD_COUNT
 from pipeline.scan.commitlog import CommitLogDataSource
@@ -24,6 +25,8 @@ from services.object_uri import connect
 
 # The columns that queue units are made of.
 QUEUE_COLUMNS = "topic,queueId,queueOffset,physicalOffset,storeSize,tagsCode"
+CLUSTER_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "768m", "spark.executor.cores": 1}
+EXECUTORS_SECONDS_MAX = 90.0
 DRIVER_MEMORY = "6g"  # as when the figures behind the targets were measured
 
 
@@ -92,9 +95,11 @@ class Tasks:
     Args:
         work: directory for files that are removed later.
         cores: cores of the session.
+        master: of a cluster; empty: this machine alone.
     """
 
-    def __init__(self, work: pathlib.Path, cores: int) -> None:
+    def __init__(self, work: pathlib.Path, cores: int, master: str = "") -> None:
+        self._master = master
         self._cores = cores
         self._work = work
         self._spark: SparkSession | None = None
@@ -106,8 +111,9 @@ class Tasks:
         if self._spark is None:
             self._spark = pipeline.session(
                 **{
-                    "spark.master": f"local[{self._cores}]",
+                    "spark.master": self._master or f"local[{self._cores}]",
                     "spark.driver.memory": DRIVER_MEMORY,
+                    **(CLUSTER_SETTINGS if self._master else {}),
                     "spark.sql.shuffle.partitions": self._cores * 2,
                     "spark.local.dir": self._work / "spark",
                     "spark.sql.warehouse.dir": self._work / "warehouse",
@@ -144,14 +150,6 @@ class Tasks:
         rows.write.format("noop").mode("overwrite").save()
         return {"seconds": time.perf_counter() - start}
 
-    def copy_topic(self, endpoint: str, topic: str, out: str, options: dict[str, str]) -> dict[str, Any]:
-        """Writes a topic as Parquet."""
-        rows = self.spark.read.format("rocketmq").options(endpoint=endpoint, subscribe=topic, **options).load()
-        start = time.perf_counter()
-        rows.write.option("compression", "uncompressed").parquet(out)
-        seconds = time.perf_counter() - start
-        return {"seconds": seconds, "count": self.spark.read.parquet(out).count()}
-
     def count_by_queue(self, store: str, end: int) -> dict[str, Any]:
         """Messages of each queue, from the log before an offset."""
         options = {"columns": "topic,queueId", "endingPhysicalOffset": str(end)}
@@ -176,7 +174,31 @@ class Tasks:
         counts = {f"{row[0]}/{row[1]}": row[2] for row in rows.groupBy("topic", "queueId").count().collect()}
         return {"seconds": time.perf_counter() - start, "counts": counts}
 
-    def rebuild(self, store: str, out: str, slot_count: int, entry_count: int) -> dict[str, Any]:
+    def wait_for_executors(self, count: int) -> dict[str, Any]:
+        """Waits until so many executors have come."""
+        tracker = self.spark.sparkContext._jsc.sc().statusTracker()
+
+        # The driver is in the list, too.
+        processes.wait_for(lambda: len(tracker.getExecutorInfos()) > count, f"{count} executors", EXECUTORS_SECONDS_MAX)
+        return {}
+
+    def consume_to_parquet(self, endpoint: str, topic: str, out: str) -> dict[str, Any]:
+        """Reads a topic through a gateway into Parquet files, up to its end."""
+        options = {"endpoint": endpoint, "subscribe": topic, "startingOffsets": "earliest", "consumerGroup": "bench"}
+        place = pathlib.Path(out)
+        start = time.perf_counter()
+        query = (
+            self.spark.readStream.format("rocketmq").options(**options).load()
+            .writeStream.format("parquet").option("checkpointLocation", str(place / "checkpoint"))
+            .trigger(availableNow=True).start(str(place / "files"))
+        )  # fmt: skip
+        query.awaitTermination()
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "count": self.spark.read.parquet(str(place / "files")).count()}
+
+    def rebuild(
+        self, store: str, out: str, slot_count: int, entry_count: int, split_bytes: int | None = None
+    ) -> dict[str, Any]:
         """Rebuilds queues and indexes."""
         from pipeline.rebuild import rebuild
         from pipeline.rebuild.layout import StoreLayout
@@ -184,7 +206,7 @@ class Tasks:
 
         layout = StoreLayout(index=IndexLayout(slot_count, entry_count))
         start = time.perf_counter()
-        report = rebuild.run(self.spark, store, out, layout=layout, is_flushed=False)
+        report = rebuild.run(self.spark, store, out, layout=layout, split_bytes=split_bytes, is_flushed=False)
         return {"seconds": time.perf_counter() - start, "counts": report.counts}
 
     def plain(self, store: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""A Spark standalone cluster on loopback: a master and workers as processes of their own, gone after the block."""
+"""A Spark standalone cluster on loopback: a master and workers as processes of their own, gone after the block.
+
+The workers may share no directory with the driver: then each of them sees an empty one in its place, a mount of its own.
+"""
 
 import contextlib
 import os
@@ -17,6 +20,19 @@ from tests.support.ports import free_port
 HOME = Path(pyspark.__file__).parent
 START_SECONDS_MAX = 90.0
 WORKER_MEMORY = "1g"
+# Java's optimizing compiler costs more than it gains in processes that live for a minute.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+EXECUTOR = b"CoarseGrainedExecutorBackend"
+# `$0` is hidden from the command that follows, by an empty file system that nobody else sees.
+HIDE = ("unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
+
+
+def can_hide() -> bool:
+    """Whether this machine lets a process have mounts of its own."""
+    try:
+        return subprocess.run([*HIDE[:-2], "-c", "true"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
 
 
 class Cluster:
@@ -24,10 +40,14 @@ class Cluster:
 
     Args:
         work: for logs and the workers' own files.
+        hidden: a directory that the workers, and so executors, do not see.
+        further: more of the environment of everything that is started from here.
     """
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, hidden: Path | None = None, further: Mapping[str, str] | None = None) -> None:
         self._work = work
+        self._hidden = hidden
+        self._further = dict(further or {})
         self._processes: list[subprocess.Popen[bytes]] = []
         self.port = free_port()
         self.url = f"spark://127.0.0.1:{self.port}"
@@ -41,7 +61,9 @@ class Cluster:
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._work / "local"),
+            "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
             "PYSPARK_PYTHON": sys.executable,
+            **self._further,
         }
 
     def start(self, worker_count: int) -> None:
@@ -59,6 +81,23 @@ class Cluster:
         """Ports of the workers that executors of the last application ran on."""
         return set(re.findall(r"Launching executor \S+ on worker worker-\S+-(\d+)", self._text(self.log)))
 
+    def executors(self) -> list[list[int]]:
+        """The process ids of the executors of each worker that is alive."""
+        found = []
+        for worker in self._workers:
+            family = processes.family(worker.pid) if worker.poll() is None else []
+            found.append([pid for pid in family if EXECUTOR in _command(pid)])
+        return found
+
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker; its executors end with it."""
+        self._workers[number].kill()
+        self._workers[number].wait()
+
+    @property
+    def _workers(self) -> list["subprocess.Popen[bytes]"]:
+        return self._processes[1:]
+
     def stop(self) -> None:
         """End all of it by process id, executors first with their workers."""
         family = [pid for process in self._processes for pid in processes.family(process.pid)]
@@ -68,7 +107,13 @@ class Cluster:
 
     def _spark_class(self, name: str, kind: str, *arguments: str) -> None:
         command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments]
-        settings: Mapping[str, str] = {"SPARK_DAEMON_MEMORY": "512m", "SPARK_NO_DAEMONIZE": "1"}
+        if self._hidden is not None and kind == "Worker":
+            command = [*HIDE, str(self._hidden), *command]
+        settings: Mapping[str, str] = {
+            "SPARK_DAEMON_MEMORY": "512m",
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+            "SPARK_NO_DAEMONIZE": "1",
+        }
         with open(self._work / f"{name}.log", "wb") as log:
             self._processes.append(
                 subprocess.Popen(
@@ -92,11 +137,20 @@ class Cluster:
         return path.read_text(errors="replace") if path.exists() else ""
 
 
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 @contextlib.contextmanager
-def running_cluster(work: Path, worker_count: int = 2) -> Iterator[Cluster]:
-    """A cluster that is gone after the block."""
+def running_cluster(
+    work: Path, worker_count: int = 2, hidden: Path | None = None, further: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """A cluster that is gone after the block; see `Cluster`."""
     work.mkdir(parents=True, exist_ok=True)
-    cluster = Cluster(work)
+    cluster = Cluster(work, hidden, further)
     try:
         cluster.start(worker_count)
         yield cluster
