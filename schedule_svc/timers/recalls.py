@@ -12,9 +12,10 @@ from schedule_svc.life import Life
 from schedule_svc.skipped import log_skipped
 from schedule_svc.timers.entries import Entries
 from schedule_svc.timers.timer_book import TimerBook
-from schedule_svc.timers.timer_record import PRECISION_MILLIS, facts_of, key_of, recall_of
+from schedule_svc.timers.timer_record import facts_of, key_of, recall_of
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_writer import wait_for
+from store.derive.timer_due import PRECISION_MILLIS
 from store.errors import ScheduledMessageNotFoundError, ServiceUnavailableError, StoreError
 from store.format.properties import REAL_TOPIC, UNIQ_KEY
 from store.format.queue_unit import QueueUnit
