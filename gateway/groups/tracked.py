@@ -18,7 +18,6 @@ from enum import Enum
 from typing import TypeAlias
 
 from gateway.ports.shard import FoundRecord, Message
-from store.derive.timer_due import timer_due_millis
 from store.errors import StoreError
 from store.format.message_id import decode_offset_msg_id
 from store.format.properties import (
@@ -30,6 +29,7 @@ from store.format.properties import (
     RETRY_TOPIC,
     TIMER_DEL_UNIQKEY,
 )
+from store.format.timer_due import timer_due_millis
 from store.format.topic import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, TIMER_TOPIC, WAITING_TOPICS
 
 

@@ -15,10 +15,10 @@ from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import facts_of, key_of, recall_of
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_writer import wait_for
-from store.derive.timer_due import PRECISION_MILLIS
 from store.errors import ScheduledMessageNotFoundError, ServiceUnavailableError, StoreError
 from store.format.properties import REAL_TOPIC, UNIQ_KEY
 from store.format.queue_unit import QueueUnit
+from store.format.timer_due import PRECISION_MILLIS
 
 # A message that was just sent comes over Reput in a fraction of this.
 KNOWN_SECONDS_MAX = 3.0

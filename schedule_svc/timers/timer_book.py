@@ -20,7 +20,7 @@ from schedule_svc.timers.entries import Entries, Int64s
 from schedule_svc.timers.run_files import SavedRuns
 from schedule_svc.timers.timer_index import TimerIndex
 from schedule_svc.timers.timer_record import TIMER_QUEUE, TimerFacts
-from store.derive.timer_due import PRECISION_MILLIS
+from store.format.timer_due import PRECISION_MILLIS
 from store.format.topic import TIMER_TOPIC
 
 # Records that take back a message which is not known yet. More are forgotten, the oldest first: such messages are delivered.

@@ -11,7 +11,6 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.following.moved_record import copy_of, shorten
-from store.derive.timer_due import PRECISION_MILLIS, natural, slot_millis, timer_due_millis
 from store.format.properties import (
     MOVED_FROM,
     REAL_QUEUE_ID,
@@ -23,6 +22,7 @@ from store.format.properties import (
     TIMER_ROLL_TIMES,
     UNIQ_KEY,
 )
+from store.format.timer_due import PRECISION_MILLIS, natural, slot_millis, timer_due_millis
 from store.format.topic import TIMER_TOPIC
 
 TIMER_QUEUE = 0

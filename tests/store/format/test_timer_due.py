@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.derive.timer_due import timer_due_millis
+from store.format.timer_due import timer_due_millis
 
 SLOT = 60_000
 
