@@ -9,7 +9,7 @@ unique key; these properties name its origin:
     REAL_TOPIC                                 the topic that it goes to
     RETRY_TOPIC, DLQ_ORIGIN_TOPIC              the topic that the producer sent it to
     ORIGIN_MESSAGE_ID, DLQ_ORIGIN_MESSAGE_ID   offset msg id of the record that was sent; not in RocketMQ's POP retries
-    TIMER_OUT_MS                               of a timer message: when it is due (ms since 1970)
+    TIMER_OUT_MS                               of a timer message: the second in which it is due (ms since 1970)
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from gateway.ports.shard import FoundRecord, Message
 from store.errors import StoreError
+from store.format.delivery.timer_due import timer_due_millis
 from store.format.message_id import decode_offset_msg_id
 from store.format.properties import (
     DLQ_ORIGIN_MESSAGE_ID,
@@ -28,7 +29,6 @@ from store.format.properties import (
     REAL_TOPIC,
     RETRY_TOPIC,
     TIMER_DEL_UNIQKEY,
-    TIMER_OUT_MS,
 )
 from store.format.topic import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, TIMER_TOPIC, WAITING_TOPICS
 
@@ -104,9 +104,8 @@ class TrackedMessage:
 
     @property
     def timer_millis(self) -> int | None:
-        """When a message of the timer topic is due, exact to a second; None for others and when it does not say."""
-        due = self.properties.get(TIMER_OUT_MS, "")
-        return int(due) if self.topic == TIMER_TOPIC and due.isdecimal() and len(due) < 15 else None
+        """When a message of the timer topic is due; None for others and when it does not say."""
+        return timer_due_millis(self.properties, self.store_time_millis) if self.topic == TIMER_TOPIC else None
 
 
 FactsOf: TypeAlias = Callable[[FoundRecord[Message]], TrackedMessage]

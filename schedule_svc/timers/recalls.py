@@ -12,10 +12,11 @@ from schedule_svc.life import Life
 from schedule_svc.skipped import log_skipped
 from schedule_svc.timers.entries import Entries
 from schedule_svc.timers.timer_book import TimerBook
-from schedule_svc.timers.timer_record import PRECISION_MILLIS, facts_of, key_of, recall_of
+from schedule_svc.timers.timer_record import facts_of, key_of, recall_of
 from services.following.follower_progress import FollowerProgress
 from services.following.state_topic.state_writer import wait_for
 from store.errors import ScheduledMessageNotFoundError, ServiceUnavailableError, StoreError
+from store.format.delivery.timer_due import PRECISION_MILLIS
 from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import REAL_TOPIC, UNIQ_KEY
 

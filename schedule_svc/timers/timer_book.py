@@ -19,7 +19,8 @@ from schedule_svc.state.schedule_state import TimersState
 from schedule_svc.timers.entries import Entries, Int64s
 from schedule_svc.timers.run_files import SavedRuns
 from schedule_svc.timers.timer_index import TimerIndex
-from schedule_svc.timers.timer_record import PRECISION_MILLIS, TIMER_QUEUE, TimerFacts
+from schedule_svc.timers.timer_record import TIMER_QUEUE, TimerFacts
+from store.format.delivery.timer_due import PRECISION_MILLIS
 from store.format.topic import TIMER_TOPIC
 
 # Records that take back a message which is not known yet. More are forgotten, the oldest first: such messages are delivered.

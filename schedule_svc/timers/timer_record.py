@@ -1,9 +1,5 @@
 """What a record of the timer topic says: when its message is due, which message it is, and whether it is one at all.
 
-RocketMQ rounds the time of a delivery down: TIMER_OUT_MS is a whole second before it, at most one (its timerPrecisionMs), and
-the message goes in the second that follows (`HookUtils.transformTimerMessage`). So the time itself counts where the record says
-it and it fits TIMER_OUT_MS; otherwise the end of that second does.
-
 A record with TIMER_DEL_UNIQKEY takes back the messages of its TIMER_OUT_MS with that topic and unique key. RocketMQ joins both
 by `+` (`TimerMessageStore.buildDeleteKey`).
 """
@@ -15,14 +11,13 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.following.moved_record import copy_of, shorten
+from store.format.delivery.timer_due import PRECISION_MILLIS, natural, slot_millis, timer_due_millis
 from store.format.properties import (
     MOVED_FROM,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     TAGS,
     TIMER_DEL_UNIQKEY,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
     TIMER_ROLL_TIMES,
@@ -30,11 +25,7 @@ from store.format.properties import (
 )
 from store.format.topic import TIMER_TOPIC
 
-# RocketMQ's largest timerPrecisionMs.
-PRECISION_MILLIS = 1_000
 TIMER_QUEUE = 0
-# Digits of a time in milliseconds, up to the year 5138.
-MILLIS_DIGITS_MAX = 14
 # As `RecallMessageProcessor` has it.
 RECALL_TAG = "_RECALL_TAG_"
 RECALL_BODY = b"0"
@@ -70,8 +61,8 @@ def key_of(topic: str, unique_key: str) -> int:
 def facts_of(message: StoredMessage) -> TimerFacts | None:
     """What a record says; None when it does not say when it is due."""
     properties = message.properties
-    slot_millis = _number(properties.get(TIMER_OUT_MS))
-    if slot_millis is None:
+    slot, due_millis = slot_millis(properties), _due_millis(message)
+    if slot is None or due_millis is None:
         return None
     topic = properties.get(REAL_TOPIC, "")
     taken_back = properties.get(TIMER_DEL_UNIQKEY)
@@ -81,26 +72,23 @@ def facts_of(message: StoredMessage) -> TimerFacts | None:
     else:
         key = key_of(topic, properties.get(UNIQ_KEY, ""))
     return TimerFacts(
-        slot_millis,
-        _due_millis(message, slot_millis),
+        slot,
+        due_millis,
         key,
         bool(taken_back),
-        _number(properties.get(TIMER_ROLL_TIMES)) or 0,
+        natural(properties.get(TIMER_ROLL_TIMES)) or 0,
     )
 
 
 def due_of(message: StoredMessage) -> int | None:
     """When the message of a record is due (ms since 1970); None when it does not say, or takes back others."""
-    slot_millis = _number(message.properties.get(TIMER_OUT_MS))
-    if slot_millis is None or message.properties.get(TIMER_DEL_UNIQKEY):
-        return None
-    return _due_millis(message, slot_millis)
+    return None if message.properties.get(TIMER_DEL_UNIQKEY) else _due_millis(message)
 
 
 def rolled(message: StoredMessage) -> InternalRecord:
     """The record that lets a message wait on, at the end of the timer topic."""
     record = copy_of(message, TIMER_TOPIC, TIMER_QUEUE)
-    record.properties[TIMER_ROLL_TIMES] = str((_number(message.properties.get(TIMER_ROLL_TIMES)) or 0) + 1)
+    record.properties[TIMER_ROLL_TIMES] = str((natural(message.properties.get(TIMER_ROLL_TIMES)) or 0) + 1)
     shorten(record, (MOVED_FROM,), tuple(message.properties))
     return record
 
@@ -114,27 +102,8 @@ def recall_of(message: StoredMessage) -> InternalRecord:
     return InternalRecord(topic=TIMER_TOPIC, queue_id=TIMER_QUEUE, body=RECALL_BODY, properties=properties)
 
 
-def _due_millis(message: StoredMessage, slot_millis: int) -> int:
-    """RocketMQ looks at TIMER_DELAY_SEC first, then at TIMER_DELAY_MS; the delay counts from before the store time."""
-    properties = message.properties
-    end_millis = slot_millis + PRECISION_MILLIS
-    for name, unit_millis in ((TIMER_DELAY_SEC, 1_000), (TIMER_DELAY_MS, 1)):
-        if name in properties:
-            delay = _number(properties[name])
-            if delay is None:
-                return end_millis
-            stored_millis = timestamp_to_millis(message.store_time, "store_time")
-            return min(max(stored_millis + delay * unit_millis, slot_millis + 1), end_millis)
-    deliver_millis = _number(properties.get(TIMER_DELIVER_MS))
-    if deliver_millis is not None and slot_millis < deliver_millis <= end_millis:
-        return deliver_millis
-    return end_millis
-
-
-def _number(text: str | None) -> int | None:
-    if text is None or not (text.isascii() and text.isdigit() and len(text) <= MILLIS_DIGITS_MAX):
-        return None
-    return int(text)
+def _due_millis(message: StoredMessage) -> int | None:
+    return timer_due_millis(message.properties, timestamp_to_millis(message.store_time, "store_time"))
 
 
 def _hash(name: str) -> int:

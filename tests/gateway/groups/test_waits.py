@@ -1,6 +1,7 @@
 """What becomes of a message that waits, over records in memory as the services and RocketMQ write them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,6 +46,12 @@ def test_a_timer_message_is_scheduled_until_its_record_lies_in_its_topic(make, s
     assert state_of() == (TIMER, MessageState.SCHEDULED)
     make("T", __REPUT_MOVED_FROM__=f"0 0 {TIMER}")
     assert state_of() == ("T", MessageState.STORED)
+
+
+def test_the_time_of_a_timer_message_is_that_of_its_producer_to_the_millisecond(make) -> None:
+    """It was that of TIMER_OUT_MS, up to a second before the message comes."""
+    record = make(TIMER, REAL_TOPIC="T", TIMER_OUT_MS="5000", TIMER_DELIVER_MS="5996")
+    assert facts_of(SimpleNamespace(message=record)).timer_millis == 5_996
 
 
 def test_a_later_record_that_recalls_it_makes_it_recalled_and_is_no_message_itself(make, state_of) -> None:
