@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreCorruptedError
+from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, StoreCorruptedError, UnsupportedStoreError
 
 PathLike = str | Path
 FILE_MODE = 0o666  # less the umask: store/files/umask.py
@@ -317,7 +317,13 @@ class RealFileSystem:
             directory = directory.parent
         for directory in reversed(missing):
             with shortage_named(str(directory)):
-                directory.mkdir(exist_ok=True)
+                try:
+                    directory.mkdir(exist_ok=True)
+                except FileExistsError as error:
+                    raise UnsupportedStoreError(
+                        f"{directory} is no directory, or a link that leads to none: move it away and try again",
+                        directory=directory,
+                    ) from error
             self.fsync_dir(directory.parent)
 
     def listdir(self, path: PathLike) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from store.errors import UnsupportedStoreError
 from store.files.abort import create_abort_marker
 from store.files.file_system import RealFileSystem
 from store.files.json_state import NoRegularFileError, read_bytes, read_derived, read_json_state, write_json_state
@@ -85,3 +86,11 @@ def test_an_abort_marker_that_is_a_pipe_stopped_a_start_for_ever(tmp_path: Path,
     assert ended(lambda: create_abort_marker(RealFileSystem(), tmp_path)) is None
     assert (tmp_path / "abort").read_text() == str(os.getpid())
     assert os.path.lexists(tmp_path / "abort.foreign")
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"directory"}))
+def test_what_stands_where_a_directory_belongs_was_an_error_without_words(tmp_path: Path, kind: str) -> None:
+    KINDS[kind](tmp_path / "f")
+    for path in (tmp_path / "f", tmp_path / "f" / "below"):
+        with pytest.raises(UnsupportedStoreError, match="move it away"):
+            RealFileSystem().mkdirs(path)
