@@ -143,8 +143,8 @@ KNOWN_RPCS = {
         "GetGroup", "UpdateGroup", "DeleteGroup", "TrackMessage", "GetStatus", "SendBackMessages", "LockQueues",
     },
     "reput.schedule.v1.ScheduleService": {
-        "EndTransaction", "RecallMessage", "ListPendingTransactions", "ListScheduledMessages", "KeepProducers",
-        "WatchChecks", "GetStatus",
+        "EndTransaction", "EndTransactions", "RecallMessage", "ListPendingTransactions", "ListScheduledMessages",
+        "KeepProducers", "WatchChecks", "GetStatus",
     },
     "reput.gateway.v1.GatewayService": {
         "AppendMessages", "AppendMessageStream", "QueryMessageByKey", "QueryMessageById", "QueryMessageByUniqueKey",

@@ -87,6 +87,7 @@ CALLED_BY = {
     "schedule": dict.fromkeys(
         (
             "EndTransaction",
+            "EndTransactions",
             "RecallMessage",
             "ListPendingTransactions",
             "ListScheduledMessages",

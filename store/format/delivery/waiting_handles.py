@@ -39,13 +39,17 @@ def decode_handle(kind: str, text: str, field: str) -> WaitingHandle:
     Raises:
         InvalidArgumentError: it is none of this kind; `field` names the argument.
     """
+    if len(text) > HANDLE_LENGTH_MAX:
+        raise _no_handle(text, field, "it is too long")
     try:
-        if len(text) > HANDLE_LENGTH_MAX:
-            raise ValueError("it is too long")
         parts = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ", 4)
-        # The unique key is the last part: one that a client chose may hold spaces.
-        if len(parts) < 5 or parts[0] != kind or not parts[3].isdecimal() or len(parts[3]) > 18:
-            raise ValueError("it has other parts")
-        return WaitingHandle(parts[1], parts[2], int(parts[3]), parts[4])
-    except (ValueError, binascii.Error) as error:  # their texts speak of Python's calls
-        raise InvalidArgumentError(f"{field} {text[:64]!r} is none: use that of the receipt", field=field) from error
+    except (ValueError, binascii.Error):
+        parts = []
+    # The unique key is the last part: one that a client chose may hold spaces.
+    if len(parts) < 5 or parts[0] != kind or not parts[3].isdecimal() or len(parts[3]) > 18:
+        raise _no_handle(text, field, "it has other parts")
+    return WaitingHandle(parts[1], parts[2], int(parts[3]), parts[4])
+
+
+def _no_handle(text: str, field: str, why: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{field} {text[:64]!r} is none: {why}; use that of the receipt", field=field)

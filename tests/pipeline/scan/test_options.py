@@ -84,8 +84,8 @@ def test_names_of_options_and_file_urls(tmp_path: Path) -> None:
 
 def test_a_uri_is_the_place_of_a_store_and_of_its_boundaries() -> None:
     options = parse_options({"path": "s3://bucket/a%20store?region=x", "boundaryCache": "hdfs://host/cache"})
-    assert options.root == ObjectRoot("s3://bucket/a%20store?region=x")
-    assert options.boundary_cache == ObjectRoot("hdfs://host/cache")
+    assert options.root == ObjectRoot("s3://bucket/a%20store?region=x", "path")
+    assert options.boundary_cache == ObjectRoot("hdfs://host/cache", "boundaryCache")
 
 
 def test_a_directory_that_is_no_store(tmp_path: Path) -> None:
