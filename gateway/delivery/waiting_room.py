@@ -26,7 +26,7 @@ from functools import partial
 
 from gateway.delivery.polls import Phase, Poll, Queue, QueueName, woken_by
 from gateway.delivery.timers import Timers
-from gateway.ports.delivery import Arrivals
+from gateway.ports.delivery import Arrivals, Filter
 
 # Polls of one queue that look at the same time after an arrival: each found something means more of them.
 LOOKING_COUNT_MAX = 16
@@ -38,8 +38,10 @@ TRUST_SECONDS = 60.0
 LOOKS_PER_SECOND = 2_000
 # Queues without polls are forgotten after TRUST_SECONDS; looked for so often.
 SWEEP_SECONDS = 15.0
-# Queues that are remembered without polls, at most 1 KiB each; further ones are forgotten with their last poll.
+# Queues that are remembered without polls, at most 2 KiB each; further ones, and those with a long filter, are forgotten with their
+# last poll.
 QUEUE_COUNT_MAX = 16_384
+FILTER_CHARACTERS_MAX = 1_024
 
 
 class WaitingRoom:
@@ -230,7 +232,7 @@ class WaitingRoom:
         self._timers.drop(poll, poll._tick)
         if not queue.polls:
             queue.idle_since = self._clock()
-            if not queue.name.consumer_group or len(self._queues) > QUEUE_COUNT_MAX:
+            if not _is_remembered(queue.name) or len(self._queues) > QUEUE_COUNT_MAX:
                 self._forget(queue)
         return True
 
@@ -313,3 +315,10 @@ class WaitingRoom:
     def _look(polls: Iterable[Poll]) -> None:
         for poll in polls:
             poll.look()
+
+
+def _is_remembered(name: QueueName) -> bool:
+    wanted = name.variant
+    return bool(name.consumer_group) and not (
+        isinstance(wanted, Filter) and len(wanted.expression) > FILTER_CHARACTERS_MAX
+    )

@@ -9,8 +9,14 @@ from hypothesis import given, settings
 
 from gateway.delivery.polls import Poll, QueueName
 from gateway.delivery.timers import Timers
-from gateway.delivery.waiting_room import LOOKING_COUNT_MAX, RETRY_SECONDS, TRUST_SECONDS, WaitingRoom
-from gateway.ports.delivery import Arrivals
+from gateway.delivery.waiting_room import (
+    FILTER_CHARACTERS_MAX,
+    LOOKING_COUNT_MAX,
+    RETRY_SECONDS,
+    TRUST_SECONDS,
+    WaitingRoom,
+)
+from gateway.ports.delivery import Arrivals, Filter, FilterKind
 
 BROKER = "broker-a"
 NAME = QueueName(BROKER, "orders", "billing", "*")
@@ -333,6 +339,15 @@ def test_queues_without_polls_are_forgotten(shard):
     shard.pass_time(TRUST_SECONDS)
     assert not shard.room._queues
     assert not shard.room._woken_by
+
+
+def test_long_filters_filled_the_memory_of_queues_without_polls(shard):
+    for length, is_remembered in ((FILTER_CHARACTERS_MAX, True), (FILTER_CHARACTERS_MAX + 1, False)):
+        name = QueueName(BROKER, "orders", "billing", Filter(FilterKind.TAGS, "t" * length))
+        shard.poll(name)
+        shard.pass_time(POLL_SECONDS)
+        shard.settle()
+        assert (name in shard.room._queues) is is_remembered
 
 
 def test_everything_may_have_arrived_but_not_all_look_at_once(shard):
