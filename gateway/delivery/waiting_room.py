@@ -38,8 +38,8 @@ TRUST_SECONDS = 60.0
 LOOKS_PER_SECOND = 2_000
 # Queues without polls are forgotten after TRUST_SECONDS; looked for so often.
 SWEEP_SECONDS = 15.0
-# Queues that are remembered without polls, at most 2 KiB each; further ones, and those with a long filter, are forgotten with their
-# last poll.
+# Queues that are remembered without polls, at most 2 KiB each; further ones, and those with a long filter, are forgotten with
+# their last poll.
 QUEUE_COUNT_MAX = 16_384
 FILTER_CHARACTERS_MAX = 1_024
 

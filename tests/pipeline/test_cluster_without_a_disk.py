@@ -146,6 +146,7 @@ def test_a_rebuild_from_objects_into_objects_makes_rocketmqs_files(
     assert len(driver.cluster.worker_ports()) == 2
 
 
+@pytest.mark.release
 def test_an_audit_with_its_scratch_files_in_the_object_store_finds_nothing_wrong(
     driver: Driver, object_store: ObjectStore, store: str, records: list[Record]
 ) -> None:
@@ -179,6 +180,7 @@ def test_an_archive_in_the_object_store_is_verified_queried_and_restored(
         assert (down / "commitlog" / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.release
 def test_analytics_writes_its_tables_as_objects(
     driver: Driver, object_store: ObjectStore, store: str, records: list[Record], tmp_path: Path
 ) -> None:
@@ -247,7 +249,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize(
-    "job", [name if name in ("archive", "restore") else pytest.param(name, marks=pytest.mark.release) for name in JOBS]
+    "job", [name if name == "archive" else pytest.param(name, marks=pytest.mark.release) for name in JOBS]
 )
 def test_a_job_completes_although_its_executors_are_killed_in_its_middle(
     job: str, driver: Driver, object_store: ObjectStore, store: str, archive: str, records: list[Record],
@@ -273,6 +275,7 @@ def _is_replaced(cluster: Cluster, before: list[int]) -> bool:
     return len(now) == len(before) and not set(now) & set(before)
 
 
+@pytest.mark.release
 def test_a_job_completes_although_a_worker_is_killed_in_its_middle(
     driver: Driver, object_store: ObjectStore, store: str, archive: str, records: list[Record], engine_store: Path,
     tmp_path: Path
