@@ -20,7 +20,7 @@ HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 .PHONY: help setup run free-ports kernels test torture check coverage proto bench profile simulate image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
-JOBS ?= 3
+JOBS ?= 4
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) -p tests.support.scheduling
 # A test starts hundreds of Pythons: none of them is to compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
