@@ -7,6 +7,7 @@ a property that counts, and one of the topic whose tags code is not the hash of 
 import numpy as np
 import numpy.typing as npt
 
+from store.compiled.bytes_kernel import find_byte
 from store.compiled.compiling import Bytes, Number, compiled
 from store.format.frame_kernel import is_same, load_i32, load_i64, locate, store_time_at
 from store.format.properties import KEYS, TAGS, UNIQ_KEY
@@ -86,16 +87,6 @@ def _begins_with(data: Bytes, at: Number, name: Bytes) -> Number:
 
 
 @compiled
-def _find(data: Bytes, at: Number, end: Number, wanted: Number) -> Number:
-    """The index of the first such byte in data[at:end]; `end` if there is none."""
-    index, last = np.uint64(at), np.uint64(end)
-    byte = np.uint8(wanted)
-    while index < last and data[index] != byte:
-        index += np.uint64(1)
-    return np.int64(index)
-
-
-@compiled
 def _find_properties(data: Bytes, at: Number, end: Number) -> tuple[Number, Number, Number, Number, Number, Number]:
     """Begin and end of the values of TAGS, KEYS and UNIQ_KEY; an empty range for a missing one.
 
@@ -104,7 +95,7 @@ def _find_properties(data: Bytes, at: Number, end: Number) -> tuple[Number, Numb
     tags_at = tags_end = keys_at = keys_end = unique_key_at = unique_key_end = 0
     while at < end:
         name_at = at
-        at = _find(data, at, end, 2)
+        at = find_byte(data, at, end, 2)
         size = at - name_at
         if size > len(_TAGS) and _begins_with(data, name_at, _TAGS):
             tags_at, tags_end = name_at + len(_TAGS), at
@@ -138,7 +129,7 @@ def _add_keys(
     """Adds each of the keys in data[at:end], split at spaces; returns the new count, _UNUSUAL or _FULL."""
     while at < end:
         begin = at
-        at = _find(data, at, end, 0x20)
+        at = find_byte(data, at, end, 0x20)
         if at > begin:
             hash_ = _hash_on(data, begin, at, prefix_hash)
             if hash_ < 0:
