@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CALL_SECONDS = 5.0
 POLL_SECONDS = 0.2
+# A leader renews its record each second or so: a wish that meets a renewal twice in a row is rare, five times is another cause.
+WISH_ATTEMPT_COUNT_MAX = 5
 TIMEOUT_SECONDS = 30.0
 BROKER_NAME_DEFAULT = "broker-a"
 COLUMNS = ["replica", "role", "in_sync", "epoch", "confirm_offset", "log_end_offset", "address"]
@@ -193,21 +195,30 @@ class Change:
         Raises:
             CliError: that replica cannot lead, or does not in time.
         """
-        record, version = self.read_known()
-        if record.leader == to:
-            if record.hand_over_to:  # a wish for another one is taken back
-                self._write(dataclasses.replace(record, hand_over_to="", renewal=record.renewal + 1), version)
-            return record.epoch
-        if to not in record.in_sync:
-            known = ", ".join(sorted(record.in_sync))
-            raise CliError(
-                Exit.USAGE,
-                "NOT_IN_SYNC",
-                f"{to} is not in sync, so it may lack messages that were acknowledged; in sync are {known}",
-                "`reput status` shows how far it is; wait until it is in sync.",
-            )
-        self._write(dataclasses.replace(record, hand_over_to=to, renewal=record.renewal + 1), version)
-        return self._wait_until_led(to, record.epoch, timeout_seconds)
+        for attempts_left in reversed(range(WISH_ATTEMPT_COUNT_MAX)):
+            record, version = self.read_known()
+            if record.leader == to and not record.hand_over_to:
+                return record.epoch
+            if to not in record.in_sync:
+                known = ", ".join(sorted(record.in_sync))
+                raise CliError(
+                    Exit.USAGE,
+                    "NOT_IN_SYNC",
+                    f"{to} is not in sync, so it may lack messages that were acknowledged; in sync are {known}",
+                    "`reput status` shows how far it is; wait until it is in sync.",
+                )
+            # A wish for another replica is taken back by naming the leader.
+            wish = "" if record.leader == to else to
+            wanted = dataclasses.replace(record, hand_over_to=wish, renewal=record.renewal + 1)
+            try:
+                self._write(wanted, version)
+                break
+            except CliError:
+                # The leader renewed the record meanwhile, as it does all the time.
+                if not attempts_left:
+                    raise
+                self._pause(POLL_SECONDS)
+        return self._wait_until_led(to, record.epoch, timeout_seconds) if wish else record.epoch
 
     def leave(self, name: str, timeout_seconds: float) -> str:
         """Ask a replica that leads to hand over to an in-sync one; what came of it, in words.

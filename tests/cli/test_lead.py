@@ -14,6 +14,7 @@ from reput.commitlog.v1.commitlog_service_pb2 import GetStatusResponse
 from reput.commitlog.v1.replication_pb2 import Epoch
 from services.coordination.access import CoordinatorAccess
 from services.coordination.memory import MemoryRecordStore
+from services.coordination.port import StoredRecord
 
 NOW_SECONDS = 1_800_000_000
 ADDRESSES = {name: {"commitlog": f"{name}:1"} for name in ("r1", "r2", "r3")}
@@ -40,7 +41,14 @@ class World:
         self.acts: list[Callable[[ShardRecord], ShardRecord]] = []
         self.said: list[str] = []
         self.seconds = 0.0
-        self.change = Change(self.store, self._status_of, lambda: self.seconds, self._pause, NOW_SECONDS)
+        self.change = self._change_of(self.store)
+
+    def _change_of(self, store: MemoryRecordStore) -> Change:
+        return Change(store, self._status_of, lambda: self.seconds, self._pause, NOW_SECONDS)
+
+    def renew_meanwhile(self, times: int) -> None:
+        """So many times the leader renews the record between the command's read and its write."""
+        self.change = self._change_of(RenewedMeanwhile(self.store, times))
 
     def _status_of(self, address: str) -> GetStatusResponse | None:
         return self.statuses.get(address)
@@ -89,6 +97,54 @@ def test_a_leader_that_leaves_tries_the_next_replica_when_the_wish_is_taken_back
     world.acts = [lambda record: dataclasses.replace(record, hand_over_to=""), elected]
 
     assert world.change.leave("r1", 20) == "r2 leads in epoch 6"
+
+
+class RenewedMeanwhile(MemoryRecordStore):
+    """A record that its leader renews between a command's read and its write, so many times."""
+
+    def __init__(self, store: MemoryRecordStore, times: int) -> None:
+        super().__init__()
+        self._store = store
+        self._times_left = times
+
+    def read(self, timeout_seconds: float) -> StoredRecord | None:
+        stored = self._store.read(timeout_seconds)
+        if stored is not None and self._times_left:
+            self._times_left -= 1
+            record = ShardRecord.from_bytes(stored.data)
+            renewed = dataclasses.replace(record, renewal=record.renewal + 1)
+            self._store.write(renewed.to_bytes(), stored.version, timeout_seconds)
+        return stored
+
+    def write(self, data: bytes, version: str | None, timeout_seconds: float) -> str:
+        return self._store.write(data, version, timeout_seconds)
+
+
+def test_a_wish_that_met_a_renewal_of_the_leader_was_given_up() -> None:
+    world = World()
+    world.renew_meanwhile(2)
+    # Two pauses after conflicts, one until it leads.
+    world.acts = [lambda record: record, lambda record: record, elected]
+
+    assert world.change.hand_over("r2", 30) == 6
+
+
+def test_a_leader_that_leaves_went_to_the_second_choice_when_it_renewed_meanwhile() -> None:
+    world = World(dataclasses.replace(RECORD, in_sync=frozenset({"r1", "r2", "r3"})))
+    world.acts = [lambda record: record, elected]
+    world.renew_meanwhile(2)
+
+    assert world.change.leave("r1", 20) == "r3 leads in epoch 6"
+
+
+def test_a_record_that_changes_at_each_attempt_ends_with_words() -> None:
+    world = World()
+    world.renew_meanwhile(1000)
+
+    with pytest.raises(CliError, match="the record has changed meanwhile; nothing was done") as refused:
+        world.change.hand_over("r2", 30)
+    assert refused.value.code == Exit.UNAVAILABLE
+    assert world.record.hand_over_to == ""
 
 
 def test_a_replica_that_leaves_and_does_not_lead_changes_nothing() -> None:

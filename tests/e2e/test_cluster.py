@@ -155,7 +155,9 @@ def test_a_leader_that_leaves_before_it_is_stopped_fails_no_append(cluster: Clus
     """What a pod does before it ends: it asks the coordinator alone, then the process ends as on SIGTERM."""
     leader = cluster.wait_until_whole()
     replicas = cluster.replicas()
-    assert {name: _health(one["address"]) for name, one in replicas.items()} == dict.fromkeys(replicas, "SERVING")
+    # A follower hears from the leader that it is in sync, after the leader has written it.
+    for name, one in replicas.items():
+        wait_until(lambda one=one: _health(one["address"]) == "SERVING", f"{name} knows that it is in sync")
     follower = next(name for name in replicas if name != leader)
     command = [sys.executable, "-m", "cli.main", "lead", "--coordinator", cluster.status()["coordinator"], "--leave"]
     with Load(cluster.status()["gateway"], "Left") as load:

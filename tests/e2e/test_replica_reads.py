@@ -105,6 +105,14 @@ def test_a_replica_beside_a_leader_misses_nothing_that_was_just_acknowledged(
     topic = f"Beside{read.read_from.name}"
     by_replica = 0
     with client_of(cluster, read) as client:
+        (first,) = append(cluster, f"{topic}First", 1)
+
+        def is_answered_by_a_replica() -> bool:
+            return bool(first_page(client, f"{topic}First", first).shards[0].replicas)
+
+        # The gateway asks how far replicas are once a second; their index services start beside their logs.
+        if read is READ_REPLICA:
+            wait_until(is_answered_by_a_replica, "the gateway knows a replica that has everything")
         for key in append(cluster, topic, 50):
             page = first_page(client, topic, key)
             by_replica += bool(page.shards[0].replicas)
