@@ -20,6 +20,7 @@ from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.state.group_states import Change, Group, GroupSet, GroupSettings, GroupStates
 from consumer_svc.state.queue_state import QueueRef
 from consumer_svc.state_topic import StateWriter
+from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.store_clock import StoreClock
 from services.reading.queue_reader import Reader
@@ -66,6 +67,7 @@ class Life:
         arrivals: hears of messages that may be delivered.
         rules: the settings.
         clock: the time of leases.
+        topics: what the topic table says.
 
     Attributes:
         lock: see above.
@@ -84,6 +86,7 @@ class Life:
         arrivals: Arrivals,
         rules: Rules,
         clock: StoreClock,
+        topics: TopicView,
     ) -> None:
         self.states = states
         self.reader = reader
@@ -92,6 +95,7 @@ class Life:
         self.arrivals = arrivals
         self.rules = rules
         self.clock = clock
+        self.topics = topics
         self.lock = threading.RLock()
         self.expiry = ExpiryHeap()
         self.dirty = bool(states.groups)

@@ -65,6 +65,7 @@ class Pops:
         _check(ask)
         life = self._life
         life.refuse_if_over()
+        life.topics.check_readable(ask.topic)
         with life.lock:
             group = life.group(ask.consumer_group)
             settings = group.settings

@@ -49,6 +49,7 @@ class PullAsk:
     message_count_max: int = MESSAGE_COUNT_DEFAULT
     body_bytes_max: int = BODY_BYTES_DEFAULT
     filter: MessageFilter = EVERYTHING
+    ignore_perm: bool = False
 
 
 class EncodedBatch:
@@ -120,10 +121,13 @@ class Pulls:
             shown_as: the shard's name in the messages, which then are an EncodedBatch.
 
         Raises:
+            TopicNotReadableError: the topic is configured without the right to read.
             StoreError: the queue or the log cannot be read.
         """
         batch: Batch = EncodedBatch(MessageForm(ask.topic, ask.queue_id, shown_as)) if shown_as else []
         reader = self._life.reader
+        if not ask.ignore_perm:
+            self._life.topics.check_readable(ask.topic)
         if not reader.recent.ends(ask.topic):
             raise TopicNotFoundError(f"topic {ask.topic!r} has no messages in this shard", topic=ask.topic)
         known = reader.range(ask.topic, ask.queue_id)

@@ -9,6 +9,7 @@ from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome
 from store.errors import GroupNotFoundError, InvalidArgumentError, ServiceUnavailableError, StoreError
+from store.format.topic import is_system_group
 
 GROUP_CHARACTERS_MAX = 255
 
@@ -97,3 +98,12 @@ def check_group(consumer_group: str) -> None:
 def group_not_found(consumer_group: str) -> GroupNotFoundError:
     """The error for an unknown group."""
     return GroupNotFoundError(f"There is no consumer group {consumer_group!r}.", consumerGroup=consumer_group)
+
+
+def check_users_group(consumer_group: str) -> None:
+    """As `check_group`, and for a group of the broker itself: nobody consumes for it, moves it or changes it from here."""
+    check_group(consumer_group)
+    if is_system_group(consumer_group):
+        raise InvalidArgumentError(
+            f"the consumer group {consumer_group[:64]} belongs to the system: use another one.", field="consumer_group"
+        )

@@ -2,7 +2,15 @@
 
 from collections.abc import Sequence
 
-from gateway.groups.asking import answered, ask_all, check_group, group_not_found, keeper_of, raise_failure
+from gateway.groups.asking import (
+    answered,
+    ask_all,
+    check_group,
+    check_users_group,
+    group_not_found,
+    keeper_of,
+    raise_failure,
+)
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import Position, Reset, ResetQuestion, ResetTo
 from gateway.ports.shard import Shard
@@ -49,7 +57,7 @@ def commit_positions(
         InvalidArgumentError, BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: nothing was set.
         StoreError: a shard failed; the call may be repeated.
     """
-    check_group(consumer_group)
+    check_users_group(consumer_group)
     if not 1 <= len(positions) <= POSITION_COUNT_MAX:
         raise InvalidArgumentError(
             f"there are {len(positions)} positions: 1 to {POSITION_COUNT_MAX} are possible.", field="positions"
@@ -88,7 +96,7 @@ def reset_positions(
         QueueNotFoundError, InvalidArgumentError, BrokerNotFoundError: nothing was moved.
         StoreError: a shard failed; the call may be repeated.
     """
-    check_group(question.consumer_group)
+    check_users_group(question.consumer_group)
     check_topic(question.topic)
     if question.queue_id is not None:
         check_not_negative(question.queue_id, "queue_id")

@@ -41,6 +41,8 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
 # Topics that the broker makes for itself (`TopicValidator.SYSTEM_TOPIC_SET`), and the prefix of others.
 SYSTEM_TOPICS = NOT_ALLOWED_SEND_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+# RocketMQ's `MixAll.CID_RMQ_SYS_PREFIX`.
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 # How many queues the broker gives to those that it writes to (`TopicConfigManager.init`, and
 # `AbstractTransactionalMessageCheckListener` for the last).
 SYSTEM_TOPIC_QUEUE_COUNTS = {
@@ -106,6 +108,11 @@ def validate_topic(name: str) -> None:
             length=len(name),
             lengthMax=length_max,
         )
+
+
+def is_system_group(name: str) -> bool:
+    """Whether a consumer group is the broker's own (`MixAll.isSysConsumerGroup`): RocketMQ's proxy serves no client for it."""
+    return name.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def is_system_topic(name: str) -> bool:

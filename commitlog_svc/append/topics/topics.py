@@ -55,6 +55,7 @@ class TopicTable:
         self._clock_millis = clock_millis
         self._lock = threading.Lock()
         self._topics: dict[str, TopicConfig] = {}
+        self._version = clock_millis() << 20
         self._queue_counts_seen: dict[str, int] = {}
         self.on_written: Callable[[], None] = _nobody
 
@@ -73,7 +74,7 @@ class TopicTable:
             raise StoreCorruptedError(str(error), file=self._path, offset=0) from error
         if data is not None:
             try:
-                self._topics = decode_topic_table(data)
+                self._use(decode_topic_table(data))
             except StoreCorruptedError as error:
                 raise StoreCorruptedError(f"{self._path}: {error.message}", file=self._path, offset=0) from error
         self.see(queues_seen)
@@ -90,7 +91,7 @@ class TopicTable:
         with self._lock:
             if content != read_bytes(self._fs, self._path):
                 write_bytes_atomic(self._fs, self._path, content)
-            self._topics = table
+            self._use(table)
 
     def read(self) -> bytes | None:
         """The file; None when there is none."""
@@ -99,6 +100,11 @@ class TopicTable:
     def find(self, topic: str) -> TopicConfig | None:
         """The topic's configuration, or None when it has none."""
         return self._topics.get(topic)
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of a configuration; other processes begin with other numbers."""
+        return self._version
 
     @property
     def new_topic_queue_count(self) -> int:
@@ -201,7 +207,7 @@ class TopicTable:
         with self._lock:
             if table != self._topics:
                 write_bytes_atomic(self._fs, self._path, data)
-                self._topics = table
+                self._use(table)
 
     def all(self) -> list[TopicConfig]:
         """Every configured topic, by name."""
@@ -211,5 +217,10 @@ class TopicTable:
         previous = read_bytes(self._fs, self._path)
         encoded = encode_topic_table(table, previous, time_millis=self._clock_millis())
         write_bytes_atomic(self._fs, self._path, encoded)
-        self._topics = table
+        self._use(table)
         self.on_written()
+
+    def _use(self, table: dict[str, TopicConfig]) -> None:
+        is_other = table != self._topics
+        self._topics = table
+        self._version += is_other  # after the table: who reads the version first never misses what is newer

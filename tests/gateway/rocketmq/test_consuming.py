@@ -5,7 +5,9 @@ import pathlib
 import time
 from collections.abc import Iterator
 
+import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -108,6 +110,37 @@ def test_a_group_that_was_disabled_waited_a_minute_for_topics_that_it_had_never_
     set_disabled(False)
 
     assert [answer.message.body for answer in poll if answer.HasField("message")] == [b"x"]
+
+
+def test_a_topic_without_the_right_to_read_was_answered_as_if_nothing_came(stack: Stack) -> None:
+    consumer = consumer_of(stack, "WriteOnly")
+    send(consumer, b"x")
+    assert [message.body for message in receive(consumer)] == [b"x"]
+    send(consumer, b"y")
+    queue = v2.MessageQueue(topic=consumer.topic, broker=v2.Broker(name=consumer.broker))
+    pull = v2.PullMessageRequest(group=consumer.group, message_queue=queue, long_polling_timeout=Duration(seconds=5))
+    other = consumer_of(stack, "WriteOnly", "another-group")
+    waiting = other.poll(broker=consumer.broker, filter_expression=v2.FilterExpression(expression="other"))
+
+    def pulled_code() -> int:
+        return next(iter(consumer.call("PullMessage", pull))).status.code
+
+    def set_perm(perm: int) -> None:
+        stack.gateway.UpdateTopic(pb.UpdateTopicRequest(topic="WriteOnly", perm=perm), timeout=CALL_SECONDS)
+
+    assert pulled_code() == v2.OK
+    set_perm(2)
+    time.sleep(0.1)  # LOOK_SECONDS of the consumer service's topic view: nothing tells that it is over
+
+    assert consumer.receive(broker=consumer.broker)[0] == v2.FORBIDDEN
+    assert pulled_code() == v2.FORBIDDEN
+    with pytest.raises(grpc.RpcError) as refused:
+        list(stack.gateway.PullMessages(pb.PullMessagesRequest(topic="WriteOnly"), timeout=CALL_SECONDS))
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert next(iter(waiting)).status.code == v2.FORBIDDEN, "a poll that waits is told, too"
+    set_perm(6)
+    time.sleep(0.1)
+    assert [message.body for message in receive(consumer)] == [b"y"]
 
 
 def test_a_message_that_is_returned_comes_again_at_once_with_the_next_attempt(stack: Stack) -> None:

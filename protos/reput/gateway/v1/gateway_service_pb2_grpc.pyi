@@ -102,8 +102,9 @@ class GatewayServiceStub:
     LockQueues: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.LockQueuesRequest, _gateway_service_pb2.LockQueuesResponse]
     """Locks queues for one member of a consumer group for 60 seconds, or unlocks them. A member that consumes in order renews its
     locks, and reads and commits only what it has locked. Locks are not kept over a restart of the shard's consumer service: for 60
-    seconds after it, only a member that says `renew` gets a queue in which the group has a position. Errors: INVALID_ARGUMENT,
-    NOT_FOUND (BROKER_NOT_FOUND).
+    seconds after it, only a member that says `renew` gets a queue in which the group has a position. A queue that does not exist
+    is not locked and named in the answer. Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND; QUEUE_NOT_FOUND when none of
+    the queues exists).
     """
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetOffsetsRequest, _gateway_service_pb2.GetOffsetsResponse]
     """The positions of a consumer group. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
@@ -337,8 +338,9 @@ class GatewayServiceServicer:
     ) -> _gateway_service_pb2.LockQueuesResponse:
         """Locks queues for one member of a consumer group for 60 seconds, or unlocks them. A member that consumes in order renews its
         locks, and reads and commits only what it has locked. Locks are not kept over a restart of the shard's consumer service: for 60
-        seconds after it, only a member that says `renew` gets a queue in which the group has a position. Errors: INVALID_ARGUMENT,
-        NOT_FOUND (BROKER_NOT_FOUND).
+        seconds after it, only a member that says `renew` gets a queue in which the group has a position. A queue that does not exist
+        is not locked and named in the answer. Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND; QUEUE_NOT_FOUND when none of
+        the queues exists).
         """
 
     def GetOffsets(
