@@ -108,7 +108,9 @@ class Acks:
             written = life.change([Hidden(handle.queue, handle.queue_offset, until)])
             life.expiry.note(until, handle.queue, handle.queue_offset, lease.delivery_number)
         wait_for(written)
-        return life.handles.make(ReceiptHandle(handle.queue, handle.queue_offset, handle.delivery_number, until))
+        return life.handles.make(
+            ReceiptHandle(handle.queue, handle.queue_offset, handle.delivery_number, until, handle.serial)
+        )
 
     def give_back(self, consumer_group: str, receipt_handle: str) -> None:
         """Hand a message out again at once: its consumer never saw it. Errors as `change_invisible`."""
@@ -157,9 +159,10 @@ class Acks:
     def _lease(self, handle: ReceiptHandle) -> Lease | None:
         state = self._life.states.find(handle.queue)
         lease = state.leases.get(handle.queue_offset) if state is not None else None
-        if lease is None or lease.delivery_number != handle.delivery_number or lease.is_moving:
+        if lease is None or lease.is_moving:
             return None
-        return lease
+        names = (handle.delivery_number, handle.serial)
+        return lease if names == (lease.delivery_number, lease.serial) else None
 
     def _held(self, consumer_group: str, receipt_handle: str) -> tuple[ReceiptHandle, Lease]:
         self._life.refuse_if_over()

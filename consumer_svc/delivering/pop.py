@@ -204,6 +204,7 @@ class Pops:
             now = life.clock.millis()
             hidden_millis = ask.invisible_millis or RENEWED_INVISIBLE_MILLIS
             renew_until = 0 if ask.invisible_millis else now + RENEWED_MILLIS_MAX
+            serial = life.next_serial()
             leases = [
                 Lease(
                     waiting.queue_offset,
@@ -214,6 +215,7 @@ class Pops:
                     ask.client_id,
                     ask.attempt_id if settings.ordered else "",
                     waiting.message_group,
+                    serial=serial,
                 )
                 for _, waiting in pick.picked
             ]
@@ -232,7 +234,7 @@ class Pops:
 
     def _delivered(self, ref: QueueRef, message: StoredMessage, lease: Lease) -> Delivered:
         until = lease.invisible_until_millis
-        handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until)
+        handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until, lease.serial)
         attempt = message.reconsume_times + lease.delivery_number - lease.uncounted
         return Delivered(message, self._life.handles.make(handle), attempt, until)
 
