@@ -22,6 +22,7 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC))
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -108,6 +109,11 @@ def validate_topic(name: str) -> None:
             length=len(name),
             lengthMax=length_max,
         )
+
+
+def reply_topic_of(cluster: str) -> str:
+    """Where replies to requests go (`MixAll.getReplyTopic`)."""
+    return cluster + REPLY_TOPIC_SUFFIX
 
 
 def is_system_group(name: str) -> bool:

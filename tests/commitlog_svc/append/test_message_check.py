@@ -48,6 +48,17 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
             "__REPUT_MOVED_FROM__",
         )
     ],
+    *[
+        ("properties", f"of a reply that is none: {sorted(reply)}", {"topic": "C_REPLY_TOPIC", "properties": reply})
+        for reply in (
+            {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c"},
+            {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "MSG_TYPE": "replies"},
+            {"REPLY_TO_CLIENT": "c"},
+            {"CORRELATION_ID": "1", "MSG_TYPE": "reply"},
+            {"REPLY_TO_CLIENT": "c", "MSG_TYPE": "reply"},
+            {"MSG_TYPE": "reply"},
+        )
+    ],
 ]  # fmt: skip
 
 
@@ -77,6 +88,9 @@ def test_a_bad_message_is_named_and_nothing_of_its_request_is_written(
         {"keys": ["ключ", "钥匙"], "tags": "标签"},
         {"properties": {"WAIT": "true", "__SHARDINGKEY": "k", "a=b": "ü"}},
         {"properties": {"a": "b" * 32_000}},
+        {"topic": "C_REPLY_TOPIC", "properties": {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "MSG_TYPE": "reply"}},
+        {"topic": "C_REPLY_TOPIC", "properties": {"MSG_TYPE": "other"}},
+        {"properties": {"CORRELATION_ID": "1"}},
     ],
 )
 def test_what_is_just_allowed_is_stored(tmp_path: Path, fields: dict[str, Any]) -> None:

@@ -471,7 +471,8 @@ class GatewayServiceServicer:
         """Appends a request, waits for the reply and answers it. The request gets RocketMQ's properties CORRELATION_ID, REPLY_TO_CLIENT,
         TTL (milliseconds) and CLUSTER. Its consumer appends the reply to the topic `<CLUSTER>_REPLY_TOPIC`, with the request's
         CORRELATION_ID and REPLY_TO_CLIENT, and MSG_TYPE = `reply`. Errors: DEADLINE_EXCEEDED (the request is stored; the metadata has
-        its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
+        its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT (also for a message with a delay, a time or TRAN_MSG: nobody would
+        get it while its caller waits), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
