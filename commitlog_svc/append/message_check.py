@@ -285,6 +285,8 @@ class MessageChecker:
         validate_topic(topic)
         if topic in NOT_ALLOWED_SEND_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
             raise InvalidMessageError(f"topic {topic} belongs to the broker: choose another", field="topic")
+        if problem := self._topics.problem_of(topic):
+            raise InvalidMessageError(problem, field="topic")
         if not self._topics.writable_queue_count(topic):
             raise InvalidMessageError(
                 f"topic {topic} is configured without the right to write: change its perm", field="topic", perm="write"

@@ -1,5 +1,6 @@
 """Bad input: each is refused by name, and leaves no trace on the disk."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,22 @@ def test_a_topic_without_the_right_to_write_is_refused(copy_of_broker_store: Pat
         append(log, new_message(topic="b_order"))
 
     assert refused.value.metadata == {"field": "topic", "perm": "write", "index": "0"}
+
+
+def test_a_topic_whose_row_cannot_be_read_takes_no_message_and_the_others_do(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_text('{"topicConfigTable":{"bad":{"perm":"all"}}}')
+    with open_log(tmp_path) as log:
+        append(log, new_message(topic="other"), new_message(topic="other"))
+        with pytest.raises(InvalidMessageError, match=r"row of topic bad.*perm is 'all'.*repair it") as refused:
+            append(log, new_message(topic="bad"))
+
+        assert refused.value.metadata == {"field": "topic", "index": "0"}
+        assert "'bad'" in log.status.problem
+        assert (log.status.state, log.status.unreadable_topic_count) == ("serving", 1)
+
+    assert json.loads(path.read_text())["topicConfigTable"]["bad"] == {"perm": "all"}
 
 
 def test_a_sharding_key_chooses_as_rocketmqs_client_does(tmp_path: Path) -> None:
