@@ -16,7 +16,7 @@ begin only. At all times, with `looked` as the count at the begin of the latest 
 
     a queue with parked polls and no look under way has looked == arrived, or a timer set that makes it look
 
-A look that takes long holds nobody else up: after SLOW_LOOK_SECONDS another parked poll looks, if something has arrived. And the
+A look that takes long holds nobody else up: after SLOW_LOOK_SECONDS another parked poll looks, if something has arrived. The
 arrivals themselves may stand still without an error, such as of a shard that hangs: its stream says something each second, so
 after SILENT_SECONDS without a word its queues look by themselves.
 
