@@ -167,6 +167,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             _count(request.max_bytes, "max_bytes", BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
             filter_of(request.filter),
             request.ignore_perm,
+            "" if request.ignore_perm else request.consumer_group,
         )
         pulled = self._delivery.pulls.pull(ask, request.shown_as)
         head = pb.PullMessagesResponse(

@@ -6,6 +6,7 @@ The status and the next offset of a pull are those of `DefaultMessageStore.getMe
     below the first message                OFFSET_ILLEGAL   next = min
     at the end                             NO_NEW_MSG       next = the same
     beyond the end                         OFFSET_ILLEGAL   next = max
+    the group is disabled                  NO_NEW_MSG       next = the same (RocketMQ refuses it; here it waits, as pops do)
     the filter takes none                  NO_MATCHED_MSG   next = behind what was looked at
     else                                   FOUND            next = behind the last message looked at
 """
@@ -50,6 +51,7 @@ class PullAsk:
     body_bytes_max: int = BODY_BYTES_DEFAULT
     filter: MessageFilter = EVERYTHING
     ignore_perm: bool = False
+    consumer_group: str = ""
 
 
 class EncodedBatch:
@@ -134,6 +136,8 @@ class Pulls:
         status, next_offset = _outside(ask.queue_offset, known)
         if status:
             return Pulled(batch, next_offset, known, status)
+        if self._is_disabled(ask.consumer_group):
+            return Pulled(batch, ask.queue_offset, known, "NO_NEW_MSG")
         at, body_bytes_left, scanned = ask.queue_offset, ask.body_bytes_max, 0
         is_full = False
         while not is_full and len(batch) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
@@ -245,6 +249,10 @@ class Pulls:
             life.arrivals.note_group(consumer_group, topic)
         wait_for(written)
         return resets
+
+    def _is_disabled(self, consumer_group: str) -> bool:
+        group = self._life.states.groups.get(consumer_group)
+        return group is not None and not group.settings.consume_enabled
 
     def _is_news(self, move: Moved) -> bool:
         state = self._life.states.find(move.queue)
