@@ -69,6 +69,12 @@ class Pops:
         with life.lock:
             group = life.group(ask.consumer_group)
             settings = group.settings
+            if settings.broadcast:
+                raise InvalidArgumentError(
+                    f"group {ask.consumer_group[:64]} broadcasts: each member keeps its own positions, so it has to pull; a "
+                    "poll would give each message to one member only",
+                    field="consumer_group",
+                )
             if not settings.consume_enabled:
                 return ()
             self._begin_topic(ask, known=ask.topic in group.topics)

@@ -287,6 +287,17 @@ def test_nothing_overtakes_a_message_whose_queue_unit_is_missing_for_a_while(
     assert bodies(life) == ["a1", "a2"]
 
 
+def test_the_messages_of_a_group_that_broadcasts_went_to_one_member_each(log: MemoryLog, life: LogLife) -> None:
+    log.send("t")
+    life.groups.update(GroupSettings("g", broadcast=True))
+
+    with pytest.raises(InvalidArgumentError, match="has to pull") as refused:
+        life.pops.pop(ask())
+
+    assert refused.value.metadata["field"] == "consumer_group"
+    assert life.pulls.offsets("g", "") == []
+
+
 def test_an_answer_that_was_lost_is_given_again_and_hidden_anew(
     log: MemoryLog, clock: ManualClock, fifo: LogLife
 ) -> None:
