@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gateway.groups.asking import (
     answered,
     ask_all,
+    check_consumed_topic,
     check_group,
     check_users_group,
     group_not_found,
@@ -64,7 +65,7 @@ def commit_positions(
         )
     by_shard: dict[str, list[Position]] = {}
     for broker_name, position in positions:
-        check_topic(position.topic)
+        check_consumed_topic(position.topic)
         check_not_negative(position.queue_id, "queue_id")
         check_not_negative(position.consumer_offset, "consumer_offset")
         by_shard.setdefault(shards.named(broker_name).broker_name, []).append(position)

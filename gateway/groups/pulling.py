@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gateway.groups.asking import check_users_group, keeper_of, raise_failure
+from gateway.groups.asking import check_consumed_topic, check_users_group, keeper_of, raise_failure
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LockQuestion, SendBackOutcome, SendBackQuestion
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
-from gateway.queries.limits import check_not_empty, check_not_negative, check_topic
+from gateway.queries.limits import check_not_empty, check_not_negative
 from store.errors import InvalidArgumentError, QueueNotFoundError
 
 SENT_BACK_COUNT_MAX = 32
@@ -25,7 +25,7 @@ def send_back(
         StoreError: the shard failed; the call may be repeated.
     """
     check_users_group(question.consumer_group)
-    check_topic(question.topic)
+    check_consumed_topic(question.topic)
     check_not_negative(question.queue_id, "queue_id")
     _check_count(len(question.queue_offsets), SENT_BACK_COUNT_MAX, "queue_offsets")
     for queue_offset in question.queue_offsets:
@@ -62,7 +62,7 @@ def lock_queues(
     _check_count(len(question.queues), LOCKED_COUNT_MAX, "queues")
     by_shard: dict[str, list[tuple[str, int]]] = {}
     for broker_name, (topic, queue_id) in zip(broker_names, question.queues, strict=True):
-        check_topic(topic)
+        check_consumed_topic(topic)
         check_not_negative(queue_id, "queue_id")
         by_shard.setdefault(shards.named(broker_name).broker_name, []).append((topic, queue_id))
     named = [shards.named(name) for name in by_shard]

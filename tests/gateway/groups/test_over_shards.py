@@ -272,6 +272,25 @@ def test_a_bad_lock_reaches_no_shard(shards, near, deadline, question):
 @pytest.mark.parametrize(
     "call",
     [
+        lambda shards, topic, deadline: commit_positions(shards, "g", [("near", Position(topic, 0, 1))], deadline),
+        lambda shards, topic, deadline: lock_queues(shards, LockQuestion("g", "c-1", [(topic, 0)]), ["near"], deadline),
+        lambda shards, topic, deadline: send_back(shards, SendBackQuestion("g", topic, 0, (1,)), "near", deadline),
+        lambda shards, topic, deadline: question_of(pb.PullMessagesRequest(topic=topic, consumer_group="g")),
+    ],
+)
+def test_groups_consumed_what_services_keep_in_topics_of_their_own(shards, near, deadline, call):
+    for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_REPUT_CONSUMER_STATE"):
+        with pytest.raises(InvalidArgumentError, match="no group consumes it") as refused:
+            call(shards, topic, deadline)
+        assert refused.value.metadata["field"] == "topic"
+
+    assert (near.held, near.locks, near.sent_back) == ({("g", "T", 0): 4}, {}, [])
+    assert question_of(pb.PullMessagesRequest(topic="RMQ_SYS_TRANS_HALF_TOPIC")), "finding shows it"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
         lambda shards, group, deadline: update_group(shards, group, SettingsChange(), deadline),
         delete_group,
         lambda shards, group, deadline: commit_positions(shards, group, [("near", Position("T", 0, 1))], deadline),
