@@ -37,7 +37,9 @@ def test_a_text_with_other_parts_is_no_handle(text: str) -> None:
         split_handle(text)
 
 
-@pytest.mark.parametrize("payload", [b"", b"g t", b"g t 0 0 1", b"g t 0 0 1 x", b"g t 0 0 1 2 3 4", b"g t 0 0 1 2 x", b"\xff t 0 0 1 2"])
+@pytest.mark.parametrize(
+    "payload", [b"", b"g t", b"g t 0 0 1", b"g t 0 0 1 x", b"g t 0 0 1 2 3 4", b"g t 0 0 1 2 x", b"\xff t 0 0 1 2"]
+)
 def test_bytes_with_other_parts_are_no_delivery(payload: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         decode_payload(payload)
