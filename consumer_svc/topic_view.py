@@ -19,6 +19,8 @@ from store.format.topic import PERM_READ
 # A change of a topic holds here so much later at most.
 LOOK_SECONDS = 0.1
 CALL_SECONDS = 2.0
+# Of a caller that needs the answer.
+NEEDED_CALL_SECONDS = 5.0
 # After a call that failed: no caller waits for the next one before.
 FAILED_SECONDS = 1.0
 
@@ -62,7 +64,7 @@ class TopicView:
         """Ask again when it is time; another caller that asks already is not waited for."""
         if self._clock() >= self._look_at and self._asking.acquire(blocking=False):
             try:
-                self._ask()
+                self._ask(CALL_SECONDS)
             except StoreError as error:
                 self._look_at = self._clock() + FAILED_SECONDS
                 _log.info("topics.not_seen", error=error.message, reason=error.reason())
@@ -80,13 +82,13 @@ class TopicView:
     def queue_counts(self) -> Mapping[str, int]:
         """The queues of each configured topic, as they are now; StoreError when that cannot be told."""
         with self._asking:
-            self._ask()
+            self._ask(NEEDED_CALL_SECONDS)
         return self._table.queue_counts
 
-    def _ask(self) -> None:
+    def _ask(self, timeout_seconds: float) -> None:
         """With the lock held."""
         before = self._table
-        answer = self._source.list_topics(known_version=before.version, timeout_seconds=CALL_SECONDS)
+        answer = self._source.list_topics(known_version=before.version, timeout_seconds=timeout_seconds)
         self._look_at = self._clock() + LOOK_SECONDS
         if answer.version == before.version:
             return
