@@ -8,10 +8,11 @@ A row that cannot be read is kept as it is, whenever the file is written. Until 
 by command, the topic takes no message from clients, and is neither made anew nor changed: it would get other settings.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+
+import structlog
 
 from commitlog_svc.append.topics.topic_change import TopicChange
 from store.errors import StoreCorruptedError, TopicExistsError, TopicNotFoundError
@@ -35,7 +36,8 @@ from store.format.topic import (
 
 # Of one event; the status and the metric count all.
 ROWS_TOLD_MAX = 10
-_log = logging.getLogger("reput.commitlog")
+ROW_CHARACTERS_TOLD_MAX = 4_096
+_log = structlog.get_logger("reput.commitlog")
 
 NO_COUNTS: Mapping[str, int] = {}
 # Topics that services make, with the queues that they write to; RocketMQ gives them one, too.
@@ -239,7 +241,8 @@ class TopicTable:
         with self._lock:
             if topic in self._unreadable:
                 kept = {name: row for name, row in self._unreadable.items() if name != topic}
-                _log.warning("topics.unreadable_row_dropped: %r was %.1000r", topic, self._unreadable[topic].value)
+                row = repr(self._unreadable[topic].value)
+                _log.warning("topics.unreadable_row_dropped", topic=topic, row=row[:ROW_CHARACTERS_TOLD_MAX])
                 self._write(self._topics, kept)
                 return True
             found = self._topics.get(topic)
@@ -285,11 +288,11 @@ class TopicTable:
         fresh = [name for name in rows.unreadable if self._unreadable.get(name) != rows.unreadable[name]]
         for name in fresh[:ROWS_TOLD_MAX]:
             _log.warning(
-                "topics.row_unreadable: %r in %s: %s (of %d such rows)",
-                name[:TOPIC_NAME_SHOWN],
-                self._path,
-                rows.unreadable[name].problem,
-                len(rows.unreadable),
+                "topics.row_unreadable",
+                topic=name[:TOPIC_NAME_SHOWN],
+                file=str(self._path),
+                problem=rows.unreadable[name].problem,
+                rows=len(rows.unreadable),
             )
         self._unreadable = rows.unreadable
         self._topics = rows.topics

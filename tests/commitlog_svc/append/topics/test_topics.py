@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from commitlog_svc.append.topics.topic_change import TopicChange
 from commitlog_svc.append.topics.topics import ROWS_TOLD_MAX, TopicTable
@@ -60,19 +61,22 @@ HOSTILE: dict[str, object] = {
 }
 
 
-def test_one_malformed_row_of_topics_json_stopped_the_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_malformed_row_of_topics_json_stopped_the_start(tmp_path: Path) -> None:
     path = tmp_path / "config" / "topics.json"
     path.parent.mkdir()
     rows = {**HOSTILE, "sound": {"topicName": "sound", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}}
     path.write_text(json.dumps({"topicConfigTable": rows}))
     topics = table(tmp_path)
 
-    topics.load([("number", 3)])
+    with capture_logs() as events:
+        topics.load([("number", 3)])
 
     assert [config.topic for config in topics.all()] == ["sound"]
     assert topics.unreadable.keys() == HOSTILE.keys()
     assert f"({len(HOSTILE)}: 'number', 'nothing', 'list')" in topics.problem
-    assert caplog.text.count("row_unreadable") == ROWS_TOLD_MAX
+    told = [event for event in events if event["event"] == "topics.row_unreadable"]
+    assert len(told) == ROWS_TOLD_MAX
+    assert told[0] | {"topic": "number", "problem": "it is not an object", "rows": len(HOSTILE)} == told[0]
 
     topics.create_missing(["fresh", "number"])  # the file is written anew
     assert topics.find("number") is None
@@ -95,7 +99,9 @@ def test_a_row_that_cannot_be_read_goes_when_an_operator_deletes_its_topic(tmp_p
     topics = table(tmp_path)
     topics.load([])
 
-    assert topics.delete("bad")
+    with capture_logs() as events:
+        assert topics.delete("bad")
+    assert ("topics.unreadable_row_dropped", "1") in [(event["event"], event.get("row")) for event in events]
 
     assert json.loads(path.read_text())["topicConfigTable"] == {"worse": 2}
     assert topics.create("bad", TopicChange(write_queue_count=2)).write_queue_count == 2
