@@ -289,7 +289,7 @@ class TopicTable:
         for name in fresh[:ROWS_TOLD_MAX]:
             _log.warning(
                 "topics.row_unreadable",
-                topic=name[:TOPIC_NAME_SHOWN],
+                topic=name[:TOPIC_NAME_SHOWN].encode(errors="backslashreplace").decode(),
                 file=str(self._path),
                 problem=rows.unreadable[name].problem,
                 rows=len(rows.unreadable),

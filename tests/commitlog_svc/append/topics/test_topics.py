@@ -55,8 +55,8 @@ HOSTILE: dict[str, object] = {
     "truth for a number": {"perm": True},
     "stands in for another": {"topicName": "sound"},
     "attributes of no text": {"attributes": {"message.type": ["FIFO"]}},
-    "n" * 256: {},
     "\ud800": {},
+    "n" * 256: {},
     "": {},
 }
 
@@ -76,6 +76,7 @@ def test_one_malformed_row_of_topics_json_stopped_the_start(tmp_path: Path) -> N
     assert f"({len(HOSTILE)}: 'number', 'nothing', 'list')" in topics.problem
     told = [event for event in events if event["event"] == "topics.row_unreadable"]
     assert len(told) == ROWS_TOLD_MAX
+    assert "\\ud800" in {event["topic"] for event in told}, "it can be written to a log"
     assert told[0] | {"topic": "number", "problem": "it is not an object", "rows": len(HOSTILE)} == told[0]
 
     topics.create_missing(["fresh", "number"])  # the file is written anew
