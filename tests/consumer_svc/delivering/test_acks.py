@@ -127,8 +127,7 @@ def test_a_message_given_up_becomes_a_dead_letter_once(log: MemoryLog, life: Log
     log.send("t", b"body")
     handle = pop_one(life).receipt_handle
     life.acks.give_up("g", handle)
-    with pytest.raises(ReceiptHandleNotFoundError):
-        life.acks.give_up("g", handle)
+    life.acks.give_up("g", handle)  # its answer was lost: clients repeat the call until they are told OK
     (dead,) = log.messages("%DLQ%g")
     assert (dead.body, dead.reconsume_times, dead.properties["DLQ_ORIGIN_TOPIC"]) == (b"body", 1, "t")
     assert life.pops.pop(ASK) == []
@@ -212,3 +211,16 @@ def test_a_handle_of_a_version_without_serials_is_taken_for_the_lease_that_it_ma
     old = life.life.handles.make(ReceiptHandle(QueueRef("g", "t", 0), 0, 1, until))
 
     assert life.acks.ack("g", [old]) == [AckOutcome.OK]
+
+
+def test_a_message_that_comes_again_cannot_be_given_up_by_the_delivery_before(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    log.send("t")
+    handle = pop_one(life).receipt_handle
+    clock.now += 10_000
+    life.expire()
+    with pytest.raises(ReceiptHandleNotFoundError):
+        life.acks.give_up("g", handle)
+    assert list(log.messages("%DLQ%g")) == []
+    assert pop_one(life).attempt == 2

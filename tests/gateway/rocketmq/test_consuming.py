@@ -174,6 +174,26 @@ def test_a_message_that_is_given_up_is_a_dead_letter(stack: Stack) -> None:
     assert dead.system_properties.message_id == sent
 
 
+def test_official_clients_repeated_for_ever_to_give_up_a_message_that_was_given_up_or_reset(stack: Stack) -> None:
+    consumer = consumer_of(stack, "Forwarded")
+    send(consumer, b"x", b"y")
+    first, second = receive_count(consumer, 2)
+    for _ in range(2):  # the first answer was lost
+        assert consumer.forward(handle_of(first)).status.code == v2.OK
+    reset = pb.ResetOffsetsRequest(consumer_group=consumer.group.name, topic="Forwarded", latest=True)
+    stack.gateway.ResetOffsets(reset, timeout=CALL_SECONDS)
+    reset.earliest = True
+    stack.gateway.ResetOffsets(reset, timeout=CALL_SECONDS)
+
+    assert consumer.forward(handle_of(second)).status.code == v2.OK
+
+    again = receive_count(consumer, 2)
+    assert {message.body for message in again} == {b"x", b"y"}, "the reset counts"
+    undertaker = Consumer(stack.addresses["gateway"], group="undertaker-2", topic="%DLQ%group-of-Forwarded")
+    undertaker.broker = consumer.broker
+    assert [message.body for message in receive_count(undertaker, 1)] == [b"x"]
+
+
 def test_a_tag_and_an_expression_choose_messages(stack: Stack) -> None:
     consumer = consumer_of(stack, "Chosen", "tags")
     other = consumer_of(stack, "Chosen", "sql")
