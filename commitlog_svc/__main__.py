@@ -102,6 +102,11 @@ def add_meters(log: LogStatus, settings: CommitLogSettings, meters: Meters) -> N
     meters.number(
         "reput_commitlog_first_store_timestamp_seconds", "Store time of the oldest record, since 1970.", first_time
     )
+    meters.number(
+        "reput_commitlog_unreadable_topics",
+        "Rows of config/topics.json that cannot be read.",
+        lambda: log.unreadable_topic_count,
+    )
     meters.gauge(
         "rocketmq_storage_message_reserve_time", "Age of the oldest message, milliseconds.", reserve, ROCKETMQ_LABELS
     )

@@ -167,6 +167,7 @@ class CommitLog:
             self.following,
             self._refusals,
             self._followed,
+            self.topics,
         )
 
     @property

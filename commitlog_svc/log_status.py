@@ -16,6 +16,7 @@ from store.errors import OffsetOutOfRangeError, StoreRecoveringError
 from store.files.mapped_file_queue import MappedFileQueue
 
 if TYPE_CHECKING:
+    from commitlog_svc.append.topics.topics import TopicTable
     from commitlog_svc.beside.owners_log import OwnersLog
 
 
@@ -31,6 +32,7 @@ class LogStatus:
         following: whether the log can be followed already.
         refusals: has the disk under the log.
         followed: the log of a broker that is followed; None for one that is served.
+        topics: the topic table.
 
     Attributes:
         mirror: how the copy of another log is doing; None without one.
@@ -46,6 +48,7 @@ class LogStatus:
         following: LogFollowing,
         refusals: AppendRefusals,
         followed: "OwnersLog | None" = None,
+        topics: "TopicTable | None" = None,
     ) -> None:
         self._find_opened = find_opened
         self._root = root
@@ -56,6 +59,7 @@ class LogStatus:
         self._refusals = refusals
         self.mirror: MirrorState | None = None
         self.followed = followed
+        self._topics = topics
 
     @property
     def is_ready(self) -> bool:
@@ -89,10 +93,20 @@ class LogStatus:
         if self._commits.failure is not None:
             return self._commits.failure.message
         if self.followed is not None:
-            return self.followed.problem
+            return self.followed.problem or self._topic_problem
         if self.state == "disk-full":
             return "no space left for the log: free some, appends go on by themselves"
-        return "" if self.mirror is None else self.mirror.problem or self.mirror.broker_problem
+        mirror_problem = "" if self.mirror is None else self.mirror.problem or self.mirror.broker_problem
+        return mirror_problem or self._topic_problem
+
+    @property
+    def unreadable_topic_count(self) -> int:
+        """Rows of the topic table that cannot be read."""
+        return 0 if self._topics is None else len(self._topics.unreadable)
+
+    @property
+    def _topic_problem(self) -> str:
+        return "" if self._topics is None else self._topics.problem
 
     @property
     def first_offset(self) -> int:

@@ -279,9 +279,13 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
     def ListTopics(self, request: pb.ListTopicsRequest, context: grpc.ServicerContext) -> pb.ListTopicsResponse:
         """Lists the topics as configured in `config/topics.json`."""
         _ = self._log.opened  # until the log is recovered, the table is empty
+        version = self._log.topics.version
+        if request.known_version == version:
+            return pb.ListTopicsResponse(version=version)
         return pb.ListTopicsResponse(
             topics=map(topic_row, self._log.topics.all()),
             new_topic_queue_count=self._log.topics.new_topic_queue_count if self._auto_create_topic else 0,
+            version=version,
         )
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:

@@ -31,6 +31,7 @@ from consumer_svc.delivering.life import Life, Rules
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.settings import ConsumerSettings
 from consumer_svc.state_topic import FULL_CHANGE_COUNT, STATE_TOPIC, TOPIC, LoadedState, StateWriter
+from consumer_svc.topic_view import TopicView
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
 
 REPORT_SECONDS = 1.0
+# Heartbeats of the log come once a second.
+TOPICS_SECONDS = 0.5
 COURTESY_SECONDS = 5.0  # RocketMQ's flushConsumerOffsetInterval
 # The full state is written again before so much of the log is behind it: retention waits for it.
 FULL_LOG_BYTES = 256 << 20
@@ -106,7 +109,7 @@ class ConsumerFollower:
         self._clock = clock
         self._expirer = Expirer(life)
         self._full: Future[int] | None = None
-        self._report_at = clock()
+        self._report_at = self._topics_at = clock()
         self._courtesy_at = clock() + COURTESY_SECONDS
         progress.retreat(begin_offset, 0)
 
@@ -137,6 +140,7 @@ class ConsumerFollower:
         elif self._on_flushed is not None and self._progress.next_offset - self._needed_offset > READ_AGAIN_LOG_BYTES:
             raise LifeOverError
         self._report()
+        self._look_at_topics()
         if self._broker is not None and self._clock() >= self._broker_at:
             self._broker_at = self._clock() + LOOK_SECONDS
             self._broker.read_again(self._life, self._progress.store_time_millis)
@@ -191,6 +195,13 @@ class ConsumerFollower:
             self._report_at = now + REPORT_SECONDS
             if self._on_flushed is not None:
                 self._on_flushed(self._needed_offset, None)
+
+    def _look_at_topics(self) -> None:
+        """Polls that wait look at nothing, so nothing else would tell them that a topic may not be read any more."""
+        now = self._clock()
+        if now >= self._topics_at:
+            self._topics_at = now + TOPICS_SECONDS
+            self._life.topics.look()
 
     def _is_empty(self) -> bool:
         """Whether there is no state that the log must keep."""
@@ -289,7 +300,17 @@ class ConsumerPart:
         clock = StoreClock(start_millis_min=newest_millis)
         if self._handles is None:
             self._handles = ReceiptHandles(self._settings.broker_name, self._secret())
-        life = Life(loaded.states, writer, reader, self._handles, self._clients, self._arrivals, self._rules, clock)
+        life = Life(
+            loaded.states,
+            writer,
+            reader,
+            self._handles,
+            self._clients,
+            self._arrivals,
+            self._rules,
+            clock,
+            TopicView(self._commitlog, self._arrivals, time.monotonic),
+        )
         if writer is None and not self._settings.writes_no_records:
             life.refusal = not_leading
         if courtesy is not None:

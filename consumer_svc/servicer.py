@@ -22,7 +22,7 @@ from consumer_svc.delivering.pulls import (
 )
 from consumer_svc.delivering.pulls import MESSAGE_COUNT_MAX as PULL_COUNT_MAX
 from consumer_svc.delivering.send_back import SendBackOutcome
-from consumer_svc.queue_locks import QueueLocks
+from consumer_svc.queue_locks import QueueLocks, check
 from consumer_svc.state.queue_state import QueueRef
 from consumer_svc.wire import duration_millis, filter_of, settings_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -166,6 +166,8 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             _count(request.max_messages, "max_messages", MESSAGE_COUNT_DEFAULT, PULL_COUNT_MAX),
             _count(request.max_bytes, "max_bytes", BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
             filter_of(request.filter),
+            request.ignore_perm,
+            "" if request.ignore_perm else request.consumer_group,
         )
         pulled = self._delivery.pulls.pull(ask, request.shown_as)
         head = pb.PullMessagesResponse(
@@ -197,10 +199,27 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if request.unlock:
             self._locks.unlock(request.client_id, queues)
             return pb.LockQueuesResponse()
-        held = self._locks.lock(
-            request.client_id, queues, renew=request.renew, was_consumed=lambda ref: states.find(ref) is not None
+        check(request.client_id, queues)
+        unknown = self._unknown(queues)
+        known = [ref for ref in queues if ref not in unknown]
+        held = (
+            self._locks.lock(
+                request.client_id, known, renew=request.renew, was_consumed=lambda ref: states.find(ref) is not None
+            )
+            if known
+            else []
         )
-        return pb.LockQueuesResponse(queues=[pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in held])
+        return pb.LockQueuesResponse(
+            queues=[pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in held],
+            unknown_queues=[pb.TopicQueue(topic=each.topic, queue_id=each.queue_id) for each in unknown],
+        )
+
+    def _unknown(self, queues: Sequence[QueueRef]) -> Mapping[QueueRef, None]:
+        """Those that do not exist: locks of invented names would be kept for nobody."""
+        life = self._delivery.life
+        without = [ref for ref in queues if ref.queue_id not in life.reader.recent.ends(ref.topic)]
+        counts = life.topics.queue_counts() if without else {}
+        return dict.fromkeys(ref for ref in without if ref.queue_id >= counts.get(ref.topic, 0))
 
     def CommitOffsets(
         self, request: pb.CommitOffsetsRequest, context: grpc.ServicerContext

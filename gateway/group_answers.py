@@ -49,12 +49,15 @@ def locked(call: Call, request: pb.LockQueuesRequest) -> pb.LockQueuesResponse:
     queues = [(each.topic, each.queue_id) for each in request.queues]
     question = LockQuestion(request.consumer_group, request.client_id, queues, request.unlock, request.renew)
     broker_names = [each.broker_name for each in request.queues]
-    return pb.LockQueuesResponse(
-        queues=[
+    locked = lock_queues(call.shards, question, broker_names, call.deadline)
+
+    def rows(queues: Sequence[tuple[str, str, int]]) -> list[pb.TopicQueue]:
+        return [
             pb.TopicQueue(topic=topic, queue_id=queue_id, broker_name=broker_name)
-            for broker_name, topic, queue_id in lock_queues(call.shards, question, broker_names, call.deadline)
+            for broker_name, topic, queue_id in queues
         ]
-    )
+
+    return pb.LockQueuesResponse(queues=rows(locked.held), unknown_queues=rows(locked.unknown))
 
 
 def offsets(call: Call, request: pb.GetOffsetsRequest) -> pb.GetOffsetsResponse:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from gateway.delivery.polls import Poll, QueueName, not_answered
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.group_wire import filter_of, millis_of_duration
-from gateway.groups.asking import check_group
+from gateway.groups.asking import check_consumed_topic, check_users_group
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource, Pulled, PullOutcome, PullQuestion, pulled_from_no_message
@@ -266,7 +266,8 @@ def question_of(request: pb.PullMessagesRequest) -> PullQuestion:
     for field in ("queue_id", "queue_offset", "max_messages", "max_bytes"):
         check_not_negative(getattr(request, field), field)
     if request.consumer_group:
-        check_group(request.consumer_group)
+        check_users_group(request.consumer_group)
+        check_consumed_topic(request.topic)
     return PullQuestion(
         request.topic,
         request.queue_id,

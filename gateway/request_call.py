@@ -28,7 +28,7 @@ from gateway.ports.topic_admin import TopicChange
 from gateway.reply_poll import BATCH_COUNT, ReplyPoll
 from gateway.wire import MessageShardsSource
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
+from reput.message.v1.message_pb2 import NewMessage, StoredMessage
 from services.methods import APPEND_SECONDS
 from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import remaining_seconds
@@ -43,15 +43,11 @@ from store.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from store.format.properties import CORRELATION_ID, MSG_TYPE, REPLY_TO_CLIENT, REPLY_TYPE, WAITING_PROPERTIES
+from store.format.topic import reply_topic_of
 
-# RocketMQ's properties of requests and replies (`MessageConst`).
-CORRELATION_ID, REPLY_TO_CLIENT, TTL, CLUSTER, MSG_TYPE = (
-    "CORRELATION_ID",
-    "REPLY_TO_CLIENT",
-    "TTL",
-    "CLUSTER",
-    "MSG_TYPE",
-)
+# RocketMQ's properties of requests, with those of replies (`MessageConst`).
+TTL, CLUSTER = "TTL", "CLUSTER"
 OWN_PROPERTIES = (CORRELATION_ID, REPLY_TO_CLIENT, TTL, CLUSTER, MSG_TYPE)
 # RocketMQ's timeout of a request.
 TIMEOUT_MILLIS_DEFAULT = 3_000
@@ -68,11 +64,6 @@ QUEUE_COUNT_MAX = 64
 BEYOND_ALL = 1 << 62
 
 _log = structlog.get_logger("reput.gateway")
-
-
-def reply_topic_of(cluster: str) -> str:
-    """Where replies go (`MixAll.getReplyTopic`)."""
-    return f"{cluster}_REPLY_TOPIC"
 
 
 @dataclass(slots=True, eq=False)
@@ -163,6 +154,8 @@ class Requests:
                 waiter = self._waiting.get(message.properties.get(CORRELATION_ID, ""))
                 if waiter is None or message.properties.get(REPLY_TO_CLIENT) != self._client_id:
                     continue
+                if message.properties.get(MSG_TYPE) != REPLY_TYPE:  # as RocketMQ: no reply by its sender's word
+                    continue
                 waiter.reply = message
                 if waiter.receipt is not None:  # else its receipt comes soon, and answers
                     ended.append(waiter)
@@ -195,6 +188,7 @@ class Requests:
             raise InvalidArgumentError(
                 f"the message has the property {taken[0]}, which the gateway sets: leave it out.", field="message"
             )
+        _check_not_waiting(parsed.message)
         millis = millis_of_duration(parsed, "timeout") or TIMEOUT_MILLIS_DEFAULT
         if millis > TIMEOUT_MILLIS_MAX:
             raise InvalidArgumentError(
@@ -335,6 +329,19 @@ class _RequestAppend:
 
     def fail(self, status: status_pb2.Status) -> None:
         self._requests.append_failed(self._waiter, status)
+
+
+def _check_not_waiting(message: NewMessage) -> None:
+    """InvalidArgumentError for a request that nobody would see while its caller waits."""
+    names = sorted(WAITING_PROPERTIES.intersection(message.properties))
+    names += ["delay_level"] if message.delay_level else []
+    names += ["delivery_time"] if message.HasField("delivery_time") else []
+    if names:
+        raise InvalidArgumentError(
+            f"the message has {names[0]}, and a request is delivered at once, because its caller waits for the reply: leave it "
+            "out, or append the message without waiting.",
+            field="message",
+        )
 
 
 def _answer(waiter: _Waiter) -> None:

@@ -76,6 +76,10 @@ class TopicNotFoundError(StoreError):
     """The store has no such topic."""
 
 
+class TopicNotReadableError(StoreError):
+    """The topic is configured without the right to read; metadata has `topic` and `perm`."""
+
+
 class QueueNotFoundError(StoreError):
     """The topic has no such queue."""
 

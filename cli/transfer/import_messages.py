@@ -184,9 +184,8 @@ def _new_message(row: dict[str, Any], dropped: Counter[str]) -> "message_pb2.New
     from cli.printing.bodies import inflate
     from cli.transfer.message_lines import body_of_line, properties_of_line, time_of_line
     from commitlog_svc.append.message_check import REFUSED_PROPERTIES
-    from commitlog_svc.append.waiting import WAITING_PROPERTIES
     from reput.message.v1 import message_pb2
-    from store.format.properties import CRC32, KEYS, TAGS, UNIQ_KEY, split_keys
+    from store.format.properties import CRC32, KEYS, TAGS, UNIQ_KEY, WAITING_PROPERTIES, split_keys
     from store.format.sys_flag import TransactionType, transaction_type
 
     sys_flag = row.get("sys_flag", 0)

@@ -37,6 +37,7 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
 from store.format.record import BLANK_SIZE_BYTES
+from store.format.topic import REPLY_TOPIC_SUFFIX
 
 if TYPE_CHECKING:
     from commitlog_svc.append.recent_keys import RecentKeys
@@ -434,7 +435,8 @@ class AppendPath:
     def _add_topics(self, scanner: "RequestScanner", topics: set[str]) -> None:
         with self._lock:
             for topic in topics.difference(scanner.topics):
-                if self._topics.find(topic) is not None:
+                # Replies are looked at one by one (message_check.py).
+                if self._topics.find(topic) is not None and not topic.endswith(REPLY_TOPIC_SUFFIX):
                     scanner.add_topic(topic, self._topics.writable_queue_count(topic))
 
     def _begin_recent_keys(self) -> None:

@@ -18,7 +18,6 @@ from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topics.queue_offsets import QueueTurns
 from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.append.waiting import (
-    WAITING_PROPERTIES,
     WaitingLimits,
     WaitingPlace,
     asked_properties,
@@ -29,19 +28,24 @@ from store.format.host import Host
 from store.format.java_text import java_string_hash
 from store.format.message_id import UniqueKeyGenerator
 from store.format.properties import (
+    CORRELATION_ID,
     KEYS,
     MOVED_FROM,
+    MSG_TYPE,
     OWNED_PROPERTIES,
     PROPERTIES_SIZE_BYTES_MAX,
+    REPLY_TO_CLIENT,
+    REPLY_TYPE,
     SHARDING_KEY,
     TAGS,
     UNIQ_KEY,
+    WAITING_PROPERTIES,
     WAITING_STATE_PROPERTIES,
     encode_properties,
 )
 from store.format.record import PreparedMessage, prepare_record
 from store.format.request_mark import REQUEST_MARK
-from store.format.topic import NOT_ALLOWED_SEND_TOPICS, SYSTEM_TOPIC_PREFIX, validate_topic
+from store.format.topic import NOT_ALLOWED_SEND_TOPICS, REPLY_TOPIC_SUFFIX, SYSTEM_TOPIC_PREFIX, validate_topic
 
 MESSAGE_COUNT_MAX = 1024
 REQUEST_BODY_BYTES_MAX = 4 << 20
@@ -208,6 +212,8 @@ class MessageChecker:
             if not REFUSED_PROPERTIES.isdisjoint(user_properties):
                 raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
             sharding_key = user_properties.get(SHARDING_KEY)
+            if topic.endswith(REPLY_TOPIC_SUFFIX):  # the fast path takes no message of such a topic
+                _check_reply(user_properties)
         if has_field("queue_id"):
             queue_id = message.queue_id
             if not 0 <= queue_id < queue_count:
@@ -279,6 +285,8 @@ class MessageChecker:
         validate_topic(topic)
         if topic in NOT_ALLOWED_SEND_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
             raise InvalidMessageError(f"topic {topic} belongs to the broker: choose another", field="topic")
+        if problem := self._topics.problem_of(topic):
+            raise InvalidMessageError(problem, field="topic")
         if not self._topics.writable_queue_count(topic):
             raise InvalidMessageError(
                 f"topic {topic} is configured without the right to write: change its perm", field="topic", perm="write"
@@ -289,6 +297,23 @@ class MessageChecker:
             )
         if len(self._valid_topics) < VALID_TOPIC_COUNT_MAX:
             self._valid_topics.add(topic)
+
+
+def _check_reply(properties: Mapping[str, str]) -> None:
+    """Refuse a reply that its requester would not get, as RocketMQ's client and ReplyMessageProcessor make and read replies."""
+    names = [name for name in (CORRELATION_ID, REPLY_TO_CLIENT) if name in properties]
+    is_reply = properties.get(MSG_TYPE) == REPLY_TYPE
+    if is_reply and len(names) < 2:
+        missing = REPLY_TO_CLIENT if CORRELATION_ID in names else CORRELATION_ID
+        raise InvalidMessageError(
+            f"the reply has no property {missing}: give it that of the request", field="properties", name=missing
+        )
+    if names and not is_reply:
+        raise InvalidMessageError(
+            f"the message has the property {names[0]} of a reply and is none: give it {MSG_TYPE} = {REPLY_TYPE}",
+            field="properties",
+            name=MSG_TYPE,
+        )
 
 
 def check_count(count: int, field: str) -> None:

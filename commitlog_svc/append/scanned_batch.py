@@ -23,11 +23,10 @@ from commitlog_svc.append.recent_keys import RecentKeys
 from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets, QueueTurns
 from commitlog_svc.append.topics.topic_columns import TopicColumns, hash_table
-from commitlog_svc.append.waiting import WAITING_PROPERTIES
 from store.compiled import loading
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
-from store.format.properties import SHARDING_KEY
+from store.format.properties import SHARDING_KEY, WAITING_PROPERTIES
 from store.format.record_frame import encode_head
 from store.format.record_layout import STORE_TIMES_AT, SYS_FLAG_LOW_BYTE_AT
 

@@ -36,8 +36,6 @@ from store.format.topic import HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_T
 
 TIMER_PRECISION_MILLIS = 1_000  # RocketMQ's `timerPrecisionMs`
 TIMERS = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)  # the first one counts
-# A message with one of these may be a record of a system topic; the fast path leaves it alone.
-WAITING_PROPERTIES = frozenset((DELAY, TRAN_MSG, *TIMERS))
 _NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 

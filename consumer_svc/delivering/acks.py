@@ -108,7 +108,9 @@ class Acks:
             written = life.change([Hidden(handle.queue, handle.queue_offset, until)])
             life.expiry.note(until, handle.queue, handle.queue_offset, lease.delivery_number)
         wait_for(written)
-        return life.handles.make(ReceiptHandle(handle.queue, handle.queue_offset, handle.delivery_number, until))
+        return life.handles.make(
+            ReceiptHandle(handle.queue, handle.queue_offset, handle.delivery_number, until, handle.serial)
+        )
 
     def give_back(self, consumer_group: str, receipt_handle: str) -> None:
         """Hand a message out again at once: its consumer never saw it. Errors as `change_invisible`."""
@@ -121,11 +123,23 @@ class Acks:
         wait_for(written)
 
     def give_up(self, consumer_group: str, receipt_handle: str) -> None:
-        """Move a message to the group's dead letters. Errors as `change_invisible`, and those of reading the message."""
+        """Move a message to the group's dead letters. Errors as `change_invisible`, and those of reading the message.
+
+        Without effect for a message that is done with: a caller whose answer was lost repeats the call until it is told OK.
+        """
         life = self._life
+        life.refuse_if_over()
         with life.lock:
-            handle, lease = self._held(consumer_group, receipt_handle)
-            lease.is_moving = True
+            handle = life.handles.read(receipt_handle, consumer_group)
+            is_done = self._lease(handle) is None and self._is_done(handle)
+            if is_done:
+                written_before = life.newest_write()
+            else:
+                handle, lease = self._held(consumer_group, receipt_handle)
+                lease.is_moving = True
+        if is_done:
+            wait_for(written_before)
+            return
         written: Future[int] | None = None
         ref, at = handle.queue, handle.queue_offset
         try:
@@ -157,9 +171,10 @@ class Acks:
     def _lease(self, handle: ReceiptHandle) -> Lease | None:
         state = self._life.states.find(handle.queue)
         lease = state.leases.get(handle.queue_offset) if state is not None else None
-        if lease is None or lease.delivery_number != handle.delivery_number or lease.is_moving:
+        if lease is None or lease.is_moving:
             return None
-        return lease
+        names = (handle.delivery_number, handle.serial)
+        return lease if names == (lease.delivery_number, lease.serial) else None
 
     def _held(self, consumer_group: str, receipt_handle: str) -> tuple[ReceiptHandle, Lease]:
         self._life.refuse_if_over()
@@ -174,13 +189,15 @@ class Acks:
         return handle, lease
 
     def _may_be_acked(self, handle: ReceiptHandle) -> bool:
-        life = self._life
-        state = life.states.find(handle.queue)
+        return self._is_done(handle) and self._life.clock.millis() < handle.invisible_until_millis
+
+    def _is_done(self, handle: ReceiptHandle) -> bool:
+        """Whether a message was acknowledged or given up, by this delivery or another."""
+        state = self._life.states.find(handle.queue)
         if state is None or handle.queue_offset >= state.next_offset:
             return False  # the group was deleted or reset: it comes again
         in_flight = handle.queue_offset in state.leases or handle.queue_offset in state.waiting
-        was_moved = handle.queue_offset in state.moved
-        return not in_flight and not was_moved and life.clock.millis() < handle.invisible_until_millis
+        return not in_flight and handle.queue_offset not in state.moved
 
     def _is_moving(self, handle: ReceiptHandle, lease: Lease) -> bool:
         state = self._life.states.find(handle.queue)

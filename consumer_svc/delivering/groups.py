@@ -61,6 +61,8 @@ class Groups:
         with life.lock:
             written = life.change([GroupSet(settings)])
             life.arrivals.note_group(settings.consumer_group, "")
+            # Pulls wait for topics; those of a group that was disabled may go on.
+            life.arrivals.note_topics(life.states.groups[settings.consumer_group].topics)
         wait_for(written)
 
     def delete(self, consumer_group: str) -> None:

@@ -20,6 +20,7 @@ from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.state.group_states import Change, Group, GroupSet, GroupSettings, GroupStates
 from consumer_svc.state.queue_state import QueueRef
 from consumer_svc.state_topic import StateWriter
+from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.store_clock import StoreClock
 from services.reading.queue_reader import Reader
@@ -33,6 +34,8 @@ GROUP_LENGTH_MAX = 255
 CHANGE_COUNT_MAX = 1_000
 # RocketMQ's maxInvisibleTimeMills.
 INVISIBLE_MILLIS_MAX = 12 * 3_600_000
+# Hand-outs of a life are far fewer, so its serials never reach those of the next life.
+SERIALS_PER_MILLI = 1_000
 # Queues of a group: positions can be committed for any name.
 QUEUE_COUNT_MAX = 100_000
 
@@ -66,6 +69,7 @@ class Life:
         arrivals: hears of messages that may be delivered.
         rules: the settings.
         clock: the time of leases.
+        topics: what the topic table says.
 
     Attributes:
         lock: see above.
@@ -84,6 +88,7 @@ class Life:
         arrivals: Arrivals,
         rules: Rules,
         clock: StoreClock,
+        topics: TopicView,
     ) -> None:
         self.states = states
         self.reader = reader
@@ -92,12 +97,22 @@ class Life:
         self.arrivals = arrivals
         self.rules = rules
         self.clock = clock
+        self.topics = topics
         self.lock = threading.RLock()
         self.expiry = ExpiryHeap()
         self.dirty = bool(states.groups)
         self.refusal: Callable[[], StoreError] = _read_only
         self._writer = writer
         self._turns: dict[tuple[str, str], threading.Lock] = {}
+        self._serial = max(
+            (
+                lease.serial
+                for group in states.groups.values()
+                for _, queue in group.queues()
+                for lease in queue.leases.values()
+            ),
+            default=0,
+        )
 
     def refuse_if_over(self) -> None:
         """Raise StoreReadOnlyError, NotLeaderError or ServiceUnavailableError when nothing can be changed."""
@@ -129,6 +144,11 @@ class Life:
             self._writer.submit_changes(changes[:CHANGE_COUNT_MAX], may_lose=may_lose)
             changes = changes[CHANGE_COUNT_MAX:]
         return self._writer.submit_changes(changes, records, may_lose=may_lose)
+
+    def next_serial(self) -> int:
+        """A number that no other hand-out has, also of an earlier life: it is a time, and rises. `lock` is held."""
+        self._serial = max(self._serial + 1, self.clock.millis() * SERIALS_PER_MILLI)
+        return self._serial
 
     def newest_write(self) -> "Future[int]":
         """Done when everything that is in memory now is in the log."""

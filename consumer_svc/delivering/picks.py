@@ -55,6 +55,7 @@ class Pick:
     removed_count: int = 0
     is_full: bool = False  # no room for another body
     has_more: bool = False  # there may be messages that were not looked at
+    is_unbuilt: bool = False  # there are messages whose units cannot be had yet
 
 
 class Taking:

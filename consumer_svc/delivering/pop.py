@@ -21,7 +21,7 @@ from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, Queue
 from reput.message.v1.message_pb2 import StoredMessage
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
-from store.errors import InvalidArgumentError, StoreError
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
 from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, retry_topic_v2_of, validate_topic
 
 # Hidden for so long when the caller says nothing, and renewed for so long in all while its client lives.
@@ -65,9 +65,16 @@ class Pops:
         _check(ask)
         life = self._life
         life.refuse_if_over()
+        life.topics.check_readable(ask.topic)
         with life.lock:
             group = life.group(ask.consumer_group)
             settings = group.settings
+            if settings.broadcast:
+                raise InvalidArgumentError(
+                    f"group {ask.consumer_group[:64]} broadcasts: each member keeps its own positions, so it has to pull; a "
+                    "poll would give each message to one member only",
+                    field="consumer_group",
+                )
             if not settings.consume_enabled:
                 return ()
             self._begin_topic(ask, known=ask.topic in group.topics)
@@ -75,6 +82,7 @@ class Pops:
                 return ()
         delivered: list[Delivered] = []
         writes: list[Future[int]] = []
+        unbuilt: QueueRef | None = None
         body_bytes_left = ANSWER_BODY_BYTES_MAX
         with life.turn(ask.consumer_group, ask.topic):
             queues = list(self._queues(ask))
@@ -95,10 +103,17 @@ class Pops:
                 delivered += handed_out
                 body_bytes_left -= sum(len(one.message.body) for one in handed_out)
                 writes += written
+                unbuilt = unbuilt or (ref if pick.is_unbuilt else None)
                 if pick.is_full:
                     break
         for write in writes:
             wait_for(write)
+        if unbuilt is not None and not delivered:
+            # Empty would mean that there is nothing, and the caller would wait for an arrival that has been.
+            raise ServiceUnavailableError(
+                f"queue {unbuilt.queue_id} of topic {unbuilt.topic} has messages and is being built: try again",
+                service="consumequeue",
+            )
         return delivered
 
     def _begin_topic(self, ask: PopAsk, *, known: bool) -> None:
@@ -168,13 +183,16 @@ class Pops:
                 pick.removed_count += 1
             elif run.units:
                 taking.take(run.units, [waiting])
-            elif settings.ordered:
-                held.add(waiting.message_group)  # its queue is being built: what follows it waits for it
+            else:
+                pick.is_unbuilt = True
+                if settings.ordered:
+                    held.add(waiting.message_group)  # what follows it waits for it
         scanned = 0
         while taking.has_room and scanned < SCANNED_UNIT_COUNT_MAX and len(pick.passed) < may_pass:
             count = min(UNIT_PAGE_COUNT, SCANNED_UNIT_COUNT_MAX - scanned) if not _takes_all(ask) else taking.room
             run = life.reader.units(ref.topic, ref.queue_id, pick.next_offset, max(1, count))
             if not run.units:
+                pick.is_unbuilt |= pick.next_offset < end
                 break
             if run.queue_offset > pick.next_offset:
                 pick.removed_count += 0 if is_new else run.queue_offset - pick.next_offset
@@ -203,6 +221,7 @@ class Pops:
             now = life.clock.millis()
             hidden_millis = ask.invisible_millis or RENEWED_INVISIBLE_MILLIS
             renew_until = 0 if ask.invisible_millis else now + RENEWED_MILLIS_MAX
+            serial = life.next_serial()
             leases = [
                 Lease(
                     waiting.queue_offset,
@@ -213,6 +232,7 @@ class Pops:
                     ask.client_id,
                     ask.attempt_id if settings.ordered else "",
                     waiting.message_group,
+                    serial=serial,
                 )
                 for _, waiting in pick.picked
             ]
@@ -231,7 +251,7 @@ class Pops:
 
     def _delivered(self, ref: QueueRef, message: StoredMessage, lease: Lease) -> Delivered:
         until = lease.invisible_until_millis
-        handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until)
+        handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until, lease.serial)
         attempt = message.reconsume_times + lease.delivery_number - lease.uncounted
         return Delivered(message, self._life.handles.make(handle), attempt, until)
 

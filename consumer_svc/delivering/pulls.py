@@ -6,6 +6,7 @@ The status and the next offset of a pull are those of `DefaultMessageStore.getMe
     below the first message                OFFSET_ILLEGAL   next = min
     at the end                             NO_NEW_MSG       next = the same
     beyond the end                         OFFSET_ILLEGAL   next = max
+    the group is disabled                  NO_NEW_MSG       next = the same (RocketMQ refuses it; here it waits, as pops do)
     the filter takes none                  NO_MATCHED_MSG   next = behind what was looked at
     else                                   FOUND            next = behind the last message looked at
 """
@@ -49,6 +50,8 @@ class PullAsk:
     message_count_max: int = MESSAGE_COUNT_DEFAULT
     body_bytes_max: int = BODY_BYTES_DEFAULT
     filter: MessageFilter = EVERYTHING
+    ignore_perm: bool = False
+    consumer_group: str = ""
 
 
 class EncodedBatch:
@@ -120,16 +123,21 @@ class Pulls:
             shown_as: the shard's name in the messages, which then are an EncodedBatch.
 
         Raises:
+            TopicNotReadableError: the topic is configured without the right to read.
             StoreError: the queue or the log cannot be read.
         """
         batch: Batch = EncodedBatch(MessageForm(ask.topic, ask.queue_id, shown_as)) if shown_as else []
         reader = self._life.reader
+        if not ask.ignore_perm:
+            self._life.topics.check_readable(ask.topic)
         if not reader.recent.ends(ask.topic):
             raise TopicNotFoundError(f"topic {ask.topic!r} has no messages in this shard", topic=ask.topic)
         known = reader.range(ask.topic, ask.queue_id)
         status, next_offset = _outside(ask.queue_offset, known)
         if status:
             return Pulled(batch, next_offset, known, status)
+        if self._is_disabled(ask.consumer_group):
+            return Pulled(batch, ask.queue_offset, known, "NO_NEW_MSG")
         at, body_bytes_left, scanned = ask.queue_offset, ask.body_bytes_max, 0
         is_full = False
         while not is_full and len(batch) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
@@ -241,6 +249,10 @@ class Pulls:
             life.arrivals.note_group(consumer_group, topic)
         wait_for(written)
         return resets
+
+    def _is_disabled(self, consumer_group: str) -> bool:
+        group = self._life.states.groups.get(consumer_group)
+        return group is not None and not group.settings.consume_enabled
 
     def _is_news(self, move: Moved) -> bool:
         state = self._life.states.find(move.queue)

@@ -29,6 +29,7 @@ class ReceiptHandle:
     queue_offset: int
     delivery_number: int
     invisible_until_millis: int
+    serial: int = 0
 
 
 class ReceiptHandles:
@@ -55,6 +56,7 @@ class ReceiptHandles:
                 handle.queue_offset,
                 handle.delivery_number,
                 handle.invisible_until_millis,
+                handle.serial,
             )
         )
         return f"{self._prefix}.{encode_part(payload)}.{encode_part(self._mac(payload))}"
@@ -80,7 +82,9 @@ class ReceiptHandles:
                 field="receipt_handle",
             ) from error
         queue = QueueRef(payload.consumer_group, payload.topic, payload.queue_id)
-        return ReceiptHandle(queue, payload.queue_offset, payload.delivery_number, payload.invisible_until_millis)
+        return ReceiptHandle(
+            queue, payload.queue_offset, payload.delivery_number, payload.invisible_until_millis, payload.serial
+        )
 
     def _mac(self, payload: bytes) -> bytes:
         # All shards may have one secret: the shard's name is signed, too.

@@ -159,6 +159,7 @@ def _lease(lease: Lease) -> pb.Lease:
         attempt_id=lease.attempt_id,
         message_group=lease.message_group,
         is_delivered=lease.is_delivered,
+        serial=lease.serial,
     )
 
 
@@ -173,6 +174,7 @@ def _to_lease(lease: pb.Lease) -> Lease:
         lease.attempt_id,
         lease.message_group,
         lease.is_delivered,
+        serial=lease.serial,
     )
 
 

@@ -41,6 +41,7 @@ class Lease:
         attempt_id: the attempt that got it.
         message_group: in an ordered group, its message group.
         is_delivered: the client has it; only then is it renewed.
+        serial: names this delivery among all of the message: its number begins again at 1 after a reset.
         is_moving: it is being moved to another topic; in memory only.
     """
 
@@ -53,6 +54,7 @@ class Lease:
     attempt_id: str = ""
     message_group: str = ""
     is_delivered: bool = False
+    serial: int = 0
     is_moving: bool = False
 
 

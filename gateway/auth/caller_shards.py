@@ -28,6 +28,7 @@ from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import (
     GroupFacts,
     GroupKeeper,
+    LockAnswer,
     LockQuestion,
     Position,
     Reset,
@@ -366,7 +367,7 @@ class SeenGroups:
         self._sight.check(question.topic)
         return self._groups.send_back(question, deadline)
 
-    def lock(self, question: LockQuestion, deadline: Deadline) -> Sequence[tuple[str, int]]:
+    def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
         """See the port."""
         self._check(question.consumer_group)
         for topic, _ in question.queues:

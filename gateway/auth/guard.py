@@ -8,6 +8,7 @@
     long poll, acknowledgement            the same, and the group it names            gets the bytes received
     session (Telemetry), reflection       signed in, at the begin; groups and topics  runs
                                           of a producer, for each
+    what a client says of itself          also whose its client id is (client_ids.py)
 
 An append is parsed here only to read its topics; the handler gets its bytes. The responses of a stream have the order of
 its requests, and only the handler keeps that order. So for a refused request the handler gets an empty one, which is not
@@ -28,11 +29,13 @@ from google.protobuf.message import DecodeError
 from gateway.auth.access import ADMIN, WRITE, Access
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import Sight, work_for
+from gateway.auth.client_ids import ClientIds
 from gateway.auth.rules import Rule, rule_of
 from gateway.auth.sign_in import SignIn
 from gateway.queries.limits import check_topic_size
+from gateway.rocketmq.caller import caller_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.methods import METHODS
+from services.methods import MESSAGING_SERVICE, METHODS
 from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.streamed_later import StreamedLater
 from services.serving.calls.unary_call import AnsweredLater
@@ -43,6 +46,9 @@ UNKNOWN = "UNKNOWN"
 # The call ended before its response: it is unknown whether the messages are stored.
 UNANSWERED = "UNANSWERED"
 NO_CLIENT = ""
+TERMINATION = MESSAGING_SERVICE + "NotifyClientTermination"
+# What changes what a gateway knows of a client. Other calls say for which group or topic they are, and do that only.
+OF_ITSELF = frozenset({MESSAGING_SERVICE + "Telemetry", MESSAGING_SERVICE + "Heartbeat", TERMINATION})
 EMPTY_REQUEST = b""
 GROUP_CHARACTERS_SHOWN = 128
 
@@ -53,11 +59,13 @@ class GatewayGuard:
     Args:
         sign_in: finds a caller's rights.
         audit: writes the audit log.
+        client_ids: whose each client id is; None: a table of its own.
     """
 
-    def __init__(self, sign_in: SignIn, audit: Audit) -> None:
+    def __init__(self, sign_in: SignIn, audit: Audit, client_ids: ClientIds | None = None) -> None:
         self._sign_in = sign_in
         self._audit = audit
+        self._client_ids = client_ids or ClientIds()
 
     def access_by(self, credential: str, peer: str, method: str) -> Access:
         """The rights for a credential without a call; UnauthenticatedError, which the audit log records."""
@@ -85,7 +93,8 @@ class GatewayGuard:
         if row is not None and row.roles is None:
             return handler
         rule = rule_of(method)
-        guard = _MethodGuard(method, rule, self._sign_in, self._audit)
+        client_ids = self._client_ids if method in OF_ITSELF else None
+        guard = _MethodGuard(method, rule, self._sign_in, self._audit, client_ids)
         if handler.request_streaming:
             inner = handler.stream_stream
             if rule is not None and rule.topics is not None:
@@ -103,11 +112,14 @@ class GatewayGuard:
 class _MethodGuard:
     """Checks the calls of one method."""
 
-    def __init__(self, method: str, rule: Rule | None, sign_in: SignIn, audit: Audit) -> None:
+    def __init__(
+        self, method: str, rule: Rule | None, sign_in: SignIn, audit: Audit, client_ids: ClientIds | None
+    ) -> None:
         self.method = method
         self._rule = rule
         self._sign_in = sign_in
         self._audit = audit
+        self._client_ids = client_ids
 
     def check(self, context: Any, request: Any) -> Sight:
         """What the caller may see.
@@ -146,6 +158,7 @@ class _MethodGuard:
                 if not sight.holds(topic):
                     raise sight.refusal(f"topic {topic!r}", topic=topic, index=topics.index(topic))
             self._check_groups(sight, parsed)
+            self._claim_client_id(sight, context)
             if self._rule.outcome is None:
                 return None
             return _Append(self._audit, sight.access.name, self.method, counted, self._rule.outcome)
@@ -177,6 +190,7 @@ class _MethodGuard:
                 sight.check(topic)
         if request is not None:
             self._check_groups(sight, request)
+        self._claim_client_id(sight, context)
         if rule is not None and rule.roles == ADMIN:
             topics = rule.topics(request) if rule.topics is not None and request is not None else ()
             groups = rule.groups(request) if rule.groups is not None and request is not None else ()
@@ -195,9 +209,20 @@ class _MethodGuard:
                 for topic in self._rule.written(request):
                     check_topic_size(topic)
                     writing.check(topic)
+            self._claim_client_id(sight, context)
 
         self.noting(context, check)
         return request
+
+    def _claim_client_id(self, sight: Sight, context: Any) -> None:
+        """PermissionDeniedError when the client id of the call is another identity's."""
+        if self._client_ids is None:
+            return
+        client_id = caller_of(context).client_id
+        if client_id:
+            self._client_ids.claim(client_id, sight.access.name)
+            if self.method == TERMINATION:
+                self._client_ids.release(client_id, sight.access.name)
 
     def _check_groups(self, sight: Sight, request: Any) -> None:
         if self._rule is None or self._rule.groups is None or sight.access.groups is None:

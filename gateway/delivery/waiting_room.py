@@ -16,6 +16,10 @@ begin only. At all times, with `looked` as the count at the begin of the latest 
 
     a queue with parked polls and no look under way has looked == arrived, or a timer set that makes it look
 
+A look that takes long holds nobody else up: after SLOW_LOOK_SECONDS another parked poll looks, if something has arrived. The
+arrivals themselves may stand still without an error, such as of a shard that hangs: its stream says something each second, so
+after SILENT_SECONDS without a word its queues look by themselves.
+
 A poll whose caller has gone is ENDED; what its Pop still brings is refused by `found`, and the owner of the poll gives it back.
 """
 
@@ -32,6 +36,13 @@ from gateway.ports.delivery import Arrivals, Filter
 LOOKING_COUNT_MAX = 16
 # After a look that failed, the polls that are still parked look again.
 RETRY_SECONDS = 1.0
+# A look of a woken poll that takes longer is not waited for by the polls behind it.
+SLOW_LOOK_SECONDS = 1.0
+# A shard's arrivals come with a heartbeat each second; without a word for so long nothing is known of it, and its queues look
+# again each time that so much has passed.
+SILENT_SECONDS = 5.0
+# How often both are looked for.
+WATCH_SECONDS = 0.5
 # For so long a look that found nothing counts, unless something arrives: a bound for the damage of an arrival that got lost.
 TRUST_SECONDS = 60.0
 # Queues that look when everything may have arrived, such as after a restart of the consumer service.
@@ -59,8 +70,13 @@ class WaitingRoom:
         self._queues: dict[QueueName, Queue] = {}
         self._woken_by: dict[tuple[str, ...], dict[Queue, None]] = {}
         self._followed: set[str] = set()
+        self._heard: dict[str, float] = {}  # by shard: its last word, or the last look for want of one
+        self._woken: dict[
+            Poll, float
+        ] = {}  # woken polls that look, and since when; the one that looks for longest first
         self._is_closed = False
         self._set_sweep()
+        self._set_watch()
 
     @property
     def poll_count(self) -> int:
@@ -156,8 +172,10 @@ class WaitingRoom:
     def arrive(self, broker_name: str, arrivals: Arrivals) -> None:
         """Something may be there for groups of a shard."""
         looks: list[Poll] = []
+        now = self._clock()
         with self._lock:
             self._followed.add(broker_name)
+            self._heard[broker_name] = now
             if arrivals.all:
                 self._arrive_for_all(broker_name)
             for topic in arrivals.topics:
@@ -210,11 +228,15 @@ class WaitingRoom:
         poll._began = queue.arrived
         poll._is_woken = is_woken
         queue.looking_count += is_woken
+        if is_woken:
+            self._woken[poll] = self._clock()
 
     def _end_look(self, queue: Queue, poll: Poll) -> bool:
         """Count the end of a look; whether the poll had been woken for it."""
         was_woken, poll._is_woken = poll._is_woken, False
-        queue.looking_count -= was_woken
+        if was_woken:
+            queue.looking_count -= 1
+            del self._woken[poll]
         return was_woken
 
     def _park(self, queue: Queue, poll: Poll) -> None:
@@ -296,6 +318,26 @@ class WaitingRoom:
             poll.give_up()
         else:
             poll.end()
+
+    def _set_watch(self) -> None:
+        self._timers.set(self._watch, self._clock() + WATCH_SECONDS, self._watch)
+
+    def _watch(self) -> None:
+        """Pass looks that take long, and look for shards that say nothing."""
+        now = self._clock()
+        looks: list[Poll] = []
+        with self._lock:
+            while self._woken and now - (slow := next(iter(self._woken.items())))[1] >= SLOW_LOOK_SECONDS:
+                poll = slow[0]
+                self._end_look(poll._queue, poll)
+                looks += self._wake_if_needed(poll._queue)
+            for broker_name, heard in self._heard.items():
+                if now - heard >= SILENT_SECONDS:
+                    self._heard[broker_name] = now
+                    self._followed.discard(broker_name)
+                    self._arrive_for_all(broker_name)
+        self._look(looks)
+        self._set_watch()
 
     def _set_sweep(self) -> None:
         self._timers.set(self, self._clock() + SWEEP_SECONDS, self._sweep)

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gateway.groups.asking import answered, ask_all, check_group, group_not_found, outcomes_of, raise_failure
+from gateway.groups.asking import (
+    answered,
+    ask_all,
+    check_group,
+    check_users_group,
+    group_not_found,
+    outcomes_of,
+    raise_failure,
+)
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DELIVERY_ATTEMPTS_DEFAULT, ClientFacts, GroupSettings
 from gateway.ports.groups import GroupFacts, GroupQueue
@@ -130,7 +138,7 @@ def update_group(
     Raises:
         StoreError: a shard failed; the call may be repeated.
     """
-    check_group(consumer_group)
+    check_users_group(consumer_group)
     attempts_max = change.delivery_attempts_max
     if attempts_max is not None and not 0 <= attempts_max <= DELIVERY_ATTEMPTS_MAX:
         raise InvalidArgumentError(
@@ -157,7 +165,7 @@ def update_group(
 
 def delete_group(shards: Shards[object], consumer_group: str, deadline: Deadline) -> None:
     """Forget a group in every shard; StoreError when one failed, the call may be repeated."""
-    check_group(consumer_group)
+    check_users_group(consumer_group)
     answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.delete(consumer_group, within))
     raise_failure(answers, (GroupNotFoundError,), "the group is forgotten")
 

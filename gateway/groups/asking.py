@@ -8,7 +8,9 @@ from gateway.ports.groups import GroupKeeper
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import ShardOutcome
+from gateway.queries.limits import check_topic
 from store.errors import GroupNotFoundError, InvalidArgumentError, ServiceUnavailableError, StoreError
+from store.format.topic import is_system_group, is_system_topic
 
 GROUP_CHARACTERS_MAX = 255
 
@@ -97,3 +99,21 @@ def check_group(consumer_group: str) -> None:
 def group_not_found(consumer_group: str) -> GroupNotFoundError:
     """The error for an unknown group."""
     return GroupNotFoundError(f"There is no consumer group {consumer_group!r}.", consumerGroup=consumer_group)
+
+
+def check_users_group(consumer_group: str) -> None:
+    """As `check_group`, and for a group of the broker itself: nobody consumes for it, moves it or changes it from here."""
+    check_group(consumer_group)
+    if is_system_group(consumer_group):
+        raise InvalidArgumentError(
+            f"the consumer group {consumer_group[:64]} belongs to the system: use another one.", field="consumer_group"
+        )
+
+
+def check_consumed_topic(topic: str) -> None:
+    """InvalidArgumentError for a topic that no group consumes: what services keep there is theirs. Finding shows it."""
+    check_topic(topic)
+    if is_system_topic(topic):
+        raise InvalidArgumentError(
+            f"topic {topic} belongs to the system: no group consumes it; read it without a group.", field="topic"
+        )

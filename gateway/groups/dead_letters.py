@@ -5,18 +5,26 @@ letter stays. RocketMQ's `queryMsgById -s` sends a message with its old key. A p
 first page saw them: what is given up again meanwhile is not sent again by the same run.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from gateway.groups.asking import answered, ask_all, check_group, group_not_found, raise_failure
+from gateway.groups.asking import answered, ask_all, check_users_group, group_not_found, raise_failure
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import Filter, Pulled, PullOutcome, PullQuestion
+from gateway.ports.delivery import ALL_MESSAGES, Filter, Pulled, PullOutcome, PullQuestion
 from gateway.ports.shard import Boundary, Message, Shard
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.page_token import PageTokens
-from store.errors import GroupNotFoundError, InvalidArgumentError, InvalidMessageError, StoreError
+from store.errors import (
+    GroupNotFoundError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    QueueNotFoundError,
+    StoreError,
+    TopicNotFoundError,
+)
 from store.format.topic import dead_letter_topic_of
 
 Message_contra = TypeVar("Message_contra", contravariant=True)
@@ -107,7 +115,7 @@ class Resending(Generic[Message]):
             InvalidArgumentError, InvalidPageTokenError, IllegalFilterError: by field.
             StoreError: a shard did not answer; nothing was sent.
         """
-        check_group(question.consumer_group)
+        check_users_group(question.consumer_group)
         if question.max_messages < 0:
             raise InvalidArgumentError(
                 f"max_messages is {question.max_messages}: it must be 0 (for {COUNT_DEFAULT}) or more.",
@@ -117,6 +125,8 @@ class Resending(Generic[Message]):
         sealed = _sealed(question)
         cursors = self._tokens.open(page_token, METHOD, sealed)
         queues = self._queues(question, cursors, deadline)
+        if question.filter != ALL_MESSAGES and all(queue.next_offset >= queue.end_offset for queue in queues):
+            self._check_filter(question, deadline)
         resent: list[Resent] = []
         for queue in queues:
             while queue.next_offset < queue.end_offset and len(resent) < wanted_count:
@@ -148,6 +158,7 @@ class Resending(Generic[Message]):
             question.filter,
             question.consumer_group,
             APPEND_BODY_BYTES_MAX,
+            ignore_perm=True,
         )
         pulled = self._pull(queue.broker_name, ask, deadline)
         if pulled.outcome is PullOutcome.NO_NEW or pulled.next_offset <= queue.next_offset:
@@ -179,6 +190,13 @@ class Resending(Generic[Message]):
         if not queues:
             self._require_group(question.consumer_group, deadline)
         return queues
+
+    def _check_filter(self, question: ResendQuestion, deadline: Deadline) -> None:
+        """IllegalFilterError for an expression that no pull of a dead letter would take: the service reads it first."""
+        topic = dead_letter_topic_of(question.consumer_group)
+        ask = PullQuestion(topic, 0, 0, 1, question.filter, question.consumer_group, ignore_perm=True)
+        with contextlib.suppress(TopicNotFoundError, QueueNotFoundError):
+            self._pull(next(iter(self._shards)).broker_name, ask, deadline)
 
     def _ranges(self, shard: Shard[Message], question: ResendQuestion, topic: str, deadline: Deadline) -> list[_Queue]:
         queues: list[_Queue] = []

@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
-from gateway.groups.asking import answered, ask_all, check_group, group_not_found, keeper_of, raise_failure
+from gateway.groups.asking import (
+    answered,
+    ask_all,
+    check_consumed_topic,
+    check_group,
+    check_users_group,
+    group_not_found,
+    keeper_of,
+    raise_failure,
+)
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import Position, Reset, ResetQuestion, ResetTo
 from gateway.ports.shard import Shard
@@ -49,14 +58,14 @@ def commit_positions(
         InvalidArgumentError, BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: nothing was set.
         StoreError: a shard failed; the call may be repeated.
     """
-    check_group(consumer_group)
+    check_users_group(consumer_group)
     if not 1 <= len(positions) <= POSITION_COUNT_MAX:
         raise InvalidArgumentError(
             f"there are {len(positions)} positions: 1 to {POSITION_COUNT_MAX} are possible.", field="positions"
         )
     by_shard: dict[str, list[Position]] = {}
     for broker_name, position in positions:
-        check_topic(position.topic)
+        check_consumed_topic(position.topic)
         check_not_negative(position.queue_id, "queue_id")
         check_not_negative(position.consumer_offset, "consumer_offset")
         by_shard.setdefault(shards.named(broker_name).broker_name, []).append(position)
@@ -88,7 +97,7 @@ def reset_positions(
         QueueNotFoundError, InvalidArgumentError, BrokerNotFoundError: nothing was moved.
         StoreError: a shard failed; the call may be repeated.
     """
-    check_group(question.consumer_group)
+    check_users_group(question.consumer_group)
     check_topic(question.topic)
     if question.queue_id is not None:
         check_not_negative(question.queue_id, "queue_id")

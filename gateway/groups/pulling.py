@@ -1,15 +1,15 @@
 """What consumers that pull ask besides messages: to get some again, and to have queues for themselves."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from gateway.groups.asking import check_group, keeper_of, raise_failure
+from gateway.groups.asking import check_consumed_topic, check_users_group, keeper_of, raise_failure
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LockQuestion, SendBackOutcome, SendBackQuestion
 from gateway.ports.shard import Shard
 from gateway.ports.shards import Shards
-from gateway.queries.limits import check_not_empty, check_not_negative, check_topic
-from store.errors import InvalidArgumentError
+from gateway.queries.limits import check_not_empty, check_not_negative
+from store.errors import InvalidArgumentError, QueueNotFoundError
 
 SENT_BACK_COUNT_MAX = 32
 LOCKED_COUNT_MAX = 1_024
@@ -24,8 +24,8 @@ def send_back(
         InvalidArgumentError, BrokerNotFoundError, TopicNotFoundError, OffsetOutOfRangeError: nothing was sent back.
         StoreError: the shard failed; the call may be repeated.
     """
-    check_group(question.consumer_group)
-    check_topic(question.topic)
+    check_users_group(question.consumer_group)
+    check_consumed_topic(question.topic)
     check_not_negative(question.queue_id, "queue_id")
     _check_count(len(question.queue_offsets), SENT_BACK_COUNT_MAX, "queue_offsets")
     for queue_offset in question.queue_offsets:
@@ -33,10 +33,18 @@ def send_back(
     return keeper_of(shards.named(broker_name)).send_back(question, deadline)
 
 
+@dataclass(frozen=True, slots=True)
+class LockedQueues:
+    """What a member has locked, and what does not exist; shard, topic and number of each queue."""
+
+    held: list[tuple[str, str, int]]
+    unknown: list[tuple[str, str, int]]
+
+
 def lock_queues(
     shards: Shards[object], question: LockQuestion, broker_names: Sequence[str], deadline: Deadline
-) -> list[tuple[str, str, int]]:
-    """Lock or unlock queues for a member; shard, topic and number of those that it has locked now.
+) -> LockedQueues:
+    """Lock or unlock queues for a member.
 
     Args:
         shards: all shards.
@@ -46,27 +54,44 @@ def lock_queues(
 
     Raises:
         InvalidArgumentError, BrokerNotFoundError: nothing was locked.
+        QueueNotFoundError: none of the queues exists.
         StoreError: a shard failed; the call may be repeated.
     """
-    check_group(question.consumer_group)
+    check_users_group(question.consumer_group)
     check_not_empty(question.client_id, "client_id")
     _check_count(len(question.queues), LOCKED_COUNT_MAX, "queues")
     by_shard: dict[str, list[tuple[str, int]]] = {}
     for broker_name, (topic, queue_id) in zip(broker_names, question.queues, strict=True):
-        check_topic(topic)
+        check_consumed_topic(topic)
         check_not_negative(queue_id, "queue_id")
         by_shard.setdefault(shards.named(broker_name).broker_name, []).append((topic, queue_id))
     named = [shards.named(name) for name in by_shard]
     shard_deadline = deadline.for_one_of(len(named))
 
-    def lock(shard: Shard[object]) -> list[tuple[str, str, int]]:
+    def lock(shard: Shard[object]) -> LockedQueues:
         asked = replace(question, queues=by_shard[shard.broker_name])
-        held = keeper_of(shard).lock(asked, shard_deadline)
-        return [(shard.broker_name, topic, queue_id) for topic, queue_id in held]
+        answer = keeper_of(shard).lock(asked, shard_deadline)
+        return LockedQueues(
+            [(shard.broker_name, topic, queue_id) for topic, queue_id in answer.held],
+            [(shard.broker_name, topic, queue_id) for topic, queue_id in answer.unknown],
+        )
 
     answers = shards.fan_out.ask(named, lock)
     raise_failure(list(zip(by_shard, answers, strict=True)), (), "the locks are set")
-    return sorted(row for answer in answers if isinstance(answer, list) for row in answer)
+    known = [answer for answer in answers if isinstance(answer, LockedQueues)]
+    locked = LockedQueues(
+        sorted(row for answer in known for row in answer.held),
+        sorted(row for answer in known for row in answer.unknown),
+    )
+    if len(locked.unknown) == len({(at, *queue) for at, queues in by_shard.items() for queue in queues}):
+        broker_name, topic, queue_id = locked.unknown[0]
+        raise QueueNotFoundError(
+            f"Topic {topic!r} has no queue {queue_id} in {broker_name}, and none of the queues exists: nothing is locked.",
+            topic=topic,
+            queueId=queue_id,
+            brokerName=broker_name,
+        )
+    return locked
 
 
 def _check_count(count: int, count_max: int, field: str) -> None:

@@ -114,6 +114,7 @@ class PullQuestion:
         consumer_group: who asks; may be empty.
         max_bytes: of bodies, at most 4 MiB; a first message is given whatever its size. 0: the service's default.
         encoded: the messages may come as the bytes in which the gateway shows them, decoded where they are looked at.
+        ignore_perm: also of a topic without the right to read.
     """
 
     topic: str
@@ -124,6 +125,7 @@ class PullQuestion:
     consumer_group: str = ""
     max_bytes: int = 0
     encoded: bool = False
+    ignore_perm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

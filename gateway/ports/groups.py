@@ -143,6 +143,14 @@ class LockQuestion:
     renew: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class LockAnswer:
+    """Of the queues that were named, those that the member has locked now, and those that do not exist; topic and number."""
+
+    held: Sequence[tuple[str, int]]
+    unknown: Sequence[tuple[str, int]] = ()
+
+
 class TrackState(Enum):
     """How a message stands with a group; the names are those of `reput.gateway.v1.TrackState`."""
 
@@ -197,8 +205,8 @@ class GroupKeeper(Protocol):
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
         """Give messages to a group again, 1 to 32; makes it if it is absent. TopicNotFoundError, OffsetOutOfRangeError."""
 
-    def lock(self, question: LockQuestion, deadline: Deadline) -> Sequence[tuple[str, int]]:
-        """Lock or unlock queues, 1 to 1,024; those of them that the member has locked now."""
+    def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
+        """Lock or unlock queues, 1 to 1,024."""
 
     def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:
         """Move a group. GroupNotFoundError, TopicNotFoundError."""

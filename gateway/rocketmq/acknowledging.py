@@ -21,7 +21,7 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import QUERY_SECONDS
 from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import answer_seconds
-from store.errors import BrokerNotFoundError, InvalidArgumentError, StoreError
+from store.errors import BrokerNotFoundError, InvalidArgumentError, ReceiptHandleNotFoundError, StoreError
 from store.format.delivery.receipt_handle import HandlePayload, decode_payload, split_handle
 from store.format.topic import RETRY_PREFIX
 
@@ -89,14 +89,19 @@ class Acknowledging:
     ) -> v2.Status:
         """ForwardMessageToDeadLetterQueue.
 
+        Official clients repeat it without end until they are told OK, and their queue stands still meanwhile. So a delivery
+        that is over (it was delivered again, or a reset came) is OK, too; its message goes its way without this client.
+
         Raises:
             RefusedError, StoreError: it is not moved.
         """
         _check(request, context)
         delivering = self._of_handle(request.receipt_handle, request.topic)
-        delivering.forward_to_dead_letters(
-            group_of(request.group), request.receipt_handle, answer_seconds(context, QUERY_SECONDS)
-        )
+        seconds = answer_seconds(context, QUERY_SECONDS)
+        try:
+            delivering.forward_to_dead_letters(group_of(request.group), request.receipt_handle, seconds)
+        except ReceiptHandleNotFoundError as error:
+            return ok(f"nothing is left to do: {error.message}")
         return ok()
 
     def _of_handle(self, receipt_handle: str, topic: v2.Resource) -> Delivering[StoredMessage]:

@@ -9,6 +9,7 @@ from store.format.topic import (
     RETRY_OR_DLQ_TOPIC_LENGTH_MAX,
     RETRY_PREFIX,
     TOPIC_LENGTH_MAX,
+    is_system_group,
     is_system_topic,
 )
 
@@ -16,7 +17,6 @@ NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 # Retry and dead-letter topics are named after a group, and a topic.
 OWNED_TOPIC_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 GROUP_CHARACTERS_MAX = 120
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def full_name(resource: v2.Resource) -> str:
@@ -55,7 +55,7 @@ def group_of(resource: v2.Resource) -> str:
             v2.ILLEGAL_CONSUMER_GROUP,
             f"the consumer group has {len(group)} characters: use at most {GROUP_CHARACTERS_MAX}",
         )
-    if group.startswith(SYSTEM_GROUP_PREFIX):
+    if is_system_group(group) or is_system_group(resource.name):
         raise RefusedError(
             v2.ILLEGAL_CONSUMER_GROUP, f"the consumer group {group} belongs to the system: use another one"
         )

@@ -21,6 +21,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], "v2.Code"] = {
     errors.TransactionNotFoundError: v2.INTERNAL_SERVER_ERROR,  # as RocketMQ's proxy
     errors.VerdictTooLateError: v2.PRECONDITION_FAILED,
     errors.TopicNotFoundError: v2.TOPIC_NOT_FOUND,
+    errors.TopicNotReadableError: v2.FORBIDDEN,  # as RocketMQ's proxy: "no readable queue"
     errors.QueueNotFoundError: v2.NOT_FOUND,
     errors.BrokerNotFoundError: v2.NOT_FOUND,
     errors.OffsetOutOfRangeError: v2.MESSAGE_NOT_FOUND,

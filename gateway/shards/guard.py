@@ -27,6 +27,7 @@ from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import (
     GroupFacts,
     GroupKeeper,
+    LockAnswer,
     LockQuestion,
     Position,
     Reset,
@@ -317,7 +318,7 @@ class GuardedGroups:
         """See the port."""
         return self._guard.call(self._groups.send_back, question, deadline)
 
-    def lock(self, question: LockQuestion, deadline: Deadline) -> Sequence[tuple[str, int]]:
+    def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
         """See the port."""
         return self._guard.call(self._groups.lock, question, deadline)
 

@@ -132,6 +132,7 @@ class RemoteDelivering:
             filter=filter_of(question.filter),
             consumer_group=question.consumer_group,
             max_bytes=question.max_bytes,
+            ignore_perm=question.ignore_perm,
         )
         if question.encoded:
             request.shown_as = self.broker_name

@@ -7,6 +7,7 @@ from gateway.ports.delivery import ALL_MESSAGES, ClientFacts, Filter, FilterKind
 from gateway.ports.groups import (
     GroupFacts,
     GroupQueue,
+    LockAnswer,
     LockQuestion,
     Position,
     Reset,
@@ -95,7 +96,7 @@ class RemoteGroups:
         return [SEND_BACK_OUTCOMES[outcome] for outcome in answer.outcomes]
 
     @port_call("consumer.lock-queues")
-    def lock(self, question: LockQuestion, deadline: Deadline) -> Sequence[tuple[str, int]]:
+    def lock(self, question: LockQuestion, deadline: Deadline) -> LockAnswer:
         """See the port."""
         request = pb.LockQueuesRequest(
             consumer_group=question.consumer_group,
@@ -105,7 +106,10 @@ class RemoteGroups:
             renew=question.renew,
         )
         answer = self._client.lock_queues(request, timeout_seconds=deadline.remaining_seconds())
-        return [(each.topic, each.queue_id) for each in answer.queues]
+        return LockAnswer(
+            [(each.topic, each.queue_id) for each in answer.queues],
+            [(each.topic, each.queue_id) for each in answer.unknown_queues],
+        )
 
     @port_call("consumer.reset-offsets")
     def reset(self, question: ResetQuestion, deadline: Deadline) -> Sequence[Reset]:

@@ -13,7 +13,7 @@ from reput_client.consuming.link import Link
 from reput_client.consuming.polling import Poller
 from reput_client.consuming.refusals import error_of
 from reput_client.consuming.settings import ConsumerSettings
-from reput_client.consuming.settling import Ending, Order, Settler
+from reput_client.consuming.settling import Ending, Order, Settler, pause_seconds
 from reput_client.consuming.subscription import Member, Subscriptions, checked, endpoints_of, target_of
 from reput_client.consuming.transport import Transport
 from reput_client.errors import ConsumerClosedError, ReputClientError, is_worth_retrying
@@ -94,7 +94,8 @@ class ConsumerCore:
             for topic in self._subscriptions:
                 self._ask_assignment(topic, is_first=True)
 
-    def _ask_assignment(self, topic: str, *, is_first: bool) -> None:
+    def _ask_assignment(self, topic: str, *, is_first: bool, failure_count: int = 0) -> None:
+        """Ask for the shards of a topic, and again later: soon after a failure that passes, until then nothing is polled."""
         if self.is_closing:
             return
         request = v2.QueryAssignmentRequest(
@@ -106,15 +107,19 @@ class ConsumerCore:
         def done(answer: Any) -> None:
             with self.transport.lock:
                 error = answer if isinstance(answer, ReputClientError) else error_of(answer.status)
+                seconds, failures = self.settings.assignment_seconds, 0
                 if error is None:
                     self._assigned(topic, answer.assignments)
-                elif is_first and not is_worth_retrying(error):
+                elif is_worth_retrying(error):
+                    failures = failure_count + 1
+                    seconds = min(seconds, pause_seconds(failures, self.settings.retry))
+                elif is_first:
                     self.failed(error)
-                self.transport.later(self.settings.assignment_seconds, lambda: again(is_first and error is not None))
+                self.transport.later(seconds, lambda: again(is_first and error is not None, failures))
 
-        def again(is_first: bool) -> None:
+        def again(is_first: bool, failures: int) -> None:
             with self.transport.lock:
-                self._ask_assignment(topic, is_first=is_first)
+                self._ask_assignment(topic, is_first=is_first, failure_count=failures)
 
         self.transport.call(self._target, "QueryAssignment", request, self.settings.request_seconds_max, done)
 

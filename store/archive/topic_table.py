@@ -15,7 +15,7 @@ from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
 from store.format.paths import topics_file
-from store.format.topic import decode_topic_table
+from store.format.topic import decode_topic_rows
 
 
 def topic_document(fs: FileSystem, store: Path) -> tuple[bytes, int] | None:
@@ -28,7 +28,7 @@ def topic_document(fs: FileSystem, store: Path) -> tuple[bytes, int] | None:
     if data is None:
         return None
     document = json.dumps({"crc32": zlib.crc32(data), "topics": data.decode()}).encode()
-    return document, len(decode_topic_table(data))
+    return document, len(decode_topic_rows(data).topics)
 
 
 def topic_table_of(fs: FileSystem, store: Path) -> bytes | None:
@@ -38,7 +38,7 @@ def topic_table_of(fs: FileSystem, store: Path) -> bytes | None:
     if data is None:
         return None
     try:
-        decode_topic_table(data.decode())
+        decode_topic_rows(data.decode())
     except (UnicodeDecodeError, StoreCorruptedError) as error:
         raise StoreCorruptedError(
             f"{path} is not a topic table ({error}): bring it back from a copy (RocketMQ keeps topics.json.bak)",

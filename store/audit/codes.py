@@ -94,6 +94,7 @@ _TABLE = (
     Code("STATE_AHEAD", _E, Kind.DERIVED, "`reput fsck STORE --repair` moves it aside"),
     Code("STATE_WRONG", _E, Kind.DERIVED, "`reput fsck STORE --repair` moves it aside"),
     Code("TOPICS_DAMAGED", _E, Kind.OTHER, "bring config/topics.json back from a copy (RocketMQ keeps topics.json.bak)"),
+    Code("TOPIC_ROW_UNREADABLE", _E, Kind.OTHER, "repair the row by hand while the store is stopped, or delete the topic"),
     Code("TOPICS_MISSING", _I, Kind.OTHER, "create it before a RocketMQ broker serves this store, unless it was deleted"),
     Code("ABORT_FOUND", _I, Kind.OTHER, "the store was not stopped cleanly; the next start recovers it"),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from store.format.checkpoint import CHECKPOINT_SIZE_BYTES, decode_checkpoint
 from store.format.derived.index_layout import HEADER_SIZE, decode_index_header
 from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
 from store.format.paths import checkpoint_file, index_dir, own_state_dir, topics_file
-from store.format.topic import decode_topic_table
+from store.format.topic import TOPIC_NAME_SHOWN, decode_topic_rows
 from store.readers.index_reader import IndexLayout
 
 REBUILD_MARK = -1
@@ -274,11 +274,14 @@ class StateAudit:
         if data is None:
             return
         try:
-            known = decode_topic_table(data)
+            known, unreadable = decode_topic_rows(data)
         except (StoreCorruptedError, RecursionError) as error:
             self._findings.add("TOPICS_DAMAGED", path, 0, str(error))
             return
-        missing = sorted(topics - known.keys())
+        for name, row in unreadable.items():
+            shown = repr(name[:TOPIC_NAME_SHOWN])
+            self._findings.add("TOPIC_ROW_UNREADABLE", path, 0, f"topic {shown}: {row.problem}")
+        missing = sorted(topics - known.keys() - unreadable.keys())
         if missing:
             names = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
             self._findings.add(

@@ -51,6 +51,13 @@ TRANSACTION_ID = "__transactionId__"
 TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 TRAN_PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+# A message with one of these may become a record of a system topic, and is delivered later, or never.
+WAITING_PROPERTIES = frozenset((DELAY, TRAN_MSG, TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS))
+# Requests and replies.
+CORRELATION_ID = "CORRELATION_ID"
+REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
+MSG_TYPE = "MSG_TYPE"  # REPLY_TYPE in a reply
+REPLY_TYPE = "reply"
 
 # Ours: queue id, queue offset and topic of the record that a retry or a dead letter is a copy of.
 MOVED_FROM = "__REPUT_MOVED_FROM__"

@@ -12,7 +12,8 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from store.errors import InvalidMessageError, StoreCorruptedError
 
@@ -22,6 +23,7 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC))
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -41,6 +43,8 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
 # Topics that the broker makes for itself (`TopicValidator.SYSTEM_TOPIC_SET`), and the prefix of others.
 SYSTEM_TOPICS = NOT_ALLOWED_SEND_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+# RocketMQ's `MixAll.CID_RMQ_SYS_PREFIX`.
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 # How many queues the broker gives to those that it writes to (`TopicConfigManager.init`, and
 # `AbstractTransactionalMessageCheckListener` for the last).
 SYSTEM_TOPIC_QUEUE_COUNTS = {
@@ -60,6 +64,8 @@ MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 TOPIC_QUEUE_COUNT_MAX = 65_536
 PERM_READ = 4
 PERM_WRITE = 2
+# Characters of a name in a text about it.
+TOPIC_NAME_SHOWN = 64
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -108,6 +114,16 @@ def validate_topic(name: str) -> None:
         )
 
 
+def reply_topic_of(cluster: str) -> str:
+    """Where replies to requests go (`MixAll.getReplyTopic`)."""
+    return cluster + REPLY_TOPIC_SUFFIX
+
+
+def is_system_group(name: str) -> bool:
+    """Whether a consumer group is the broker's own (`MixAll.isSysConsumerGroup`): RocketMQ's proxy serves no client for it."""
+    return name.startswith(SYSTEM_GROUP_PREFIX)
+
+
 def is_system_topic(name: str) -> bool:
     """Whether a topic belongs to the broker: no command creates, changes or deletes it."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX)
@@ -142,24 +158,60 @@ _FIELDS: tuple[tuple[str, str, type], ...] = (
 _QUEUE_COUNT_DEFAULT = 16
 
 
-def decode_topic_table(data: bytes | str) -> dict[str, TopicConfig]:
-    """The topics of a `topics.json`, in its order.
+@dataclass(frozen=True, slots=True)
+class UnreadableRow:
+    """A row of a topic table that is none: its value, and what is wrong with it."""
+
+    value: object
+    problem: str
+
+
+class TopicRows(NamedTuple):
+    """The rows of a topic table, by name, in its order."""
+
+    topics: dict[str, TopicConfig]
+    unreadable: dict[str, UnreadableRow]
+
+
+def decode_topic_rows(data: bytes | str) -> TopicRows:
+    """The rows of a `topics.json`; one that is malformed does not keep the others back.
 
     Raises:
-        StoreCorruptedError: not JSON, or not of that form; the caller adds the path of the file.
+        StoreCorruptedError: not JSON, or without rows; the caller adds the path of the file.
     """
     table = _load(data).get("topicConfigTable", {})
     if not isinstance(table, dict):
         raise _malformed("topicConfigTable is not an object")
-    return {name: _decode_config(name, value) for name, value in table.items()}
+    rows = TopicRows({}, {})
+    for name, value in table.items():
+        try:
+            rows.topics[name] = _decode_config(name, value)
+        except ValueError as error:
+            rows.unreadable[name] = UnreadableRow(value, str(error))
+    return rows
 
 
-def encode_topic_table(topics: Mapping[str, TopicConfig], previous: bytes | str | None, *, time_millis: int) -> bytes:
+def decode_topic_table(data: bytes | str) -> dict[str, TopicConfig]:
+    """The topics of a `topics.json`, in its order; StoreCorruptedError as `decode_topic_rows`, and for a malformed row."""
+    topics, unreadable = decode_topic_rows(data)
+    for name, row in unreadable.items():
+        raise _malformed(f"topic {name[:TOPIC_NAME_SHOWN]!r}: {row.problem}")
+    return topics
+
+
+def encode_topic_table(
+    topics: Mapping[str, TopicConfig],
+    previous: bytes | str | None,
+    unreadable: Mapping[str, UnreadableRow] = MappingProxyType({}),
+    *,
+    time_millis: int,
+) -> bytes:
     """A new `topics.json` with exactly these topics.
 
     Args:
         topics: by name.
         previous: the file as it was; its unknown fields stay and its dataVersion is increased. None: there is no file yet.
+        unreadable: rows that are kept as they were found.
         time_millis: now, for dataVersion.
 
     Raises:
@@ -172,7 +224,8 @@ def encode_topic_table(topics: Mapping[str, TopicConfig], previous: bytes | str 
     version["counter"] = (counter if isinstance(counter, int) else 0) + 1
     version["timestamp"] = time_millis
     document["dataVersion"] = version
-    document["topicConfigTable"] = {name: _encode_config(config) for name, config in topics.items()}
+    kept = {name: row.value for name, row in unreadable.items() if name not in topics}
+    document["topicConfigTable"] = {name: _encode_config(config) for name, config in topics.items()} | kept
     # Half of a surrogate pair has no UTF-8; it is written as JSON's escape.
     return json.dumps(document, indent="\t", separators=(",", ":"), ensure_ascii=False).encode(
         errors="backslashreplace"
@@ -190,8 +243,12 @@ def _load(data: bytes | str) -> dict[str, Any]:
 
 
 def _decode_config(name: str, value: object) -> TopicConfig:
+    """The topic of a row; ValueError: what is wrong with it."""
+    if not name or len(name) > RETRY_OR_DLQ_TOPIC_LENGTH_MAX:
+        raise ValueError(f"its name has {len(name)} characters, and 1 to {RETRY_OR_DLQ_TOPIC_LENGTH_MAX} are possible")
+    name.encode()  # half of a surrogate pair has no UTF-8, and a list that names it could not be sent
     if not isinstance(value, dict):
-        raise _malformed(f"topic {name!r} is not an object")
+        raise ValueError("it is not an object")
     known: dict[str, Any] = {
         "topic": name,
         "read_queue_count": _QUEUE_COUNT_DEFAULT,
@@ -203,8 +260,12 @@ def _decode_config(name: str, value: object) -> TopicConfig:
         if found is None:
             continue
         if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
-            raise _malformed(f"{json_name} of topic {name!r} is {found!r}")
+            raise ValueError(f"{json_name} is {str(found)[:TOPIC_NAME_SHOWN]!r}")
         known[attribute] = found
+    if known["topic"] != name:  # it would stand in for another topic
+        raise ValueError(f"topicName is {known['topic'][:TOPIC_NAME_SHOWN]!r}")
+    if not all(isinstance(text, str) for text in known.get("attributes", {}).values()):
+        raise ValueError("an attribute is not a text")
     return TopicConfig(**known, other=other)
 
 

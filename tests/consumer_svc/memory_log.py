@@ -15,6 +15,8 @@ from consumer_svc.delivering.send_back import SendBacks
 from consumer_svc.delivering.tracks import Tracks
 from consumer_svc.state.group_states import GroupStates
 from consumer_svc.state_topic import STATE_TOPIC, LoadedState, StateWriter, load_state
+from consumer_svc.topic_view import TopicView
+from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
 from tests.support import memory_log
@@ -30,6 +32,21 @@ class MemoryLog(memory_log.MemoryLog):
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock, STATE_TOPIC)
+        self.topics: dict[str, commitlog_pb.ListTopicsResponse.Topic] = {}
+        self.topics_version = 1
+
+    def configure(self, topic: str, perm: int = 6, queue_count: int = 1) -> None:
+        """Put a topic into the topic table."""
+        self.topics[topic] = commitlog_pb.ListTopicsResponse.Topic(
+            topic=topic, write_queue_count=queue_count, read_queue_count=queue_count, perm=perm
+        )
+        self.topics_version += 1
+
+    def list_topics(self, *, known_version: int = 0, timeout_seconds: float = 0) -> commitlog_pb.ListTopicsResponse:
+        """See CommitLogClient."""
+        if known_version == self.topics_version:
+            return commitlog_pb.ListTopicsResponse(version=known_version)
+        return commitlog_pb.ListTopicsResponse(topics=self.topics.values(), version=self.topics_version)
 
     def state(self) -> LoadedState:
         """The state of the groups as the log has it."""
@@ -82,6 +99,7 @@ class LogLife:
             self.arrivals,
             Rules(attempts_max, begins_at_end),
             log.clock,
+            TopicView(log, self.arrivals, always_newer()),
         )
         self.pops, self.acks, self.pulls = Pops(self.life), Acks(self.life), Pulls(self.life)
         self.send_backs = SendBacks(self.life)

@@ -35,6 +35,7 @@ def test_locks_outlive_a_life_and_a_queue_with_a_position_waits_for_its_holder_a
     log: MemoryLog, life: LogLife
 ) -> None:
     log.send("t")
+    log.configure("t", queue_count=2)
     life.pulls.commit("g", [("t", 0, 0)])
 
     def started() -> ConsumerServicer:
@@ -59,6 +60,27 @@ def test_locks_outlive_a_life_and_a_queue_with_a_position_waits_for_its_holder_a
     assert locked(servicer, "b", renew=True) == [1]
     assert locked(servicer, "a", unlock=True) == []
     assert locked(servicer, "b") == [0, 1]
+
+
+def test_queues_that_do_not_exist_were_locked_and_kept(log: MemoryLog, life: LogLife) -> None:
+    locks = QueueLocks(time.monotonic)
+    servicer = ConsumerServicer(FollowerProgress(), Clients(time.monotonic), locks, Arrivals(), lambda: False)
+    servicer.open(Delivery.of(life.life))
+    log.send("t", queue_id=5)  # a queue that has messages exists, whatever the topic table says
+    log.configure("t", queue_count=2)
+
+    def lock(*queues: tuple[str, int], unlock: bool = False) -> list[list[tuple[str, int]]]:
+        rows = [pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in queues]
+        request = pb.LockQueuesRequest(consumer_group="g", client_id="a", queues=rows, unlock=unlock)
+        answer = servicer.LockQueues(request, CONTEXT)
+        return [[(each.topic, each.queue_id) for each in some] for some in (answer.queues, answer.unknown_queues)]
+
+    assert lock(("t", 1), ("t", 2), ("t", 5), ("invented", 0)) == [[("t", 1), ("t", 5)], [("t", 2), ("invented", 0)]]
+    assert lock(*(("invented", at) for at in range(1_024)))[0] == []
+    assert lock(("invented", 0), unlock=True) == [[], []]
+    assert len(locks._locks) == 2
+    log.configure("invented", queue_count=1)
+    assert lock(("invented", 0)) == [[("invented", 0)], []]
 
 
 def test_a_lock_for_a_name_that_is_no_group_is_refused(life: LogLife) -> None:

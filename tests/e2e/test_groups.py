@@ -122,6 +122,7 @@ def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(s
         good = {"consumer_group": "bad-commit", "client_id": "a", "queues": [pb.TopicQueue(topic="Known")]}
         return pb.LockQueuesRequest(**{**good, **fields})
 
+    gateway.UpdateConsumerGroup(pb.UpdateConsumerGroupRequest(consumer_group="quiet"), timeout=30)
     cases = [
         (gateway.PullMessages, pb.PullMessagesRequest(topic=""), bad),
         (gateway.PullMessages, pb.PullMessagesRequest(topic=huge), bad),
@@ -178,6 +179,11 @@ def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(s
         (gateway.LockQueues, lock(queues=[pb.TopicQueue(topic="Known", queue_id=1 << 30)]), bad),
         (gateway.LockQueues, lock(queues=[pb.TopicQueue(topic="Known")] * 1_025), bad),
         (gateway.LockQueues, lock(queues=[pb.TopicQueue(topic="Known", broker_name="no-such")]), absent),
+        (
+            gateway.LockQueues,
+            lock(queues=[pb.TopicQueue(topic="NoSuch"), pb.TopicQueue(topic="Known", queue_id=99)]),
+            absent,
+        ),
         (gateway.GetOffsets, pb.GetOffsetsRequest(consumer_group="no-such"), absent),
         (gateway.GetOffsets, pb.GetOffsetsRequest(), bad),
         (gateway.ResetOffsets, pb.ResetOffsetsRequest(consumer_group="no-such", topic="Known", latest=True), absent),
@@ -203,6 +209,11 @@ def test_bad_requests_get_the_codes_that_the_contract_names_and_change_nothing(s
         (gateway.TrackMessage, pb.TrackMessageRequest(offset_msg_id="7F00000100002A9F00000000FFFFFFFF"), absent),
         (gateway.ResendDeadLetters, pb.ResendDeadLettersRequest(consumer_group="no-such"), absent),
         (gateway.ResendDeadLetters, pb.ResendDeadLettersRequest(), bad),
+        (
+            gateway.ResendDeadLetters,
+            pb.ResendDeadLettersRequest(consumer_group="quiet", filter=pb.MessageFilter(sql="a >")),
+            bad,
+        ),
         (gateway.ResendDeadLetters, pb.ResendDeadLettersRequest(consumer_group="g", max_messages=-1), bad),
         (gateway.ResendDeadLetters, pb.ResendDeadLettersRequest(consumer_group="g", page_token="made up"), bad),
     ]

@@ -2,11 +2,16 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
+import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
-from reput_client import Consumer, NewMessage, Producer
-from reput_client.errors import DeadlineExceededError, InvalidArgumentError
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
+from reput_client import Consumer, NewMessage, Producer, ReceivedMessage
+from reput_client.errors import DeadlineExceededError, InvalidArgumentError, InvalidMessageError
 from tests.support.stack import Stack, running_stack
 
 SECONDS_MAX = 60
@@ -63,6 +68,52 @@ def test_a_request_is_answered_with_the_reply_of_its_consumer(stack: Stack, prod
         producer.request(NewMessage("Questions", b"x", properties={"CORRELATION_ID": "mine"}))
     with pytest.raises(InvalidArgumentError, match="60000 ms"):
         producer.request(NewMessage("Questions", b"x"), timeout_seconds=61)
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        {"delay_level": 1},
+        {"delivery_time": Timestamp(seconds=4_000_000_000)},
+        {"properties": {"TRAN_MSG": "true"}},
+        {"properties": {"DELAY": "1"}},
+        {"properties": {"TIMER_DELAY_MS": "5"}},
+    ],
+)
+def test_a_request_that_nobody_would_see_was_sent_and_waited_for(stack: Stack, waiting: dict[str, Any]) -> None:
+    request = pb.SendRequestRequest(message=message_pb2.NewMessage(topic="Never", body=b"x", **waiting))
+    with pytest.raises(grpc.RpcError) as refused:
+        stack.gateway.SendRequest(request, timeout=10)
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "delivered at once" in refused.value.details()
+
+
+def test_a_message_that_did_not_say_that_it_is_a_reply_was_taken_for_one(stack: Stack, producer: Producer) -> None:
+    with Consumer(stack.addresses["gateway"], "askers", {"Unsaid": "*"}) as consumer:
+        outcomes: list[Exception | bytes] = []
+
+        def ask() -> None:
+            outcomes.append(producer.request(NewMessage("Unsaid", b"x"), timeout_seconds=30).body)
+
+        asker = threading.Thread(target=ask)
+        asker.start()
+        delivery = consumer.take(SECONDS_MAX)
+        assert delivery is not None
+        request = producer_properties(stack, delivery.message)
+        unsaid = {name: request[name] for name in ("CORRELATION_ID", "REPLY_TO_CLIENT")}
+        with pytest.raises(InvalidMessageError, match="MSG_TYPE = reply"):
+            producer.send_and_wait("DefaultCluster_REPLY_TOPIC", b"no reply", properties=unsaid)
+        producer.reply(delivery.message, b"a reply")
+        delivery.ack()
+        asker.join()
+    assert outcomes == [b"a reply"]
+
+
+def producer_properties(stack: Stack, message: ReceivedMessage) -> dict[str, str]:
+    """All properties of a message as it is stored."""
+    query = pb.QueryMessageByUniqueKeyRequest(topic=message.topic, unique_key=message.message_id)
+    return dict(stack.gateway.QueryMessageByUniqueKey(query, timeout=10).messages[0].properties)
 
 
 def test_many_requests_at_once_each_get_their_own_reply(stack: Stack, producer: Producer) -> None:

@@ -3,11 +3,16 @@
 The first message of a topic creates it, or a command. The file is replaced before that message is written, so that a broker
 that opens the store routes every topic that has messages and was not deleted since. What a real broker wrote there is kept,
 also fields that are unknown here.
+
+A row that cannot be read is kept as it is, whenever the file is written. Until it is repaired by hand, or the topic is deleted
+by command, the topic takes no message from clients, and is neither made anew nor changed: it would get other settings.
 """
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+
+import structlog
 
 from commitlog_svc.append.topics.topic_change import TopicChange
 from store.errors import StoreCorruptedError, TopicExistsError, TopicNotFoundError
@@ -20,11 +25,19 @@ from store.format.topic import (
     RETRY_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPIC_QUEUE_COUNTS,
+    TOPIC_NAME_SHOWN,
     TOPIC_QUEUE_COUNT_MAX,
     TopicConfig,
-    decode_topic_table,
+    TopicRows,
+    UnreadableRow,
+    decode_topic_rows,
     encode_topic_table,
 )
+
+# Of one event; the status and the metric count all.
+ROWS_TOLD_MAX = 10
+ROW_CHARACTERS_TOLD_MAX = 4_096
+_log = structlog.get_logger("reput.commitlog")
 
 NO_COUNTS: Mapping[str, int] = {}
 # Topics that services make, with the queues that they write to; RocketMQ gives them one, too.
@@ -55,6 +68,8 @@ class TopicTable:
         self._clock_millis = clock_millis
         self._lock = threading.Lock()
         self._topics: dict[str, TopicConfig] = {}
+        self._unreadable: dict[str, UnreadableRow] = {}
+        self._version = clock_millis() << 20
         self._queue_counts_seen: dict[str, int] = {}
         self.on_written: Callable[[], None] = _nobody
 
@@ -73,7 +88,7 @@ class TopicTable:
             raise StoreCorruptedError(str(error), file=self._path, offset=0) from error
         if data is not None:
             try:
-                self._topics = decode_topic_table(data)
+                self._use(decode_topic_rows(data))
             except StoreCorruptedError as error:
                 raise StoreCorruptedError(f"{self._path}: {error.message}", file=self._path, offset=0) from error
         self.see(queues_seen)
@@ -86,11 +101,11 @@ class TopicTable:
 
     def copy(self, content: bytes) -> None:
         """Replaces the file by that of another replica; errors as `load` and as `create`."""
-        table = decode_topic_table(content)
+        rows = decode_topic_rows(content)
         with self._lock:
             if content != read_bytes(self._fs, self._path):
                 write_bytes_atomic(self._fs, self._path, content)
-            self._topics = table
+            self._use(rows)
 
     def read(self) -> bytes | None:
         """The file; None when there is none."""
@@ -101,14 +116,50 @@ class TopicTable:
         return self._topics.get(topic)
 
     @property
+    def unreadable(self) -> Mapping[str, UnreadableRow]:
+        """The rows that cannot be read, by name."""
+        return self._unreadable
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the file and what to do; empty when nothing is."""
+        if not self._unreadable:
+            return ""
+        names = ", ".join(repr(name[:TOPIC_NAME_SHOWN]) for name in list(self._unreadable)[:3])
+        return (
+            f"config/topics.json has rows that cannot be read ({len(self._unreadable)}: {names}): these topics take no "
+            "message; repair the rows while the service is stopped, or delete the topics"
+        )
+
+    def problem_of(self, topic: str) -> str:
+        """Why a topic takes no message and cannot be changed, and what to do; empty for all but those of unreadable rows."""
+        row = self._unreadable.get(topic)
+        return (
+            f"the row of topic {topic[:TOPIC_NAME_SHOWN]} in config/topics.json cannot be read ({row.problem}): repair it "
+            "while the service is stopped, or delete the topic"
+            if row is not None
+            else ""
+        )
+
+    @property
+    def version(self) -> int:
+        """Grows with each change of a configuration; other processes begin with other numbers."""
+        return self._version
+
+    @property
     def new_topic_queue_count(self) -> int:
         """Queues of a topic that its first message creates."""
         return self._default_queue_count
 
     def writable_queue_count(self, topic: str) -> int:
-        """How many queues a producer may write to: as configured, or as a new topic gets; 0 without write permission."""
+        """How many queues a producer may write to: as configured, or as a new topic gets; 0 without write permission.
+
+        Also 0 for a topic whose row cannot be read.
+        """
         config = self._topics.get(topic)
         if config is None:
+            if topic in self._unreadable:
+                return 0
             return max(self._default_queue_count, self._queue_counts_seen.get(topic, 0))
         return min(config.write_queue_count, TOPIC_QUEUE_COUNT_MAX) if config.perm & PERM_WRITE else 0
 
@@ -122,7 +173,7 @@ class TopicTable:
         if all(map(self._topics.__contains__, topics)):
             return []
         with self._lock:
-            missing = [topic for topic in sorted(topics) if topic not in self._topics]
+            missing = [topic for topic in sorted(topics) if topic not in self._topics and topic not in self._unreadable]
             if not missing:
                 return []
             table = dict(self._topics)
@@ -145,10 +196,11 @@ class TopicTable:
             change: what the new topic has; counts that it leaves open are those that a first message gives.
 
         Raises:
-            TopicExistsError: there is one that the change would alter.
+            TopicExistsError: there is one that the change would alter, or a row that cannot be read.
             DiskFullError, FlushFailedError: the table is unchanged in memory; the file is the old or the new one.
         """
         with self._lock:
+            self._refuse_unreadable(topic)
             found = self._topics.get(topic)
             if found is None:
                 count = min(self.writable_queue_count(topic), TOPIC_QUEUE_COUNT_MAX)
@@ -168,9 +220,11 @@ class TopicTable:
 
         Raises:
             TopicNotFoundError: there is none of that name.
+            TopicExistsError: there is a row that cannot be read.
             DiskFullError, FlushFailedError: as `create`.
         """
         with self._lock:
+            self._refuse_unreadable(topic)
             found = self._topics.get(topic)
             if found is None:
                 raise TopicNotFoundError(f"there is no topic {topic}: create it", topic=topic)
@@ -180,8 +234,17 @@ class TopicTable:
             return config
 
     def delete(self, topic: str) -> bool:
-        """Forgets a topic, on the disk when this returns; False when there was none. Errors as `create`."""
+        """Forgets a topic, on the disk when this returns; False when there was none. Errors as `create`.
+
+        A row that cannot be read is dropped, too.
+        """
         with self._lock:
+            if topic in self._unreadable:
+                kept = {name: row for name, row in self._unreadable.items() if name != topic}
+                row = repr(self._unreadable[topic].value)
+                _log.warning("topics.unreadable_row_dropped", topic=topic, row=row[:ROW_CHARACTERS_TOLD_MAX])
+                self._write(self._topics, kept)
+                return True
             found = self._topics.get(topic)
             if found is None:
                 return False
@@ -197,19 +260,40 @@ class TopicTable:
         Args:
             data: a `topics.json`.
         """
-        table = decode_topic_table(data)
+        rows = decode_topic_rows(data)
         with self._lock:
-            if table != self._topics:
+            if rows != (self._topics, self._unreadable):
                 write_bytes_atomic(self._fs, self._path, data)
-                self._topics = table
+                self._use(rows)
 
     def all(self) -> list[TopicConfig]:
         """Every configured topic, by name."""
         return sorted(self._topics.values(), key=lambda config: config.topic)
 
-    def _write(self, table: dict[str, TopicConfig]) -> None:
+    def _write(self, table: dict[str, TopicConfig], unreadable: dict[str, UnreadableRow] | None = None) -> None:
+        rows = TopicRows(table, self._unreadable if unreadable is None else unreadable)
         previous = read_bytes(self._fs, self._path)
-        encoded = encode_topic_table(table, previous, time_millis=self._clock_millis())
+        encoded = encode_topic_table(table, previous, rows.unreadable, time_millis=self._clock_millis())
         write_bytes_atomic(self._fs, self._path, encoded)
-        self._topics = table
+        self._use(rows)
         self.on_written()
+
+    def _refuse_unreadable(self, topic: str) -> None:
+        """TopicExistsError for a topic that would get other settings than those of its row."""
+        if problem := self.problem_of(topic):
+            raise TopicExistsError(problem, topic=topic)
+
+    def _use(self, rows: TopicRows) -> None:
+        is_other = rows.topics != self._topics
+        fresh = [name for name in rows.unreadable if self._unreadable.get(name) != rows.unreadable[name]]
+        for name in fresh[:ROWS_TOLD_MAX]:
+            _log.warning(
+                "topics.row_unreadable",
+                topic=name[:TOPIC_NAME_SHOWN].encode(errors="backslashreplace").decode(),
+                file=str(self._path),
+                problem=rows.unreadable[name].problem,
+                rows=len(rows.unreadable),
+            )
+        self._unreadable = rows.unreadable
+        self._topics = rows.topics
+        self._version += is_other  # after the table: who reads the version first never misses what is newer

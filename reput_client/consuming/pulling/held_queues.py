@@ -4,6 +4,7 @@ not ordered     a queue that another member shall have is committed and dropped
 ordered         nothing further of it is polled; when what was polled is processed, it is committed, dropped and unlocked.
                 A queue is begun when it is locked, from the position that the member before has committed until then.
                 Without its lock it is dropped, and nothing is committed for it.
+broadcast       every member has all queues, without locks; a position is kept here only
 """
 
 import logging
@@ -71,6 +72,10 @@ class HeldQueues:
         self._clock = clock
         self._committing = threading.Lock()  # positions arrive in the order in which they are committed
 
+    @property
+    def _shared_locks(self) -> QueueLocks | None:
+        return None if self._membership.is_broadcast else self._locks
+
     def rebalance(self, share: frozenset[MessageQueue]) -> None:
         """Have these queues; ReputClientError when some cannot be had now."""
         with self._changed:
@@ -82,7 +87,7 @@ class HeldQueues:
             lost = [
                 each
                 for each in self.by_name.values()
-                if each.is_leaving and (self._locks is None or not each.is_polled)
+                if each.is_leaving and (self._shared_locks is None or not each.is_polled)
             ]
             gained = sorted(share - set(self.by_name))
             self._changed.notify_all()
@@ -96,7 +101,8 @@ class HeldQueues:
             self._begin(gained)
 
     def _begin(self, gained: Collection[MessageQueue]) -> None:
-        locked = dict.fromkeys(gained, math.inf) if self._locks is None else self._locks.lock(gained)
+        locks = self._shared_locks
+        locked = dict.fromkeys(gained, math.inf) if locks is None else locks.lock(gained)
         held = {queue: until for queue, until in locked.items() if until is not None}
         if not held:
             return
@@ -116,7 +122,7 @@ class HeldQueues:
 
     def renew(self) -> None:
         """Renew the locks of an ordered consumer that are due; ReputClientError when no shard answers."""
-        if self._locks is None:
+        if self._shared_locks is None or self._locks is None:
             return
         now = self._clock()
         with self._changed:
@@ -177,7 +183,8 @@ class HeldQueues:
         ]
         for begin in range(0, len(positions), POSITION_COUNT_MAX):
             end = begin + POSITION_COUNT_MAX
-            self._client.commit_offsets(self._consumer_group, positions[begin:end])
+            if not self._membership.is_broadcast:
+                self._client.commit_offsets(self._consumer_group, positions[begin:end])
             for each, offset in zip(queues[begin:end], offsets[begin:end], strict=True):
                 each.committed_offset = offset
 

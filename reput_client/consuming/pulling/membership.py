@@ -71,6 +71,7 @@ class Membership:
         failure: why the consumer is over; None while it works.
         retry_topic: where messages of the group come that were sent back; there is none before the first.
         are_retries_denied: this consumer may not read it.
+        is_broadcast: each member of the group reads all queues and keeps its positions itself, as far as `members` has seen.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Membership:
         self.failure: ReputClientError | None = None
         self.retry_topic = RETRY_PREFIX + member.consumer_group
         self.are_retries_denied = False
+        self.is_broadcast = False
         self._retries_at = 0.0
         self._link = Link(transport, target, member, settings, lambda _: None, self._failed)
 
@@ -104,7 +106,7 @@ class Membership:
             self._transport.changed.wait_for(lambda: self._link.is_ended, self._settings.request_seconds_max)
 
     def members(self) -> Sequence[str]:
-        """The members of the group; of a group that there is not yet, only this one.
+        """The members that share the queues; of a group that there is not yet, or that broadcasts, only this one.
 
         Raises:
             ReputClientError: they cannot be had now.
@@ -112,6 +114,9 @@ class Membership:
         try:
             details = self._client.consumer_group(self._member.consumer_group)
         except NotFoundError:
+            return (self._member.client_id,)
+        self.is_broadcast = details.settings.broadcast
+        if self.is_broadcast:
             return (self._member.client_id,)
         return tuple(each.client_id for each in details.members)
 
@@ -146,11 +151,13 @@ class Membership:
         return [MessageQueue(topic, each.broker.name, each.id) for each in answer.message_queues]
 
     def committed(self) -> dict[MessageQueue, int]:
-        """The positions of the group.
+        """The positions of the group; none when its members keep them.
 
         Raises:
             ReputClientError: they cannot be had now.
         """
+        if self.is_broadcast:
+            return {}
         try:
             positions = self._client.offsets(self._member.consumer_group)
         except NotFoundError:

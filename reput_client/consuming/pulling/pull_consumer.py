@@ -45,6 +45,9 @@ class PullConsumer:
     every `commit_seconds`. A member that dies leaves its queues to the others after 2 minutes; they read what it had not
     committed again. Messages that were sent back come in the topic `%RETRY%<group>`.
 
+    In a group that broadcasts (`broadcast` of its settings) each member reads all queues. Its positions are in its memory: it
+    begins at `start` each time, or where `seek` sets it.
+
     An ordered consumer polls only queues that it has locked. No other member polls or commits such a queue before what was
     polled of it is processed. When a lock is lost, nothing further of its queue is polled or committed.
 

@@ -3,7 +3,9 @@
     <base64url of the shard's name> . <base64url of the payload> . <base64url of the signature>
 
     payload: text, parts divided by a blank (names hold none)
-        group  topic  queue id  queue offset  delivery number  invisible until (ms since 1970)
+        group  topic  queue id  queue offset  delivery number  invisible until (ms since 1970)  serial of the delivery
+
+A handle of an older version has no serial, which reads as 0.
 
 The signature is made and checked by the shard (consumer_svc/delivering/receipt_handle.py). A gateway reads the rest: whom to
 ask, and whether the handle is of the topic that its caller names.
@@ -33,6 +35,7 @@ class HandlePayload(NamedTuple):
     queue_offset: int
     delivery_number: int
     invisible_until_millis: int
+    serial: int = 0
 
 
 def encode_part(data: bytes) -> str:
@@ -60,17 +63,18 @@ def split_handle(text: str) -> HandleParts:
 
 def encode_payload(payload: HandlePayload) -> bytes:
     """The bytes of a payload."""
-    return " ".join(map(str, payload)).encode()
+    return " ".join(map(str, payload if payload.serial else payload[:-1])).encode()
 
 
 def decode_payload(payload: bytes) -> HandlePayload:
     """The delivery that a payload spells; ValueError: it has other parts."""
     try:
         group, topic, *numbers = payload.decode().split(" ")
-        queue_id, queue_offset, delivery_number, until = map(int, numbers)
+        queue_id, queue_offset, delivery_number, until, *serials = map(int, numbers)
+        (serial,) = serials or (0,)
     except ValueError as error:
         raise ValueError("it has other parts") from error
-    return HandlePayload(group, topic, queue_id, queue_offset, delivery_number, until)
+    return HandlePayload(group, topic, queue_id, queue_offset, delivery_number, until, serial)
 
 
 def _decode_part(text: str) -> bytes:

@@ -158,6 +158,20 @@ def test_findings_exit_1_and_are_shown_with_file_and_byte(copy_of_engine_crc_sto
     assert "bring the file back from a copy" in shown
 
 
+def test_a_row_of_topics_json_that_cannot_be_read_is_a_finding_of_its_own(our_store: Path, capsys: Capture) -> None:
+    path = our_store / "config" / "topics.json"
+    document = json.loads(path.read_text())
+    document["topicConfigTable"]["t1"]["perm"] = "all"
+    path.write_text(json.dumps(document))
+
+    code, answer = fsck_json(capsys, our_store)
+
+    assert code == FOUND
+    (finding,) = [each for each in answer["findings"] if each["code"].startswith("TOPIC")]
+    assert (finding["code"], finding["severity"]) == ("TOPIC_ROW_UNREADABLE", "error")
+    assert "'t1': perm is 'all'" in finding["what"]
+
+
 def test_what_is_no_store_exits_2(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "letters").mkdir()
 

@@ -1,5 +1,6 @@
 """Bad input: each is refused by name, and leaves no trace on the disk."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
             "__REPUT_MOVED_FROM__",
         )
     ],
+    *[
+        ("properties", f"of a reply that is none: {sorted(reply)}", {"topic": "C_REPLY_TOPIC", "properties": reply})
+        for reply in (
+            {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c"},
+            {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "MSG_TYPE": "replies"},
+            {"REPLY_TO_CLIENT": "c"},
+            {"CORRELATION_ID": "1", "MSG_TYPE": "reply"},
+            {"REPLY_TO_CLIENT": "c", "MSG_TYPE": "reply"},
+            {"MSG_TYPE": "reply"},
+        )
+    ],
 ]  # fmt: skip
 
 
@@ -77,6 +89,9 @@ def test_a_bad_message_is_named_and_nothing_of_its_request_is_written(
         {"keys": ["ключ", "钥匙"], "tags": "标签"},
         {"properties": {"WAIT": "true", "__SHARDINGKEY": "k", "a=b": "ü"}},
         {"properties": {"a": "b" * 32_000}},
+        {"topic": "C_REPLY_TOPIC", "properties": {"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "c", "MSG_TYPE": "reply"}},
+        {"topic": "C_REPLY_TOPIC", "properties": {"MSG_TYPE": "other"}},
+        {"properties": {"CORRELATION_ID": "1"}},
     ],
 )
 def test_what_is_just_allowed_is_stored(tmp_path: Path, fields: dict[str, Any]) -> None:
@@ -131,6 +146,22 @@ def test_a_topic_without_the_right_to_write_is_refused(copy_of_broker_store: Pat
         append(log, new_message(topic="b_order"))
 
     assert refused.value.metadata == {"field": "topic", "perm": "write", "index": "0"}
+
+
+def test_a_topic_whose_row_cannot_be_read_takes_no_message_and_the_others_do(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_text('{"topicConfigTable":{"bad":{"perm":"all"}}}')
+    with open_log(tmp_path) as log:
+        append(log, new_message(topic="other"), new_message(topic="other"))
+        with pytest.raises(InvalidMessageError, match=r"row of topic bad.*perm is 'all'.*repair it") as refused:
+            append(log, new_message(topic="bad"))
+
+        assert refused.value.metadata == {"field": "topic", "index": "0"}
+        assert "'bad'" in log.status.problem
+        assert (log.status.state, log.status.unreadable_topic_count) == ("serving", 1)
+
+    assert json.loads(path.read_text())["topicConfigTable"]["bad"] == {"perm": "all"}
 
 
 def test_a_sharding_key_chooses_as_rocketmqs_client_does(tmp_path: Path) -> None:

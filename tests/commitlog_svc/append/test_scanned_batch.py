@@ -43,6 +43,7 @@ ORDINARY: list[dict[str, Any]] = [
 ]
 LEFT_ALONE: list[dict[str, Any]] = [
     {"topic": "another"},
+    {"topic": "C_REPLY_TOPIC"},
     {"keys": ["ключ"]},
     {"tags": "标签"},
     {"tags": "\t"},

@@ -127,8 +127,7 @@ def test_a_message_given_up_becomes_a_dead_letter_once(log: MemoryLog, life: Log
     log.send("t", b"body")
     handle = pop_one(life).receipt_handle
     life.acks.give_up("g", handle)
-    with pytest.raises(ReceiptHandleNotFoundError):
-        life.acks.give_up("g", handle)
+    life.acks.give_up("g", handle)  # its answer was lost: clients repeat the call until they are told OK
     (dead,) = log.messages("%DLQ%g")
     assert (dead.body, dead.reconsume_times, dead.properties["DLQ_ORIGIN_TOPIC"]) == (b"body", 1, "t")
     assert life.pops.pop(ASK) == []
@@ -169,3 +168,59 @@ def test_a_renewed_handle_and_the_one_before_it_both_acknowledge(
     clock.now += 30_000
     life.expire()
     assert life.acks.ack("g", [second.receipt_handle]) == [AckOutcome.OK]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_handle_from_before_a_reset_acknowledged_the_next_delivery(
+    log: MemoryLog, begin: Callable[..., LogLife], clock: ManualClock, is_deleted: bool
+) -> None:
+    life = begin()
+    log.send("t")
+    old = pop_one(life).receipt_handle
+    if is_deleted:
+        life.groups.delete("g")
+    else:
+        life.pulls.reset("g", "t", {0: 0}, dry_run=False)
+    new = pop_one(life)  # at the same millisecond, and again the first delivery
+    assert new.attempt == 1
+
+    assert life.acks.ack("g", [old]) == [AckOutcome.TOO_LATE]
+    for call in (life.acks.give_back, life.acks.give_up):
+        with pytest.raises(ReceiptHandleNotFoundError):
+            call("g", old)
+    with pytest.raises(ReceiptHandleNotFoundError):
+        life.acks.change_invisible("g", old, 0)
+    life.close()
+    again = begin()  # what names the delivery is in the log
+    assert again.acks.ack("g", [old]) == [AckOutcome.TOO_LATE]
+    changed = again.acks.change_invisible("g", new.receipt_handle, 60_000)
+    assert again.acks.ack("g", [changed]) == [AckOutcome.OK]
+    clock.now += 120_000
+    again.expire()
+    assert again.pops.pop(PopAsk("g", "t")) == []
+
+
+def test_a_handle_of_a_version_without_serials_is_taken_for_the_lease_that_it_made(
+    log: MemoryLog, life: LogLife
+) -> None:
+    log.send("t")
+    pop_one(life)
+    lease = life.states.groups["g"].topics["t"][0].leases[0]
+    lease.serial = 0  # as an older version has written it
+    until = lease.invisible_until_millis
+    old = life.life.handles.make(ReceiptHandle(QueueRef("g", "t", 0), 0, 1, until))
+
+    assert life.acks.ack("g", [old]) == [AckOutcome.OK]
+
+
+def test_a_message_that_comes_again_cannot_be_given_up_by_the_delivery_before(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    log.send("t")
+    handle = pop_one(life).receipt_handle
+    clock.now += 10_000
+    life.expire()
+    with pytest.raises(ReceiptHandleNotFoundError):
+        life.acks.give_up("g", handle)
+    assert list(log.messages("%DLQ%g")) == []
+    assert pop_one(life).attempt == 2

@@ -281,9 +281,21 @@ def test_nothing_overtakes_a_message_whose_queue_unit_is_missing_for_a_while(
     log.send("u")  # its unit is not in memory any more
     log.send("t", b"a2", message_group="a")
     log.is_building = True
-    assert bodies(life) == []
+    with pytest.raises(ServiceUnavailableError, match="is being built"):  # it was answered as if there were nothing
+        bodies(life)
     log.is_building = False
     assert bodies(life) == ["a1", "a2"]
+
+
+def test_the_messages_of_a_group_that_broadcasts_went_to_one_member_each(log: MemoryLog, life: LogLife) -> None:
+    log.send("t")
+    life.groups.update(GroupSettings("g", broadcast=True))
+
+    with pytest.raises(InvalidArgumentError, match="has to pull") as refused:
+        life.pops.pop(ask())
+
+    assert refused.value.metadata["field"] == "consumer_group"
+    assert life.pulls.offsets("g", "") == []
 
 
 def test_an_answer_that_was_lost_is_given_again_and_hidden_anew(

@@ -5,6 +5,7 @@ import pytest
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pulls import PullAsk, Reset
 from consumer_svc.filters.message_filter import filter_of_tags
+from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, TopicNotFoundError
 from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
@@ -137,3 +138,20 @@ def test_an_answer_of_a_position_is_given_only_when_it_is_in_the_log(log: Memory
     for _ in range(2):
         with pytest.raises(StoreError):
             life.pulls.commit("g", [("t", 0, 6)])
+
+
+def test_a_disabled_group_got_what_it_pulled(log: MemoryLog, life: LogLife) -> None:
+    filled(log, count=3)
+    life.pulls.commit("g", [("t", 0, 1)])
+    life.groups.update(GroupSettings("g", consume_enabled=False))
+
+    pulled = life.pulls.pull(PullAsk("t", 0, 1, consumer_group="g"))
+
+    assert (pulled.status, pulled.next_offset, list(pulled.messages)) == ("NO_NEW_MSG", 1, [])
+    assert len(life.pulls.pull(PullAsk("t", 0, 1, consumer_group="other")).messages) == 2
+    assert life.pulls.pull(PullAsk("t", 0, 9, consumer_group="g")).status == "OFFSET_ILLEGAL"
+    watcher = life.arrivals.watch()
+    watcher.take(0)
+    life.groups.update(GroupSettings("g"))
+    assert watcher.take(0).topics == {"t"}, "pulls that wait look again"
+    assert len(life.pulls.pull(PullAsk("t", 0, 1, consumer_group="g")).messages) == 2

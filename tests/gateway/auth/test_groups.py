@@ -77,8 +77,8 @@ def guarded(tmp_path, lines):
         yield gateway
 
 
-def consumer_of(gateway, client, group):
-    consumer = gateway.consumer(group=group)
+def consumer_of(gateway, client, group, client_id="client-1"):
+    consumer = gateway.consumer(group=group, client_id=client_id)
     consumer.metadata += shown(client)
     return consumer
 
@@ -119,7 +119,7 @@ def test_a_client_consumes_for_its_groups_and_for_no_other(guarded, lines, metho
         ("limited", OTHER, False),
         ("of-none", OWN, False),
     ):
-        act = acts(consumer_of(guarded, client, group))[method]
+        act = acts(consumer_of(guarded, client, group, client_id=f"client-of-{client}"))[method]
         if allowed:
             act()
             continue

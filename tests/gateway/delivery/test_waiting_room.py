@@ -13,7 +13,10 @@ from gateway.delivery.waiting_room import (
     FILTER_CHARACTERS_MAX,
     LOOKING_COUNT_MAX,
     RETRY_SECONDS,
+    SILENT_SECONDS,
+    SLOW_LOOK_SECONDS,
     TRUST_SECONDS,
+    WATCH_SECONDS,
     WaitingRoom,
 )
 from gateway.ports.delivery import Arrivals, Filter, FilterKind
@@ -43,7 +46,7 @@ class Shard:
         self.news = deque()  # arrivals on their way
         self.under_way = []
         self.pop_count = 0
-        self.is_down = False
+        self.is_down = self.is_silent = False
         self.delivered = []
 
     def store(self, message, arrivals=None):
@@ -82,6 +85,8 @@ class Shard:
 
     def pass_time(self, seconds):
         self.clock.now += seconds
+        if not self.is_silent and BROKER in self.room._followed:  # heartbeats come each second
+            self.room.arrive(BROKER, Arrivals())
         self.timers.run_due()
 
     def poll(self, name=NAME, **options):
@@ -441,3 +446,64 @@ def test_a_timer_that_was_dropped_is_never_due():
         clock.now += 1
     assert due == list(range(0, 100, 2))
     assert timers.count == 0
+
+
+def test_polls_behind_a_look_that_hung_waited_for_its_end(shard):
+    """Two members of a group got nothing for 3 and 11 seconds: 11 are the deadline of a look, and a pause after its error."""
+    hung, second, third = shard.poll(), shard.poll(), shard.poll()
+    shard.settle()
+    shard.store("a")
+    shard.tell()
+    (look,) = shard.under_way  # of the first one; it has the message, and no answer
+    for body in "bc":
+        shard.store(body)
+    shard.tell()
+    shard.pass_time(SLOW_LOOK_SECONDS - 0.1)
+    assert shard.under_way == [look]
+
+    shard.pass_time(WATCH_SECONDS + 0.1)
+    shard.answer(1)
+    while len(shard.under_way) > 1:
+        shard.answer(1)
+
+    assert (hung.outcome, second.outcome, third.outcome) == (None, ["b"], ["c"])
+    shard.settle()
+    assert hung.outcome == ["a"]
+    assert not shard.room._woken
+
+
+def test_looks_that_hang_are_no_stampede(shard):
+    polls = [shard.poll() for _ in range(10)]
+    shard.settle()
+    for number in range(10):
+        shard.store(number)
+    shard.tell()
+    for seconds in range(1, 6):
+        shard.pass_time(SLOW_LOOK_SECONDS + 0.05)
+        assert len(shard.under_way) == 1 + seconds
+    shard.settle()
+    assert sorted(body for poll in polls for body in poll.outcome or ()) == list(range(10))
+
+
+def test_polls_waited_for_arrivals_of_a_shard_whose_stream_stood_still(shard):
+    poll = shard.poll()
+    shard.settle()
+    shard.is_silent = True
+    shard.store("a")
+    shard.news.clear()
+    shard.pass_time(SILENT_SECONDS - 1)
+    shard.settle()
+    assert poll.outcome is None
+
+    shard.pass_time(1.5)
+    shard.pass_time(0.5)
+    shard.settle()
+
+    assert poll.outcome == ["a"]
+    shard.is_silent = False
+    shard.room.arrive(BROKER, ALL)
+    shard.settle()
+    looks = shard.pop_count
+    for _ in range(4):  # heartbeats, and nothing to look for
+        shard.pass_time(SILENT_SECONDS - 1)
+    assert shard.pop_count == looks

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
-from gateway.ports.groups import GroupFacts, GroupQueue, Position, Reset, SendBackOutcome
+from gateway.ports.groups import GroupFacts, GroupQueue, LockAnswer, Position, Reset, SendBackOutcome
 from gateway.ports.shard import Shard
 from store.errors import GroupNotFoundError, TopicNotFoundError
 from tests.gateway.memory_shard import MemoryShard
+
+QUEUE_COUNT = 8
 
 
 class MemoryGroups:
@@ -82,13 +84,15 @@ class MemoryGroups:
 
     def lock(self, question, deadline):
         self._check()
-        for topic, queue_id in question.queues:
+        known = [each for each in question.queues if each[1] < QUEUE_COUNT]
+        for topic, queue_id in known:
             key = (question.consumer_group, topic, queue_id)
             if self.locks.setdefault(key, question.client_id) == question.client_id and question.unlock:
                 del self.locks[key]
-        return [
-            each for each in question.queues if self.locks.get((question.consumer_group, *each)) == question.client_id
-        ]
+        return LockAnswer(
+            [each for each in known if self.locks.get((question.consumer_group, *each)) == question.client_id],
+            [] if question.unlock else [each for each in dict.fromkeys(question.queues) if each not in known],
+        )
 
     def reset(self, question, deadline):
         self._known(question.consumer_group)

@@ -5,10 +5,17 @@ from dataclasses import replace
 import pytest
 
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
-from gateway.ports.delivery import ALL_MESSAGES, GroupSettings, Pulled, PullOutcome
+from gateway.ports.delivery import ALL_MESSAGES, Filter, FilterKind, GroupSettings, Pulled, PullOutcome
 from gateway.ports.shards import Shards
 from gateway.ports.time_window import TimeWindow
-from store.errors import GroupNotFoundError, InvalidMessageError, InvalidPageTokenError, ServiceUnavailableError
+from store.errors import (
+    GroupNotFoundError,
+    IllegalFilterError,
+    InvalidMessageError,
+    InvalidPageTokenError,
+    ServiceUnavailableError,
+    TopicNotFoundError,
+)
 from tests.gateway.groups.memory_groups import MemoryGroups
 from tests.gateway.memory_shard import MemoryShard
 
@@ -147,6 +154,31 @@ def test_a_group_without_dead_letters_has_none_and_an_unknown_one_is_not_found(l
     assert resending.resend(QUESTION, "", deadline) == ([], "")
     with pytest.raises(GroupNotFoundError):
         resending.resend(replace(QUESTION, consumer_group="no-such"), "", deadline)
+
+
+def test_a_bad_expression_was_taken_where_there_is_no_dead_letter_to_try_it_on(letters, fan_out, tokens, deadline):
+    groups = MemoryGroups(MemoryShard([]))
+    groups.groups["g"] = GroupSettings("g")
+    asked = []
+
+    def pull(broker_name, ask, deadline):
+        asked.append(ask)
+        if ask.filter.expression == "a >":
+            raise IllegalFilterError("the expression ends too early", expression="a >")
+        raise TopicNotFoundError("there is no message in this shard")
+
+    resending = Resending(Shards([groups.shard("broker-a")], fan_out), tokens, pull, letter_of, letters.sends)
+
+    with pytest.raises(IllegalFilterError):
+        resending.resend(replace(QUESTION, filter=Filter(FilterKind.SQL, "a >")), "", deadline)
+
+    assert resending.resend(replace(QUESTION, filter=Filter(FilterKind.SQL, "a > 1")), "", deadline) == ([], "")
+    assert resending.resend(QUESTION, "", deadline) == ([], "")
+    assert len(asked) == 2
+    late = replace(QUESTION, filter=Filter(FilterKind.SQL, "a >"), window=TimeWindow(begin_millis=1 << 40))
+    elsewhere = Resending(Shards([letters.groups.shard("broker-a")], fan_out), tokens, pull, letter_of, letters.sends)
+    with pytest.raises(IllegalFilterError):  # none was given up since then
+        elsewhere.resend(late, "", deadline)
 
 
 def test_a_token_of_a_dry_run_is_not_taken_for_sending(letters, deadline):

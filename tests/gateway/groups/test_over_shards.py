@@ -4,10 +4,12 @@ import pytest
 
 from gateway.groups.administration import SettingsChange, delete_group, describe_group, list_groups, update_group
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
-from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, lock_queues, send_back
+from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, LockedQueues, lock_queues, send_back
 from gateway.ports.delivery import ClientFacts, GroupSettings
 from gateway.ports.groups import LockQuestion, Position, ResetQuestion, ResetTo, SendBackOutcome, SendBackQuestion
 from gateway.ports.shards import Shards
+from gateway.pull_call import question_of
+from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import (
     BrokerNotFoundError,
     GroupNotFoundError,
@@ -223,10 +225,23 @@ def test_queues_of_several_shards_are_locked_and_those_of_others_are_left_out(sh
 
     held = lock_queues(shards, question, ["far", "near", "far"], deadline)
 
-    assert held == [("far", "T", 1), ("near", "T", 0)]
+    assert held == LockedQueues([("far", "T", 1), ("near", "T", 0)], [])
     assert near.locks == {("g", "T", 0): "c-1"}
-    assert lock_queues(shards, LockQuestion("g", "c-1", [("T", 1)], unlock=True), ["far"], deadline) == []
+    unlocked = lock_queues(shards, LockQuestion("g", "c-1", [("T", 1)], unlock=True), ["far"], deadline)
+    assert unlocked == LockedQueues([], [])
     assert far.locks == {("g", "T", 0): "c-2"}
+
+
+def test_queues_that_nobody_has_were_locked(shards, near, far, deadline):
+    question = LockQuestion("g", "c-1", [("T", 0), ("T", 99), ("T", 99)])
+
+    locked = lock_queues(shards, question, ["far", "far", "near"], deadline)
+
+    assert locked == LockedQueues([("far", "T", 0)], [("far", "T", 99), ("near", "T", 99)])
+    with pytest.raises(QueueNotFoundError, match="nothing is locked"):
+        lock_queues(shards, LockQuestion("g", "c-1", [("T", 99), ("T", 99)]), ["far", "near"], deadline)
+    unlocked = lock_queues(shards, LockQuestion("g", "c-1", [("T", 99)], unlock=True), ["far"], deadline)
+    assert unlocked == LockedQueues([], [])
 
 
 def test_locks_of_a_shard_that_does_not_answer_are_an_error_and_not_refused(shards, far, deadline):
@@ -252,3 +267,55 @@ def test_a_bad_lock_reaches_no_shard(shards, near, deadline, question):
         lock_queues(shards, question, ["near"] * len(question.queues), deadline)
 
     assert near.locks == {}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda shards, topic, deadline: commit_positions(shards, "g", [("near", Position(topic, 0, 1))], deadline),
+        lambda shards, topic, deadline: lock_queues(shards, LockQuestion("g", "c-1", [(topic, 0)]), ["near"], deadline),
+        lambda shards, topic, deadline: send_back(shards, SendBackQuestion("g", topic, 0, (1,)), "near", deadline),
+        lambda shards, topic, deadline: question_of(pb.PullMessagesRequest(topic=topic, consumer_group="g")),
+    ],
+)
+def test_groups_consumed_what_services_keep_in_topics_of_their_own(shards, near, deadline, call):
+    for topic in ("RMQ_SYS_TRANS_HALF_TOPIC", "rmq_sys_REPUT_CONSUMER_STATE"):
+        with pytest.raises(InvalidArgumentError, match="no group consumes it") as refused:
+            call(shards, topic, deadline)
+        assert refused.value.metadata["field"] == "topic"
+
+    assert (near.held, near.locks, near.sent_back) == ({("g", "T", 0): 4}, {}, [])
+    assert question_of(pb.PullMessagesRequest(topic="RMQ_SYS_TRANS_HALF_TOPIC")), "finding shows it"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda shards, group, deadline: update_group(shards, group, SettingsChange(), deadline),
+        delete_group,
+        lambda shards, group, deadline: commit_positions(shards, group, [("near", Position("T", 0, 1))], deadline),
+        lambda shards, group, deadline: reset_positions(
+            shards, ResetQuestion(group, "T", ResetTo.LATEST), "near", deadline
+        ),
+        lambda shards, group, deadline: lock_queues(shards, LockQuestion(group, "c-1", [("T", 0)]), ["near"], deadline),
+        lambda shards, group, deadline: send_back(shards, SendBackQuestion(group, "T", 0, (1,)), "near", deadline),
+        lambda shards, group, deadline: question_of(pb.PullMessagesRequest(topic="T", consumer_group=group)),
+    ],
+)
+def test_clients_consumed_for_a_group_of_the_brokers_own_and_changed_it(shards, near, deadline, call):
+    """RocketMQ's proxy: "cannot use system consumer group"."""
+    group = "CID_RMQ_SYS_TRANS"
+    near.groups[group] = GroupSettings(group)
+    near.held[group, "T", 0] = 4
+
+    with pytest.raises(InvalidArgumentError, match="belongs to the system") as refused:
+        call(shards, group, deadline)
+
+    assert refused.value.metadata["field"] == "consumer_group"
+    assert (near.groups[group], near.held[group, "T", 0], near.locks, near.sent_back) == (
+        GroupSettings(group),
+        4,
+        {},
+        [],
+    )
+    assert get_positions(shards, group, "", deadline), "what a broker left there can still be seen"

@@ -5,7 +5,9 @@ import pathlib
 import time
 from collections.abc import Iterator
 
+import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -110,6 +112,36 @@ def test_a_group_that_was_disabled_waited_a_minute_for_topics_that_it_had_never_
     assert [answer.message.body for answer in poll if answer.HasField("message")] == [b"x"]
 
 
+def test_a_topic_without_the_right_to_read_was_answered_as_if_nothing_came(stack: Stack) -> None:
+    consumer = consumer_of(stack, "WriteOnly")
+    send(consumer, b"x")
+    assert [message.body for message in receive(consumer)] == [b"x"]
+    send(consumer, b"y")
+    queue = v2.MessageQueue(topic=consumer.topic, broker=v2.Broker(name=consumer.broker))
+    pull = v2.PullMessageRequest(group=consumer.group, message_queue=queue, long_polling_timeout=Duration(seconds=5))
+    other = consumer_of(stack, "WriteOnly", "another-group")
+    waiting = other.poll(broker=consumer.broker, filter_expression=v2.FilterExpression(expression="other"))
+
+    def pulled_code() -> int:
+        return next(iter(consumer.call("PullMessage", pull))).status.code
+
+    def set_perm(perm: int) -> None:
+        stack.gateway.UpdateTopic(pb.UpdateTopicRequest(topic="WriteOnly", perm=perm), timeout=CALL_SECONDS)
+        time.sleep(0.1)  # LOOK_SECONDS of the consumer service's topic view: nothing tells that it is over
+
+    assert pulled_code() == v2.OK
+    set_perm(2)
+
+    assert consumer.receive(broker=consumer.broker)[0] == v2.FORBIDDEN
+    assert pulled_code() == v2.FORBIDDEN
+    with pytest.raises(grpc.RpcError) as refused:
+        list(stack.gateway.PullMessages(pb.PullMessagesRequest(topic="WriteOnly"), timeout=CALL_SECONDS))
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert next(iter(waiting)).status.code == v2.FORBIDDEN, "a poll that waits is told, too"
+    set_perm(6)
+    assert [message.body for message in receive(consumer)] == [b"y"]
+
+
 def test_a_message_that_is_returned_comes_again_at_once_with_the_next_attempt(stack: Stack) -> None:
     consumer = consumer_of(stack, "Again")
     poll = consumer.poll(broker=consumer.broker)
@@ -139,6 +171,26 @@ def test_a_message_that_is_given_up_is_a_dead_letter(stack: Stack) -> None:
     (dead,) = receive_count(undertaker, 1)
     assert (dead.topic.name, dead.body) == (dead_topic, b"x")
     assert dead.system_properties.message_id == sent
+
+
+def test_official_clients_repeated_for_ever_to_give_up_a_message_that_was_given_up_or_reset(stack: Stack) -> None:
+    consumer = consumer_of(stack, "Forwarded")
+    send(consumer, b"x", b"y")
+    first, second = receive_count(consumer, 2)
+    for _ in range(2):  # the first answer was lost
+        assert consumer.forward(handle_of(first)).status.code == v2.OK
+    reset = pb.ResetOffsetsRequest(consumer_group=consumer.group.name, topic="Forwarded", latest=True)
+    stack.gateway.ResetOffsets(reset, timeout=CALL_SECONDS)
+    reset.earliest = True
+    stack.gateway.ResetOffsets(reset, timeout=CALL_SECONDS)
+
+    assert consumer.forward(handle_of(second)).status.code == v2.OK
+
+    again = receive_count(consumer, 2)
+    assert {message.body for message in again} == {b"x", b"y"}, "the reset counts"
+    undertaker = Consumer(stack.addresses["gateway"], group="undertaker-2", topic="%DLQ%group-of-Forwarded")
+    undertaker.broker = consumer.broker
+    assert [message.body for message in receive_count(undertaker, 1)] == [b"x"]
 
 
 def test_a_tag_and_an_expression_choose_messages(stack: Stack) -> None:

@@ -93,6 +93,20 @@ class Play:
         return held
 
 
+def test_a_member_that_joined_polled_nothing_for_five_seconds_after_one_failed_assignment() -> None:
+    play = Play(begins=False)
+    play.agree()
+    away = ServiceUnavailableError("away", code="UNAVAILABLE")
+    for failures in range(1, 4):
+        assert play.transport.answer("QueryAssignment", lambda _: away)
+        assert not play.transport.calls
+        play.transport.pass_time(0.1 * 2 ** (failures - 1))  # the pauses of `retry`, with jitter
+    play.assign()
+    assert len(play.transport.streams) == 1
+    play.transport.pass_time(4.9)
+    assert not play.transport.calls, "then as often as before"
+
+
 def test_it_tells_its_settings_asks_for_its_shards_and_polls_each_once() -> None:
     play = Play(begins=False)
     (command,) = play.transport.telemetries[0].sent

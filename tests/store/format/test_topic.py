@@ -9,10 +9,13 @@ from store.errors import InvalidMessageError, StoreCorruptedError
 from store.format.topic import (
     TopicConfig,
     dead_letter_topic_of,
+    decode_topic_rows,
     decode_topic_table,
     encode_topic_table,
+    is_system_group,
     is_system_topic,
     pull_retry_topic_of,
+    reply_topic_of,
     retry_topic_of,
     retry_topic_v2_of,
     validate_topic,
@@ -121,6 +124,38 @@ def test_malformed_table_is_named(data: bytes) -> None:
     with pytest.raises(StoreCorruptedError) as caught:
         decode_topic_table(data)
     assert caught.value.metadata["file"] == "config/topics.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("t", 1, "it is not an object"),
+        ("t", {"perm": True}, "perm is 'True'"),
+        ("t", {"topicName": "u"}, "topicName is 'u'"),
+        ("t", {"attributes": {"message.type": 5}}, "an attribute is not a text"),
+        ("", {}, "its name has 0 characters"),
+        ("n" * 256, {}, "its name has 256 characters"),
+        ("\ud800", {}, "surrogates not allowed"),
+    ],
+)
+def test_a_malformed_row_is_set_apart_and_written_as_it_was(name: str, value: object, problem: str) -> None:
+    data = json.dumps({"topicConfigTable": {name: value, "sound": {"topicName": "sound", "perm": 4}}})
+    topics, unreadable = decode_topic_rows(data)
+
+    assert topics == {"sound": TopicConfig("sound", 16, 16, perm=4)}
+    assert problem in unreadable[name].problem
+    kept = json.loads(encode_topic_table({**topics, "new": TopicConfig("new", 8, 8)}, data, unreadable, time_millis=1))
+    assert kept["topicConfigTable"][name] == value
+    assert kept["topicConfigTable"].keys() == {name, "sound", "new"}
+    with pytest.raises(StoreCorruptedError):
+        decode_topic_table(data)
+
+
+def test_groups_and_topics_of_the_broker_and_of_replies_have_rocketmqs_names() -> None:
+    """As `MixAll` of RocketMQ 5.3.3 makes them."""
+    assert is_system_group("CID_RMQ_SYS_TRANS")
+    assert not is_system_group("billing")
+    assert reply_topic_of("DefaultCluster") == "DefaultCluster_REPLY_TOPIC"
 
 
 def test_the_topics_of_a_group_have_rocketmqs_names() -> None:

@@ -330,11 +330,13 @@ class DeleteTopicResponse(_message.Message):
     def __init__(self, existed: _Optional[bool] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("known_version",)
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    known_version: int
+    def __init__(self, known_version: _Optional[int] = ...) -> None: ...
 
 class ListTopicsResponse(_message.Message):
-    __slots__ = ("topics", "new_topic_queue_count")
+    __slots__ = ("topics", "new_topic_queue_count", "version")
     class Topic(_message.Message):
         __slots__ = ("topic", "write_queue_count", "read_queue_count", "message_type", "perm")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -350,9 +352,11 @@ class ListTopicsResponse(_message.Message):
         def __init__(self, topic: _Optional[str] = ..., write_queue_count: _Optional[int] = ..., read_queue_count: _Optional[int] = ..., message_type: _Optional[_Union[_message_pb2.MessageType, str]] = ..., perm: _Optional[int] = ...) -> None: ...
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     NEW_TOPIC_QUEUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[ListTopicsResponse.Topic]
     new_topic_queue_count: int
-    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., new_topic_queue_count: _Optional[int] = ...) -> None: ...
+    version: int
+    def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., new_topic_queue_count: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()

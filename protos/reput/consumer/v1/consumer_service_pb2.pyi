@@ -149,7 +149,7 @@ class ForwardToDeadLetterTopicResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class PullMessagesRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group", "shown_as")
+    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group", "shown_as", "ignore_perm")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,7 @@ class PullMessagesRequest(_message.Message):
     FILTER_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     SHOWN_AS_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_PERM_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -166,7 +167,8 @@ class PullMessagesRequest(_message.Message):
     filter: Filter
     consumer_group: str
     shown_as: str
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ...) -> None: ...
+    ignore_perm: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
     __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as")
@@ -237,10 +239,12 @@ class TopicQueue(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class LockQueuesResponse(_message.Message):
-    __slots__ = ("queues",)
+    __slots__ = ("queues", "unknown_queues")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_QUEUES_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
-    def __init__(self, queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ...) -> None: ...
+    unknown_queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., unknown_queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ...) -> None: ...
 
 class QueueOffset(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset")

@@ -171,7 +171,7 @@ class ConsumerServiceServicer:
 
     def PullMessages(self, request, context):
         """Reads messages of a queue from a position on, as RocketMQ's pull does. Never waits.
-        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), INVALID_ARGUMENT.
+        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE), INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -190,7 +190,7 @@ class ConsumerServiceServicer:
     def LockQueues(self, request, context):
         """Locks queues for one member of a group for 60 seconds, or unlocks them; RocketMQ's LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. The
         service keeps locks in memory. After its start, a queue that the group has a position in counts as locked by a member that
-        is not known, for as long: only `renew` gets it. Errors: INVALID_ARGUMENT.
+        is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

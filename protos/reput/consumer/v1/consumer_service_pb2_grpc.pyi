@@ -33,7 +33,7 @@ class ConsumerServiceStub:
     """Moves a message to the group's dead-letter topic; this counts as its acknowledgement. Errors as ChangeInvisibleDuration."""
     PullMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.PullMessagesRequest, _consumer_service_pb2.PullMessagesResponse]
     """Reads messages of a queue from a position on, as RocketMQ's pull does. Never waits.
-    Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), INVALID_ARGUMENT.
+    Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE), INVALID_ARGUMENT.
     """
     SendBackMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.SendBackMessagesRequest, _consumer_service_pb2.SendBackMessagesResponse]
     """Gives messages that were pulled and not consumed to the group again: each comes in `%RETRY%<group>` when its delay level is
@@ -44,7 +44,7 @@ class ConsumerServiceStub:
     LockQueues: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.LockQueuesRequest, _consumer_service_pb2.LockQueuesResponse]
     """Locks queues for one member of a group for 60 seconds, or unlocks them; RocketMQ's LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. The
     service keeps locks in memory. After its start, a queue that the group has a position in counts as locked by a member that
-    is not known, for as long: only `renew` gets it. Errors: INVALID_ARGUMENT.
+    is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT.
     """
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.CommitOffsetsRequest, _consumer_service_pb2.CommitOffsetsResponse]
     """Sets the position of a group in queues; as durable as acknowledgements."""
@@ -120,7 +120,7 @@ class ConsumerServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _consumer_service_pb2.PullMessagesResponse:
         """Reads messages of a queue from a position on, as RocketMQ's pull does. Never waits.
-        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), INVALID_ARGUMENT.
+        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE), INVALID_ARGUMENT.
         """
 
     def SendBackMessages(
@@ -141,7 +141,7 @@ class ConsumerServiceServicer:
     ) -> _consumer_service_pb2.LockQueuesResponse:
         """Locks queues for one member of a group for 60 seconds, or unlocks them; RocketMQ's LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. The
         service keeps locks in memory. After its start, a queue that the group has a position in counts as locked by a member that
-        is not known, for as long: only `renew` gets it. Errors: INVALID_ARGUMENT.
+        is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT.
         """
 
     def CommitOffsets(

@@ -56,7 +56,7 @@ class QueueRef(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("queue_offset", "delivery_number", "uncounted", "invisible_until_millis", "renew_until_millis", "client_id", "attempt_id", "message_group", "is_delivered")
+    __slots__ = ("queue_offset", "delivery_number", "uncounted", "invisible_until_millis", "renew_until_millis", "client_id", "attempt_id", "message_group", "is_delivered", "serial")
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_NUMBER_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class Lease(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
     IS_DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    SERIAL_FIELD_NUMBER: _ClassVar[int]
     queue_offset: int
     delivery_number: int
     uncounted: int
@@ -75,7 +76,8 @@ class Lease(_message.Message):
     attempt_id: str
     message_group: str
     is_delivered: bool
-    def __init__(self, queue_offset: _Optional[int] = ..., delivery_number: _Optional[int] = ..., uncounted: _Optional[int] = ..., invisible_until_millis: _Optional[int] = ..., renew_until_millis: _Optional[int] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., message_group: _Optional[str] = ..., is_delivered: _Optional[bool] = ...) -> None: ...
+    serial: int
+    def __init__(self, queue_offset: _Optional[int] = ..., delivery_number: _Optional[int] = ..., uncounted: _Optional[int] = ..., invisible_until_millis: _Optional[int] = ..., renew_until_millis: _Optional[int] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., message_group: _Optional[str] = ..., is_delivered: _Optional[bool] = ..., serial: _Optional[int] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("queue_offset", "delivery_number", "uncounted", "message_group", "visible_millis")

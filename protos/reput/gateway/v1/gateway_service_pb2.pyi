@@ -1029,10 +1029,12 @@ class LockQueuesRequest(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., unlock: _Optional[bool] = ..., renew: _Optional[bool] = ...) -> None: ...
 
 class LockQueuesResponse(_message.Message):
-    __slots__ = ("queues",)
+    __slots__ = ("queues", "unknown_queues")
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_QUEUES_FIELD_NUMBER: _ClassVar[int]
     queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
-    def __init__(self, queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ...) -> None: ...
+    unknown_queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., unknown_queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ...) -> None: ...
 
 class GetOffsetsRequest(_message.Message):
     __slots__ = ("consumer_group", "topic")

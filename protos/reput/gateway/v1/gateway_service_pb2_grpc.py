@@ -366,8 +366,9 @@ class GatewayServiceServicer:
     def LockQueues(self, request, context):
         """Locks queues for one member of a consumer group for 60 seconds, or unlocks them. A member that consumes in order renews its
         locks, and reads and commits only what it has locked. Locks are not kept over a restart of the shard's consumer service: for 60
-        seconds after it, only a member that says `renew` gets a queue in which the group has a position. Errors: INVALID_ARGUMENT,
-        NOT_FOUND (BROKER_NOT_FOUND).
+        seconds after it, only a member that says `renew` gets a queue in which the group has a position. A queue that does not exist
+        is not locked and named in the answer. Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND; QUEUE_NOT_FOUND when none of
+        the queues exists).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -470,7 +471,8 @@ class GatewayServiceServicer:
         """Appends a request, waits for the reply and answers it. The request gets RocketMQ's properties CORRELATION_ID, REPLY_TO_CLIENT,
         TTL (milliseconds) and CLUSTER. Its consumer appends the reply to the topic `<CLUSTER>_REPLY_TOPIC`, with the request's
         CORRELATION_ID and REPLY_TO_CLIENT, and MSG_TYPE = `reply`. Errors: DEADLINE_EXCEEDED (the request is stored; the metadata has
-        its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
+        its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT (also for a message with a delay, a time or TRAN_MSG: nobody would
+        get it while its caller waits), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -102,8 +102,9 @@ class GatewayServiceStub:
     LockQueues: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.LockQueuesRequest, _gateway_service_pb2.LockQueuesResponse]
     """Locks queues for one member of a consumer group for 60 seconds, or unlocks them. A member that consumes in order renews its
     locks, and reads and commits only what it has locked. Locks are not kept over a restart of the shard's consumer service: for 60
-    seconds after it, only a member that says `renew` gets a queue in which the group has a position. Errors: INVALID_ARGUMENT,
-    NOT_FOUND (BROKER_NOT_FOUND).
+    seconds after it, only a member that says `renew` gets a queue in which the group has a position. A queue that does not exist
+    is not locked and named in the answer. Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND; QUEUE_NOT_FOUND when none of
+    the queues exists).
     """
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetOffsetsRequest, _gateway_service_pb2.GetOffsetsResponse]
     """The positions of a consumer group. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
@@ -148,7 +149,8 @@ class GatewayServiceStub:
     """Appends a request, waits for the reply and answers it. The request gets RocketMQ's properties CORRELATION_ID, REPLY_TO_CLIENT,
     TTL (milliseconds) and CLUSTER. Its consumer appends the reply to the topic `<CLUSTER>_REPLY_TOPIC`, with the request's
     CORRELATION_ID and REPLY_TO_CLIENT, and MSG_TYPE = `reply`. Errors: DEADLINE_EXCEEDED (the request is stored; the metadata has
-    its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
+    its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT (also for a message with a delay, a time or TRAN_MSG: nobody would
+    get it while its caller waits), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetStatusRequest, _gateway_service_pb2.GetStatusResponse]
     """The state of every shard and service."""
@@ -337,8 +339,9 @@ class GatewayServiceServicer:
     ) -> _gateway_service_pb2.LockQueuesResponse:
         """Locks queues for one member of a consumer group for 60 seconds, or unlocks them. A member that consumes in order renews its
         locks, and reads and commits only what it has locked. Locks are not kept over a restart of the shard's consumer service: for 60
-        seconds after it, only a member that says `renew` gets a queue in which the group has a position. Errors: INVALID_ARGUMENT,
-        NOT_FOUND (BROKER_NOT_FOUND).
+        seconds after it, only a member that says `renew` gets a queue in which the group has a position. A queue that does not exist
+        is not locked and named in the answer. Errors: INVALID_ARGUMENT, NOT_FOUND (BROKER_NOT_FOUND; QUEUE_NOT_FOUND when none of
+        the queues exists).
         """
 
     def GetOffsets(
@@ -448,7 +451,8 @@ class GatewayServiceServicer:
         """Appends a request, waits for the reply and answers it. The request gets RocketMQ's properties CORRELATION_ID, REPLY_TO_CLIENT,
         TTL (milliseconds) and CLUSTER. Its consumer appends the reply to the topic `<CLUSTER>_REPLY_TOPIC`, with the request's
         CORRELATION_ID and REPLY_TO_CLIENT, and MSG_TYPE = `reply`. Errors: DEADLINE_EXCEEDED (the request is stored; the metadata has
-        its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT, RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
+        its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT (also for a message with a delay, a time or TRAN_MSG: nobody would
+        get it while its caller waits), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
         """
 
     def GetStatus(

@@ -3,7 +3,12 @@
 import json
 from pathlib import Path
 
-from commitlog_svc.append.topics.topics import TopicTable
+import pytest
+from structlog.testing import capture_logs
+
+from commitlog_svc.append.topics.topic_change import TopicChange
+from commitlog_svc.append.topics.topics import ROWS_TOLD_MAX, TopicTable
+from store.errors import StoreCorruptedError, TopicExistsError
 from store.files.file_system import RealFileSystem
 from store.format.topic import TOPIC_QUEUE_COUNT_MAX
 
@@ -40,3 +45,75 @@ def test_a_configured_count_is_kept_in_the_file_and_bounded_for_producers(tmp_pa
     assert topics.writable_queue_count("large") == TOPIC_QUEUE_COUNT_MAX
     kept = json.loads((tmp_path / "config" / "topics.json").read_text())["topicConfigTable"]["large"]
     assert kept["writeQueueNums"] == 10**9
+
+
+HOSTILE: dict[str, object] = {
+    "number": 1,
+    "nothing": None,
+    "list": [],
+    "text for a number": {"readQueueNums": "8"},
+    "truth for a number": {"perm": True},
+    "stands in for another": {"topicName": "sound"},
+    "attributes of no text": {"attributes": {"message.type": ["FIFO"]}},
+    "\ud800": {},
+    "n" * 256: {},
+    "": {},
+}
+
+
+def test_one_malformed_row_of_topics_json_stopped_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    rows = {**HOSTILE, "sound": {"topicName": "sound", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}}
+    path.write_text(json.dumps({"topicConfigTable": rows}))
+    topics = table(tmp_path)
+
+    with capture_logs() as events:
+        topics.load([("number", 3)])
+
+    assert [config.topic for config in topics.all()] == ["sound"]
+    assert topics.unreadable.keys() == HOSTILE.keys()
+    assert f"({len(HOSTILE)}: 'number', 'nothing', 'list')" in topics.problem
+    told = [event for event in events if event["event"] == "topics.row_unreadable"]
+    assert len(told) == ROWS_TOLD_MAX
+    assert "\\ud800" in {event["topic"] for event in told}, "it can be written to a log"
+    assert told[0] | {"topic": "number", "problem": "it is not an object", "rows": len(HOSTILE)} == told[0]
+
+    topics.create_missing(["fresh", "number"])  # the file is written anew
+    assert topics.find("number") is None
+    assert topics.writable_queue_count("number") == 0
+    for change in (topics.create, topics.update):
+        with pytest.raises(TopicExistsError, match="repair it while the service is stopped"):
+            change("number", TopicChange(write_queue_count=1))
+    kept = json.loads(path.read_text())["topicConfigTable"]
+    assert kept.keys() == {*HOSTILE, "sound", "fresh"}
+    assert {name: kept[name] for name in HOSTILE} == HOSTILE
+    again = table(tmp_path)
+    again.load([])
+    assert again.unreadable == topics.unreadable
+
+
+def test_a_row_that_cannot_be_read_goes_when_an_operator_deletes_its_topic(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"topicConfigTable": {"bad": 1, "worse": 2}}))
+    topics = table(tmp_path)
+    topics.load([])
+
+    with capture_logs() as events:
+        assert topics.delete("bad")
+    assert ("topics.unreadable_row_dropped", "1") in [(event["event"], event.get("row")) for event in events]
+
+    assert json.loads(path.read_text())["topicConfigTable"] == {"worse": 2}
+    assert topics.create("bad", TopicChange(write_queue_count=2)).write_queue_count == 2
+    assert "'worse'" in topics.problem
+    topics.replace(b'{"topicConfigTable":{}}')
+    assert topics.problem == ""
+
+
+def test_a_table_that_is_none_still_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable":[]}')
+
+    with pytest.raises(StoreCorruptedError):
+        table(tmp_path).load([])

@@ -78,6 +78,8 @@ class Shards:
 
     # -- as Membership and Fetcher
 
+    is_broadcast = False
+
     def committed(self) -> dict[MessageQueue, int]:
         return dict(self.positions)
 

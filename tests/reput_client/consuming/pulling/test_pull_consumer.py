@@ -9,6 +9,7 @@ import pytest
 
 from reput_client import (
     AdminClient,
+    Consumer,
     ConsumerClosedError,
     IllegalFilterError,
     Message,
@@ -22,6 +23,7 @@ from reput_client import (
     TrackState,
 )
 from reput_client.consuming.pulling.allocation import share_of, strategy_of
+from reput_client.errors import InvalidArgumentError
 from tests.reput_client.consuming.support import WAIT_SECONDS, bodies_of, fresh, send
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
@@ -161,6 +163,26 @@ def test_members_share_the_queues_when_they_join_and_leave(stack: Stack, allocat
         send(stack, name, [b"more-%d" % i for i in range(16)])
         wait_until(lambda: (shares([members[0], members[2]]), len(received) >= 96)[1], lambda: received)
     assert max(collections.Counter(received).values()) == 1, "positions went from hand to hand"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_the_members_of_a_group_that_broadcasts_got_a_part_each(stack: Stack, topic: str, ordered: bool) -> None:
+    group = fresh("broadcast")
+    with QueryClient(stack.addresses["gateway"]) as client:
+        client.update_consumer_group(group, broadcast=True)
+    with member(stack, group, topic, ordered=ordered) as first, member(stack, group, topic, ordered=ordered) as second:
+        for consumer in (first, second):
+            bodies = {message.body for message in polled(consumer, 20)}
+            assert bodies == {f"{queue_id}:{i}".encode() for queue_id in range(2) for i in range(10)}
+            consumer.commit()
+    assert positions(stack, group) == {}
+    with member(stack, group, topic, start=StartFrom.LAST) as third:
+        assert third.poll(timeout_seconds=0.5) == []
+    with (
+        Consumer(stack.addresses["gateway"], group, {topic: "*"}) as polling,
+        pytest.raises(InvalidArgumentError, match="broadcasts"),
+    ):
+        polling.take(10)
 
 
 def test_no_more_is_fetched_of_a_queue_than_the_settings_say(stack: Stack) -> None:

@@ -1,0 +1,98 @@
+"""TopicView: what the commit log's topic table says of topics: which may be read, and how many queues each has.
+
+The table is asked for again when it is needed and older than LOOK_SECONDS, and with time (`look`), so that polls that wait for
+a topic hear that they wait in vain. The call is small while nothing changes. When it fails, what was known holds.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from consumer_svc.arrivals import Arrivals
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
+from store.errors import StoreError, TopicNotReadableError
+from store.format.topic import PERM_READ
+
+# A change of a topic holds here so much later at most.
+LOOK_SECONDS = 0.1
+CALL_SECONDS = 2.0
+# Of a caller that needs the answer.
+NEEDED_CALL_SECONDS = 5.0
+# After a call that failed: no caller waits for the next one before.
+FAILED_SECONDS = 1.0
+
+_log = structlog.get_logger("reput.consumer")
+
+
+class TopicSource(Protocol):
+    """Gives the topic table, as the client of the commit log does."""
+
+    def list_topics(self, *, known_version: int, timeout_seconds: float) -> pb.ListTopicsResponse:
+        """The configured topics; only `version` when they are those known already."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The topics of one version. Only those that may not be read are named in `unreadable`."""
+
+    version: int = 0
+    queue_counts: Mapping[str, int] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+
+
+class TopicView:
+    """See the top of this file; thread-safe.
+
+    Args:
+        source: gives the table.
+        arrivals: hears of topics whose right to read has changed.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, source: TopicSource, arrivals: Arrivals, clock: Callable[[], float]) -> None:
+        self._source = source
+        self._arrivals = arrivals
+        self._clock = clock
+        self._asking = threading.Lock()
+        self._look_at = clock()
+        self._table = _Table()
+
+    def look(self) -> None:
+        """Ask again when it is time; another caller that asks already is not waited for."""
+        if self._clock() >= self._look_at and self._asking.acquire(blocking=False):
+            try:
+                self._ask(CALL_SECONDS)
+            except StoreError as error:
+                self._look_at = self._clock() + FAILED_SECONDS
+                _log.info("topics.not_seen", error=error.message, reason=error.reason())
+            finally:
+                self._asking.release()
+
+    def check_readable(self, topic: str) -> None:
+        """Raise TopicNotReadableError for a topic that is configured without the right to read."""
+        self.look()
+        if topic in self._table.unreadable:
+            raise TopicNotReadableError(
+                f"topic {topic} is configured without the right to read: change its perm", topic=topic, perm="read"
+            )
+
+    def queue_counts(self) -> Mapping[str, int]:
+        """The queues of each configured topic, as they are now; StoreError when that cannot be told."""
+        with self._asking:
+            self._ask(NEEDED_CALL_SECONDS)
+        return self._table.queue_counts
+
+    def _ask(self, timeout_seconds: float) -> None:
+        """With the lock held."""
+        before = self._table
+        answer = self._source.list_topics(known_version=before.version, timeout_seconds=timeout_seconds)
+        self._look_at = self._clock() + LOOK_SECONDS
+        if answer.version == before.version:
+            return
+        unreadable = frozenset(each.topic for each in answer.topics if not each.perm & PERM_READ)
+        counts = {each.topic: max(each.write_queue_count, each.read_queue_count) for each in answer.topics}
+        self._table = _Table(answer.version, counts, unreadable)
+        self._arrivals.note_topics(unreadable ^ before.unreadable)
