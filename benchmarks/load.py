@@ -40,6 +40,8 @@ class Load:
         callers: threads of `unary`.
         sync: appends are answered after the flush.
         replicated: appends are answered when all in-sync replicas have them.
+        topic_count: topics that messages take turns in; for `producer`.
+        key_count: keys of a message; for `producer`.
         warm_seconds: time before counting starts.
         seconds: time that is counted.
         rate: messages a second; 0: as fast as possible.
@@ -56,6 +58,8 @@ class Load:
     seconds: float = 3.0
     rate: float = 0.0
     replicated: bool = False
+    topic_count: int = 1
+    key_count: int = 1
 
     def command(self) -> list[str]:
         """The command that runs this load."""
@@ -76,6 +80,11 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")} | {
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "protos")))
     }
+
+
+def topic_of(number: int) -> str:
+    """The name of a topic: that of most rows, and of more topics for rows that have many."""
+    return TOPIC if number == 0 else f"{TOPIC}-{number}"
 
 
 class _Acks:
@@ -114,7 +123,15 @@ def _producer(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
     from reput_client import NewMessage
 
     def send(producer: Any, numbers: range, body: bytes, delivered: Callable[[Any], None]) -> None:
-        batch = [NewMessage(TOPIC, body, (f"key-{number}",), "TagA") for number in numbers]
+        batch = [
+            NewMessage(
+                topic_of(number % load.topic_count),
+                body,
+                (f"key-{number}", *(f"key-{number}-{more}" for more in range(1, load.key_count))),
+                "TagA",
+            )
+            for number in numbers
+        ]
         producer.send_batch(batch).add_done_callback(delivered)
 
     _produce(load, acks, is_over, send, ack_count=load.batch_count)

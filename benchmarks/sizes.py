@@ -26,6 +26,8 @@ class Sizes:
         timer_count: messages that wait far ahead while the lateness of others is measured.
         timer_counts: messages that wait, over which memory must stay the same.
         failover_count: leaders killed in each round.
+        topic_counts: topics over which appends and queries must take the same time.
+        connection_counts: connections that do nothing, likewise for appends.
         index_slot_count: slots of index files in kept stores.
         index_entry_count: entries of index files in kept stores.
     """
@@ -45,6 +47,8 @@ class Sizes:
     timer_count: int
     timer_counts: tuple[int, ...]
     failover_count: int
+    topic_counts: tuple[int, ...] = (1, 1_000, 10_000, 100_000)
+    connection_counts: tuple[int, ...] = (1, 100, 1_000, 10_000)
     pipeline_log_bytes: tuple[int, ...] = (GIB // 2, GIB, 2 * GIB, 4 * GIB)
     index_slot_count: int = 5_000_000
     index_entry_count: int = 20_000_000
@@ -66,6 +70,8 @@ TINY = Sizes(
     timer_count=500,
     timer_counts=(200, 1_000, 3_000),
     failover_count=1,
+    topic_counts=(1, 20),
+    connection_counts=(1, 20),
     pipeline_log_bytes=(MIB, 2 * MIB),
     index_slot_count=1_000,
     index_entry_count=10_000,

@@ -8,7 +8,14 @@ from gateway.groups.administration import Group
 from gateway.groups.dead_letters import Letter
 from gateway.groups.tracked import TrackedMessage
 from gateway.groups.tracks import MessageTrack
-from gateway.ports.delivery import ALL_MESSAGES, ClientFacts, Filter, FilterKind, GroupSettings
+from gateway.ports.delivery import (
+    ALL_MESSAGES,
+    EXPRESSION_CHARACTERS_MAX,
+    ClientFacts,
+    Filter,
+    FilterKind,
+    GroupSettings,
+)
 from gateway.ports.groups import GroupQueue, ResetQuestion, ResetTo
 from gateway.ports.shard import FoundRecord
 from gateway.ports.time_window import millis_at_or_after
@@ -18,9 +25,6 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from store.errors import InvalidArgumentError
 from store.format.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
-
-# A longer one is no filter; it is kept as long as a stream waits.
-EXPRESSION_CHARACTERS_MAX = 16_384
 
 
 def filter_of(wanted: pb.MessageFilter) -> Filter:

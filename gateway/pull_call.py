@@ -228,7 +228,8 @@ class StreamPoll(Poll):
         self, room: WaitingRoom, delivering: Puller[StoredMessage], question: PullQuestion, ends_at: float
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, "", ("stream", next(_numbers)))
-        super().__init__(name, "", ends_at, ends_at + INNER_SECONDS)
+        filter_characters = len(question.filter.expression)
+        super().__init__(name, "", ends_at, ends_at + INNER_SECONDS, filter_characters=filter_characters)
         self._room = room
         self._delivering = delivering
         self._question = question

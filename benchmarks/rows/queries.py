@@ -129,7 +129,7 @@ def our_latencies(
     with grpc.insecure_channel(address) as channel:
         queries = _queries(pb_grpc.GatewayServiceStub(channel))
         for kind in kinds:
-            millis = _measure(queries[kind], samples, count)
+            millis = millis_of(queries[kind], samples, count)
             values |= {f"{KINDS[kind]}, p50": quantile(millis, 0.5), f"{KINDS[kind]}, p99": quantile(millis, 0.99)}
     return values
 
@@ -159,7 +159,8 @@ def _queries(stub: pb_grpc.GatewayServiceStub) -> dict[str, Callable[[list[str]]
     return {"key": by_key, "id": by_id, "unique_key": by_unique_key, "offset": by_offset}
 
 
-def _measure(query: Callable[[list[str]], int], samples: Samples, count: int) -> list[float]:
+def millis_of(query: Callable[[list[str]], int], samples: Samples, count: int) -> list[float]:
+    """The time of each of `count` queries in milliseconds, after half as many; each finds one message."""
     millis = []
     for i in range(-(count // 2), count):
         sample = samples[i % len(samples)]

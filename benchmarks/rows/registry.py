@@ -14,6 +14,7 @@ from benchmarks.rows.failover import Failover
 from benchmarks.rows.findable import Findable
 from benchmarks.rows.first_seconds import FirstSeconds
 from benchmarks.rows.growth import Growth
+from benchmarks.rows.growth_by import GrowthBy
 from benchmarks.rows.idle_polls import IdlePolls
 from benchmarks.rows.memory import Memory
 from benchmarks.rows.mirrored import Mirrored
@@ -36,7 +37,7 @@ from benchmarks.sizes import Sizes
 
 _ROWS: tuple[type[Row], ...] = (
     OneKib, CompiledOneKib, Small, CompiledSmall, Unary, OfficialSend, SyncUnary, Findable, Queries, CompiledQueries,
-    ColdQuery, Rebuild, Restart, Memory, Start, Growth,
+    ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy,
     PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
     Failover, Mirrored, FirstSeconds, SixServices,

@@ -52,23 +52,32 @@ class Poll(ABC):
         ends_at: when it ends without messages, on the room's clock.
         gives_up_at: when it ends although its look is under way.
         must_look: it looks at once, whatever earlier looks have found.
+        filter_characters: of the filter that it keeps while it waits.
     """
 
     __slots__ = (
         *("_began", "_is_woken", "_phase", "_queue", "_tick", "client_id", "ends_at", "gives_up_at", "must_look"),
-        "name",
+        *("filter_characters", "name"),
     )
 
     _queue: "Queue"
 
     def __init__(
-        self, name: QueueName, client_id: str, ends_at: float, gives_up_at: float, *, must_look: bool = False
+        self,
+        name: QueueName,
+        client_id: str,
+        ends_at: float,
+        gives_up_at: float,
+        *,
+        must_look: bool = False,
+        filter_characters: int = 0,
     ) -> None:
         self.name = name
         self.client_id = client_id
         self.ends_at = ends_at
         self.gives_up_at = gives_up_at
         self.must_look = must_look
+        self.filter_characters = filter_characters
         self._phase = Phase.LOOKING
         self._began = 0
         self._is_woken = False

@@ -31,6 +31,7 @@ from functools import partial
 from gateway.delivery.polls import Phase, Poll, Queue, QueueName, woken_by
 from gateway.delivery.timers import Timers
 from gateway.ports.delivery import Arrivals, Filter
+from store.errors import ResourceBusyError
 
 # Polls of one queue that look at the same time after an arrival: each found something means more of them.
 LOOKING_COUNT_MAX = 16
@@ -53,6 +54,8 @@ SWEEP_SECONDS = 15.0
 # their last poll.
 QUEUE_COUNT_MAX = 16_384
 FILTER_CHARACTERS_MAX = 1_024
+# Filters of all polls that wait: as many as 20,000 polls have of which each has 4,096 characters.
+ALL_FILTERS_CHARACTERS_MAX = 20_000 * 4_096
 
 
 class WaitingRoom:
@@ -75,6 +78,7 @@ class WaitingRoom:
             Poll, float
         ] = {}  # woken polls that look, and since when; the one that looks for longest first
         self._is_closed = False
+        self._filter_characters = 0
         self._set_sweep()
         self._set_watch()
 
@@ -85,10 +89,20 @@ class WaitingRoom:
             return sum(len(queue.polls) for queue in self._queues.values())
 
     def add(self, poll: Poll) -> None:
-        """Let a poll wait; it looks first, unless it is known that there is nothing."""
+        """Let a poll wait; it looks first, unless it is known that there is nothing.
+
+        Raises:
+            ResourceBusyError: the filters of all polls are too long together.
+        """
         now = self._clock()
         with self._lock:
             if not self._is_closed:
+                if self._filter_characters + poll.filter_characters > ALL_FILTERS_CHARACTERS_MAX:
+                    raise ResourceBusyError(
+                        f"the filters of all polls that wait have more than {ALL_FILTERS_CHARACTERS_MAX} characters: use a "
+                        "shorter filter, or ask again later"
+                    )
+                self._filter_characters += poll.filter_characters
                 queue = self._queue_of(poll.name)
                 poll._queue = queue
                 queue.polls[poll] = None
@@ -248,6 +262,7 @@ class WaitingRoom:
         if poll._phase is Phase.ENDED:
             return False
         poll._phase = Phase.ENDED
+        self._filter_characters -= poll.filter_characters
         queue = poll._queue
         queue.parked.pop(poll, None)
         del queue.polls[poll]

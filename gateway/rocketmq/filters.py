@@ -1,11 +1,8 @@
 """Filter expressions of RocketMQ's contract."""
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
-from gateway.ports.delivery import ALL_MESSAGES, Filter, FilterKind
+from gateway.ports.delivery import ALL_MESSAGES, EXPRESSION_CHARACTERS_MAX, Filter, FilterKind
 from gateway.rocketmq.status import RefusedError
-
-# Each poll that waits keeps its own: 20,000 of them 80 MB.
-EXPRESSION_CHARACTERS_MAX = 4_096
 
 
 def filter_of(expression: v2.FilterExpression) -> Filter:

@@ -82,12 +82,12 @@ class Pulling:
         """One pull; it is answered later, or at once when it is refused."""
         try:
             poll = self._poll(v2.PullMessageRequest.FromString(request), call)
+            self.room.add(poll)
         except DecodeError as error:
             _end_with(call, InvalidArgumentError(f"the request cannot be read: {error}", field="request"))
         except (RefusedError, StoreError) as error:
             _end_with(call, error)
         else:
-            self.room.add(poll)
             call.on_gone(poll.leave)
 
     def check(self, broker_name: str, question: PullQuestion, then: Callable[[StoreError | None], None]) -> None:
@@ -151,7 +151,7 @@ class PullPoll(Poll):
         gives_up_at: float,
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, "", next(_numbers))
-        super().__init__(name, client_id, ends_at, gives_up_at)
+        super().__init__(name, client_id, ends_at, gives_up_at, filter_characters=len(question.filter.expression))
         self._pulling = pulling
         self._room = pulling.room
         self._delivering = delivering

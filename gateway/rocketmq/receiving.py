@@ -112,10 +112,10 @@ class Receiving:
         """One poll; it is answered later, or at once when it is refused."""
         try:
             poll = self._poll(_parse(request), call)
+            self.room.add(poll)
         except (RefusedError, StoreError) as error:
             _end_with(call, error)
             return
-        self.room.add(poll)
         call.on_gone(poll.leave)
 
     def _poll(self, request: v2.ReceiveMessageRequest, call: Streamable) -> "ReceivePoll":
@@ -201,7 +201,14 @@ class ReceivePoll(Poll):
         must_look: bool,
     ) -> None:
         name = QueueName(delivering.broker_name, question.topic, question.consumer_group, question.filter)
-        super().__init__(name, question.client_id, ends_at, gives_up_at, must_look=must_look)
+        super().__init__(
+            name,
+            question.client_id,
+            ends_at,
+            gives_up_at,
+            must_look=must_look,
+            filter_characters=len(question.filter.expression),
+        )
         self._receiving = receiving
         self._delivering = delivering
         self._question = question

@@ -17,6 +17,8 @@ from tests.support.halting import halt, resume
 from tests.support.service import Service
 from tests.support.stack import new_message
 
+pytestmark = pytest.mark.life
+
 WAIT_SECONDS_MAX = 60
 CALLER_COUNT = 8
 

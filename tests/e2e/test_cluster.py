@@ -3,7 +3,6 @@
 One cluster serves all tests; each begins when all replicas are in sync. Figures are printed: `pytest -rP`.
 """
 
-import contextlib
 import json
 import os
 import pathlib
@@ -20,11 +19,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from reput.commitlog.v1.commitlog_service_pb2 import GetStatusResponse
 from reput_client import AppendClient, Consumer, FlushMode, NewMessage, QueryClient
 from services.calling.commitlog import CommitLogClient
 from services.serving.server import IN_SYNC_NAME
-from store.errors import StoreError
 from tests.support.cluster import Cluster, Load, running_cluster
 from tests.support.waiting import wait_until
 
@@ -37,12 +34,6 @@ pytestmark = [
 # The promise is 10 s with default timeouts; a test beside others on a busy machine is slower.
 SILENCE_SECONDS_MAX = 30.0
 TAKE_SECONDS_MAX = 180.0
-# An empty replica takes 24 s at least to catch up, and two failovers half of that.
-FILLED_BYTES = 12 << 20
-SLOW = {
-    "REPUT_COMMITLOG_REPLICATION_BYTES_PER_SECOND_MAX": str(512 << 10),
-    "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(2 << 20),
-}
 UNIT = struct.Struct(">qiq")
 
 
@@ -224,46 +215,6 @@ def test_a_replica_with_an_emptied_store_joins_again(cluster: Cluster) -> None:
         load.wait_for(50)
 
     check_replicas(cluster, "Emptied", load.acknowledged)
-
-
-def test_two_failovers_in_a_row_while_an_empty_replica_catches_up_lose_nothing(tmp_path: pathlib.Path) -> None:
-    with running_cluster(tmp_path / "c", settings=SLOW) as cluster:
-        leader = cluster.wait_until_whole()
-        with AppendClient(cluster.status()["gateway"], timeout_seconds=60.0) as client:
-            for _ in range(FILLED_BYTES >> 20):
-                client.append([NewMessage("Filler", bytes(32 << 10))] * 32, flush_mode=FlushMode.SYNC)
-        leader = cluster.wait_until_whole()
-        empty = next(name for name in cluster.replicas() if name != leader)
-        others = set(cluster.replicas()) - {empty}
-
-        def is_catching_up() -> bool:
-            """It has begun to get the log, and lacks a part of it; the others are in sync."""
-            with contextlib.suppress(StoreError):
-                return 0 < status_of(cluster, empty).log_end_offset < FILLED_BYTES and others == {
-                    *status_of(cluster, cluster.leader() or empty).in_sync
-                }
-            return False
-
-        cluster.kill(empty)
-        wait_until(lambda: cluster.replicas()[empty]["role"] == "away", cluster.log)
-        shutil.rmtree(cluster.replicas()[empty]["store"], ignore_errors=True)
-        with Load(cluster.status()["gateway"], "Rows") as load:
-            for _ in range(2):
-                wait_until(is_catching_up, cluster.log, TAKE_SECONDS_MAX, 0.2)
-                cluster.kill(cluster.wait_for_leader())
-                load.wait_for(50)
-                assert cluster.wait_for_leader() != empty, "it lacks what was acknowledged"
-        print(
-            f"in a row: {load.longest_silence_seconds():.1f} s without acknowledgements, {len(load.failures)} failed calls"
-        )
-
-        check_replicas(cluster, "Rows", load.acknowledged)
-
-
-def status_of(cluster: Cluster, name: str) -> GetStatusResponse:
-    """What the commit log of a replica says."""
-    with contextlib.closing(CommitLogClient(cluster.replicas()[name]["address"])) as client:
-        return client.get_status(timeout_seconds=5)
 
 
 def test_status_shows_the_role_and_the_lag_of_each_replica(cluster: Cluster) -> None:

@@ -26,6 +26,8 @@ from tests.support.service import Service
 from tests.support.stack import new_message
 from tests.support.waiting import wait_for, wait_until
 
+pytestmark = pytest.mark.life
+
 NAMES = ("commitlog", "consumequeue", "consumer")
 OUTCOME = pb.AckMessagesResponse
 

@@ -12,6 +12,8 @@ from reput.message.v1 import message_pb2
 from tests.support.stack import Stack, new_message, running_stack
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.life
+
 SETTINGS = {
     "REPUT_INDEX_HASH_SLOT_COUNT": "50",
     "REPUT_INDEX_ENTRY_COUNT_MAX": "101",

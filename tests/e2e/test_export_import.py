@@ -11,6 +11,8 @@ from reput.message.v1 import message_pb2
 from tests.support.fixture_stores import walk_frames
 from tests.support.stack import Stack, new_message, running_stack
 
+pytestmark = pytest.mark.life
+
 SIZES = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(16 << 20), "REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "4000",
     "REPUT_INDEX_HASH_SLOT_COUNT": "500", "REPUT_INDEX_ENTRY_COUNT_MAX": "1000",

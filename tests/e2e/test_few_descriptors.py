@@ -14,6 +14,8 @@ from store.errors import StoreError
 from tests.commitlog_svc.support import append, new_message, open_log
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.life
+
 ROOT = Path(__file__).parents[2]
 QUEUE_COUNT = 1_200
 CLIENTS = {"consumequeue": ConsumeQueueClient, "index": IndexClient}

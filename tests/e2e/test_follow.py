@@ -17,7 +17,7 @@ from tests.support.log_queries import check_queries, wait_until_shown
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.life, pytest.mark.timeout(300)]
 GROUP, TOPIC = "followed", "b_order"
 
 

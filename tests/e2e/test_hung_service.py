@@ -19,6 +19,8 @@ from services.status import from_rpc_error
 from store.errors import ServiceUnavailableError
 from tests.support.stack import Stack, new_message, running_stack
 
+pytestmark = pytest.mark.life
+
 TOPIC, KEY = "Hung", "k"
 DEADLINE_SECONDS = 4
 

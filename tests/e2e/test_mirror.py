@@ -19,6 +19,8 @@ from tests.support.ports import free_port
 from tests.support.stack import Stack, new_message, running_stack
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.life
+
 TOPIC = "Orders"
 
 

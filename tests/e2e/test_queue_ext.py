@@ -8,7 +8,7 @@ from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.stack import Stack, new_message, running_stack
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.life, pytest.mark.timeout(300)]
 
 SIZES = {"REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "400"}
 EXT = {"REPUT_CONSUMEQUEUE_EXT": "true", "REPUT_CONSUMEQUEUE_EXT_FILE_SIZE_BYTES": "512"}

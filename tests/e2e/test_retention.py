@@ -6,6 +6,7 @@ import pathlib
 from typing import Any
 
 import grpc
+import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.commitlog.v1 import commitlog_service_pb2_grpc as commitlog_grpc
@@ -14,6 +15,8 @@ from reput.message.v1 import message_pb2
 from tests.support.service import Service
 from tests.support.stack import Stack, new_message, running_stack
 from tests.support.waiting import wait_for, wait_until
+
+pytestmark = pytest.mark.life
 
 MESSAGE_COUNT = 120
 QUEUE_COUNT = 2

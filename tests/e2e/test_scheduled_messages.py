@@ -18,6 +18,8 @@ from store.format.delivery.waiting_handles import RECALL, decode_handle
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.life
+
 TOPIC = "orders"
 # The machine of the tests may be busy; the service needs milliseconds.
 SECONDS_MAX = 30.0

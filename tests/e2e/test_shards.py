@@ -18,6 +18,8 @@ from tests.support.halting import halt, resume
 from tests.support.service import Service
 from tests.support.stack import new_message
 
+pytestmark = pytest.mark.life
+
 NAMES = ("shard-a", "shard-b", "shard-c")
 TOPIC = "Shards"
 MESSAGE_COUNT = 12

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from gateway.delivery import waiting_room
 from gateway.delivery.polls import Poll, QueueName
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import (
@@ -20,6 +21,7 @@ from gateway.delivery.waiting_room import (
     WaitingRoom,
 )
 from gateway.ports.delivery import Arrivals, Filter, FilterKind
+from store.errors import ResourceBusyError
 
 BROKER = "broker-a"
 NAME = QueueName(BROKER, "orders", "billing", "*")
@@ -96,9 +98,16 @@ class Shard:
 
 
 class MemoryPoll(Poll):
-    def __init__(self, shard, name, client_id="client", seconds=POLL_SECONDS, must_look=False):
+    def __init__(self, shard, name, client_id="client", seconds=POLL_SECONDS, must_look=False, filter_characters=0):
         now = shard.clock.now
-        super().__init__(name, client_id, now + seconds, now + seconds + 1, must_look=must_look)
+        super().__init__(
+            name,
+            client_id,
+            now + seconds,
+            now + seconds + 1,
+            must_look=must_look,
+            filter_characters=filter_characters,
+        )
         self.shard = shard
         self.outcome = None
 
@@ -353,6 +362,25 @@ def test_long_filters_filled_the_memory_of_queues_without_polls(shard):
         shard.pass_time(POLL_SECONDS)
         shard.settle()
         assert (name in shard.room._queues) is is_remembered
+
+
+def test_long_filters_of_polls_that_wait_have_a_limit_together_which_ends_with_them(shard, monkeypatch):
+    monkeypatch.setattr(waiting_room, "ALL_FILTERS_CHARACTERS_MAX", 100)
+    name = QueueName(BROKER, "orders", "billing", Filter(FilterKind.TAGS, "t" * 60))
+    first = MemoryPoll(shard, name, filter_characters=60)
+    shard.room.add(first)
+    with pytest.raises(ResourceBusyError, match="shorter filter"):
+        shard.room.add(MemoryPoll(shard, name, filter_characters=41))
+    shard.room.add(MemoryPoll(shard, name, filter_characters=40))
+    shard.settle()
+    assert shard.room.poll_count == 2
+
+    shard.room.remove(first)
+    shard.room.add(MemoryPoll(shard, name, filter_characters=60))
+    shard.settle()
+    shard.pass_time(2 * POLL_SECONDS)
+    assert shard.room.poll_count == 0
+    shard.room.add(MemoryPoll(shard, name, filter_characters=100))
 
 
 def test_everything_may_have_arrived_but_not_all_look_at_once(shard):

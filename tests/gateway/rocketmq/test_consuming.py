@@ -208,6 +208,11 @@ def test_a_tag_and_an_expression_choose_messages(stack: Stack) -> None:
         assert [answer.message.body for answer in poll if answer.HasField("message")] == [b"a"]
     bad = v2.FilterExpression(type=v2.SQL, expression="size >")
     assert other.receive(broker=consumer.broker, filter_expression=bad) == (v2.ILLEGAL_FILTER_EXPRESSION, [])
+    # RocketMQ's own suite subscribes to a tag of 10,240 characters.
+    long = v2.FilterExpression(type=v2.TAG, expression="t" * 10_240)
+    assert other.receive(broker=consumer.broker, filter_expression=long) == (v2.MESSAGE_NOT_FOUND, [])
+    too_long = v2.FilterExpression(type=v2.TAG, expression="t" * 16_385)
+    assert other.receive(broker=consumer.broker, filter_expression=too_long) == (v2.ILLEGAL_FILTER_EXPRESSION, [])
 
 
 def test_a_handle_of_nobody_is_invalid(stack: Stack) -> None:

@@ -199,6 +199,7 @@ def test_damage_of_an_archive_behind_a_uri_is_named(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["archive alone", "store behind the archive", "store alone of the log"])
 def test_queries_over_uris_find_what_brute_force_finds(
     where: str, object_store: ObjectStore, broker_store: Path, tmp_path: Path
