@@ -8,6 +8,10 @@ share its flush in this way.
 Each caller sees the same result as if its request had been sent alone. When a batch is refused and nothing of it was
 written, the request with the refused message is sent again alone, and the others again together. Any other failure goes to
 all callers of the batch, and nothing is sent again.
+
+Where a request can be sent without waiting (`begin`), no thread of a sender is woken for it: the caller's thread sends it, and
+the next batch is sent by the thread that gets the response to the one before, before it answers callers. What has to wait, a
+call over gRPC or a request that is sent again, is left to the threads of the senders.
 """
 
 import threading
@@ -15,7 +19,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 import structlog
 
@@ -57,6 +62,16 @@ class AppendFailedError(Exception):
         self.index = index
 
 
+# The response to a request, why it has failed, or None: nothing was sent, and `send` shall be used.
+Outcome: TypeAlias = bytes | AppendFailedError | None
+# Sends a request with a timeout in seconds and never waits; gives the outcome to the last argument, once, if it returns True.
+Begin: TypeAlias = Callable[[bytes, float, Callable[[Outcome], object]], bool]
+
+
+def _never(_request: bytes, _seconds: float, _ended: Callable[[Outcome], object]) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class PendingAppend:
     """A request that waits for a sender.
@@ -88,6 +103,7 @@ class AppendCoalescer:
         clock: seconds, rising.
         expired: makes the status for a caller whose deadline passed before its request was sent.
         broken: makes the status for callers whose response cannot be split.
+        begin: sends a request without waiting, where that is possible.
         sender_count: senders for each flush mode.
     """
 
@@ -100,9 +116,11 @@ class AppendCoalescer:
         clock: Callable[[], float],
         expired: Callable[[], Any],
         broken: Callable[[], Any],
+        begin: Begin = _never,
         sender_count: int = SENDER_COUNT,
     ) -> None:
         self._send = send
+        self._begin = begin
         self._split = split
         self._executor = executor
         self._clock = clock
@@ -122,13 +140,36 @@ class AppendCoalescer:
             if needs_sender:
                 self._busy_counts[append.flush] = busy_count + 1
         if needs_sender:
-            self._executor.submit(self._send_all, append.flush)
+            self._send_next(append.flush)
 
-    def _send_all(self, flush: int) -> None:
-        while True:
-            batch = self._take(flush)
-            if batch is None:
-                return
+    def _send_next(self, flush: int) -> None:
+        """Send the next batch without waiting, or leave it to a thread; the sender is idle when nothing waits."""
+        batch = self._take_alive(flush)
+        if batch is None:
+            return
+        if not self._begin(_joined(batch), self._seconds_of(batch), partial(self._ended, flush, batch)):
+            self._executor.submit(self._send_waiting, flush, batch)
+
+    def _ended(self, flush: int, batch: list[PendingAppend], outcome: Outcome) -> None:
+        if outcome is None or _is_sent_again(batch, outcome):
+            self._executor.submit(self._send_waiting, flush, batch, outcome)
+            return
+        self._send_next(flush)  # first: the commitlog works while callers are answered
+        try:
+            self._tell(batch, outcome)
+        except Exception:  # callers would be left without an answer
+            _log.exception("append.failed", count=len(batch))
+            for append in batch:
+                append.caller.fail(self._broken())
+
+    def _send_waiting(self, flush: int, batch: list[PendingAppend], outcome: Outcome = None) -> None:
+        """Send a batch, or again what was refused with others; then the next one."""
+        self._send_batch(batch, outcome)
+        self._send_next(flush)
+
+    def _take_alive(self, flush: int) -> list[PendingAppend] | None:
+        """As `_take`, without requests whose callers have gone or got no response in time."""
+        while (batch := self._take(flush)) is not None:
             alive = []
             for append in batch:
                 if append.deadline_seconds <= self._clock() or not append.caller.is_active():
@@ -136,7 +177,8 @@ class AppendCoalescer:
                 else:
                     alive.append(append)
             if alive:
-                self._send_batch(alive)
+                return alive
+        return None
 
     def _take(self, flush: int) -> list[PendingAppend] | None:
         """The next batch, as many requests as fit into one; None when none waits, and the sender is idle then."""
@@ -155,38 +197,56 @@ class AppendCoalescer:
                 batch.append(waiting.popleft())
         return batch
 
-    def _send_batch(self, batch: list[PendingAppend]) -> None:
+    def _send_batch(self, batch: list[PendingAppend], outcome: Outcome) -> None:
         try:
             while batch:
-                batch = self._send_once(batch)
+                batch = self._tell(batch, outcome if outcome is not None else self._sent(batch))
+                outcome = None
         except Exception:  # a sender that ended here would leave later callers without an answer
             _log.exception("append.failed", count=len(batch))
             for append in batch:
                 append.caller.fail(self._broken())
 
-    def _send_once(self, batch: list[PendingAppend]) -> list[PendingAppend]:
-        """Send a batch and answer its callers; the requests that must be sent again."""
-        seconds = max(append.deadline_seconds for append in batch) - self._clock()
+    def _sent(self, batch: list[PendingAppend]) -> bytes | AppendFailedError:
         try:
-            response = self._send(b"".join([append.request for append in batch]), seconds)
+            return self._send(_joined(batch), self._seconds_of(batch))
         except AppendFailedError as error:
-            if len(batch) == 1 or not error.is_refused:
+            return error
+
+    def _tell(self, batch: list[PendingAppend], outcome: bytes | AppendFailedError) -> list[PendingAppend]:
+        """Answer the callers of a batch; the requests that must be sent again."""
+        if isinstance(outcome, AppendFailedError):
+            if not _is_sent_again(batch, outcome):
                 for append in batch:
-                    append.caller.fail(error.status)
+                    append.caller.fail(outcome.status)
                 return []
-            refused = _at_message(batch, error.index)
-            self._send_once([batch[refused]])
+            refused = _at_message(batch, outcome.index)
+            alone = [batch[refused]]
+            self._tell(alone, self._sent(alone))
             return batch[:refused] + batch[refused + 1 :]
         if len(batch) == 1:
-            batch[0].caller.answer(response)
+            batch[0].caller.answer(outcome)
             return []
-        responses = self._split(response, [append.message_count for append in batch])
+        responses = self._split(outcome, [append.message_count for append in batch])
         for i, append in enumerate(batch):
             if responses is None:
                 append.caller.fail(self._broken())
             else:
                 append.caller.answer(responses[i])
         return []
+
+    def _seconds_of(self, batch: Sequence[PendingAppend]) -> float:
+        """What is left to the most patient caller."""
+        return max(append.deadline_seconds for append in batch) - self._clock()
+
+
+def _joined(batch: Sequence[PendingAppend]) -> bytes:
+    return batch[0].request if len(batch) == 1 else b"".join([append.request for append in batch])
+
+
+def _is_sent_again(batch: Sequence[PendingAppend], outcome: bytes | AppendFailedError) -> bool:
+    """Whether one message of several requests was refused, and nothing was written."""
+    return isinstance(outcome, AppendFailedError) and outcome.is_refused and len(batch) > 1
 
 
 def _at_message(batch: Sequence[PendingAppend], index: int | None) -> int:

@@ -9,7 +9,7 @@ the leader is gone, the caller gets UNAVAILABLE with a RetryInfo.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ import structlog
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
 
-from gateway.appends.coalescer import SENDER_COUNT, AppendCoalescer, AppendFailedError, PendingAppend
+from gateway.appends.coalescer import SENDER_COUNT, AppendCoalescer, AppendFailedError, Outcome, PendingAppend
 from gateway.appends.request_bytes import FLUSH_MODE_COUNT, read_small_append, split_results
 from services.local.appends import AppendClient
 from services.serving.calls.unary_call import Answerable
@@ -100,7 +100,13 @@ class Commitlog:
         self._alone = ThreadPoolExecutor(alone_count, thread_name_prefix="append-alone")
         self._senders = ThreadPoolExecutor(SENDER_COUNT * FLUSH_MODE_COUNT, thread_name_prefix="append-sender")
         self._coalescer = AppendCoalescer(
-            self._send, split_results, self._senders, clock=time.monotonic, expired=_expired, broken=broken
+            self._send,
+            split_results,
+            self._senders,
+            clock=time.monotonic,
+            expired=_expired,
+            broken=broken,
+            begin=self._begin,
         )
 
     def send(self, request: bytes, deadline_seconds: float, caller: Answerable) -> None:
@@ -140,6 +146,21 @@ class Commitlog:
         except Exception:
             _log.exception("append.failed", count=1)
             caller.fail(broken())
+
+    def _begin(self, request: bytes, seconds: float, ended: Callable[[Outcome], object]) -> bool:
+        """Over the socket, where nothing has to wait for another leader; see coalescer.Begin."""
+        if self._group is not None and self._group.leaders.is_replicated(self.broker_name):
+            return False
+
+        def known(outcome: bytes | StatusError | StoreError | None) -> None:
+            if isinstance(outcome, StatusError):
+                ended(_failure(outcome.status))
+            elif isinstance(outcome, StoreError):
+                ended(AppendFailedError(to_status(outcome)))
+            else:
+                ended(outcome)
+
+        return self.local.append_later(request, seconds, known)
 
     def _send(self, request: bytes, seconds: float) -> bytes:
         if self._group is None or not self._group.leaders.is_replicated(self.broker_name):

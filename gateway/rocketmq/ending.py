@@ -15,6 +15,7 @@ from services.serving.calls.unary_call import Answerable
 from services.serving.deadline import answer_seconds
 from store.errors import InvalidArgumentError, StoreError
 
+ENDED = v2.EndTransactionResponse(status=ok()).SerializeToString()
 RESOLUTIONS = {v2.COMMIT: Resolution.COMMIT, v2.ROLLBACK: Resolution.ROLLBACK}
 
 
@@ -32,8 +33,11 @@ class Ending:
         """EndTransaction. The caller is answered later, or at once when the request is refused."""
 
         def ended(outcome: AppendResult | StoreError) -> None:
-            status = transaction_status_of(outcome) if isinstance(outcome, StoreError) else ok()
-            caller.answer(v2.EndTransactionResponse(status=status).SerializeToString())
+            if isinstance(outcome, StoreError):
+                response = v2.EndTransactionResponse(status=transaction_status_of(outcome)).SerializeToString()
+            else:
+                response = ENDED
+            caller.answer(response)
 
         try:
             parsed = _parse(v2.EndTransactionRequest, request)
@@ -44,7 +48,7 @@ class Ending:
                 )
             resolution = RESOLUTIONS.get(parsed.resolution)
             if resolution is None:  # no verdict yet: the transaction stays as it is
-                caller.answer(v2.EndTransactionResponse(status=ok()).SerializeToString())
+                caller.answer(ENDED)
                 return
             self._endings.end_transaction(
                 topic,

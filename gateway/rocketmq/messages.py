@@ -78,8 +78,9 @@ def to_new_message(message: v2.Message) -> message_pb2.NewMessage:
         keys=system.keys,
         tags=system.tag,
         unique_key=system.message_id,
-        properties=message.user_properties,
     )
+    if message.user_properties:  # protobuf takes longer for an empty map than for this look
+        new.properties.update(message.user_properties)
     if is_as_it_came:
         new.properties[BODY_ENCODING] = GZIP
     if system.message_group:

@@ -1,6 +1,7 @@
 """The names that clients may use: RocketMQ's TopicValidator and GrpcValidator."""
 
 import re
+from functools import lru_cache
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.status import RefusedError
@@ -17,6 +18,8 @@ NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 # Retry and dead-letter topics are named after a group, and a topic.
 OWNED_TOPIC_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 GROUP_CHARACTERS_MAX = 120
+# Names of topics that are known to be valid; some 200 bytes each.
+TOPIC_COUNT_MAX = 4_096
 
 
 def full_name(resource: v2.Resource) -> str:
@@ -31,7 +34,12 @@ def topic_of(resource: v2.Resource) -> str:
     Raises:
         RefusedError: ILLEGAL_TOPIC.
     """
-    topic = full_name(resource)
+    return _checked_topic(full_name(resource))
+
+
+@lru_cache(TOPIC_COUNT_MAX)
+def _checked_topic(topic: str) -> str:
+    """The name, if it is one; each message names its topic."""
     _check(topic, "topic", v2.ILLEGAL_TOPIC)
     is_owned = topic.startswith(OWNED_TOPIC_PREFIXES)
     characters_max = RETRY_OR_DLQ_TOPIC_LENGTH_MAX if is_owned else TOPIC_LENGTH_MAX

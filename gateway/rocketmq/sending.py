@@ -22,6 +22,9 @@ from store.errors import InvalidArgumentError, StoreError
 # Requests that only RocketMQ's contract refuses are errors of the caller, whatever their code there.
 REFUSED_CODE: int = grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
+# protobuf copies it into each answer.
+OK = ok()
+
 _count_refusal = refusal_counter("v2.MessagingService/SendMessage")
 
 
@@ -111,7 +114,7 @@ class _Sender:
         results = pb.AppendMessagesResponse.FromString(response).results
         entries = [
             v2.SendResultEntry(
-                status=ok(),
+                status=OK,
                 message_id=message_id,
                 offset=result.queue_offset,
                 transaction_id=result.transaction_id,
@@ -119,7 +122,7 @@ class _Sender:
             )
             for message_id, result in zip(self._message_ids, results, strict=True)
         ]
-        self._caller.answer(v2.SendMessageResponse(status=ok(), entries=entries).SerializeToString())
+        self._caller.answer(v2.SendMessageResponse(status=OK, entries=entries).SerializeToString())
 
     def fail(self, status: status_pb2.Status) -> None:
         _count_refusal(status.code)

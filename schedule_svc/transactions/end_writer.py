@@ -1,7 +1,7 @@
 """EndWriter: appends what becomes of half messages, with the op record that ends them, one atomic request for many.
 
-Theory of operation: one thread takes everything that was submitted while the append before was under way. A request has the
-copies of all of it, and behind them the op record that names all their half messages. So a copy and the end of its half message
+Theory of operation: a request takes everything that was submitted while the append before was under way. It has the copies of
+all of it, and behind them the op record that names all their half messages. So a copy and the end of its half message
 are in the log together, callers that come together share the write, and op records are batched as RocketMQ's are.
 
 A request that the log refuses as it is was not written: each of its parts is then tried alone, and the bad one fails. An append
@@ -46,7 +46,7 @@ class EndWriter(BatchWriter[_End]):
 
     Args:
         append: appends records atomically.
-        on_broken: called once, by the writer's thread, when it broke.
+        on_broken: called once, by the thread that wrote, when it broke.
 
     Attributes:
         error: why it is broken; None while it works.
@@ -57,19 +57,20 @@ class EndWriter(BatchWriter[_End]):
         super().__init__("schedule-transactions", "a verdict", on_broken)
 
     def submit_all(
-        self, ended: "Sequence[tuple[int, InternalRecord | None]]"
+        self, ended: "Sequence[tuple[int, InternalRecord | None]]", *, writes_here: bool = False
     ) -> "Sequence[Future[AppendResult | None]]":
         """Have half messages ended, in one request if it has room.
 
         Args:
             ended: the queue offset of each half message, and what is appended with its end.
+            writes_here: this thread will wait for all of it, so it may write it itself.
 
         Returns:
             For each: done when both are in the log, with the receipt of the copy. It fails with the log's refusal, or with
             ServiceUnavailableError when the writer is broken.
         """
         ends = [_End(queue_offset, copy) for queue_offset, copy in ended]
-        self._put(*ends)
+        self._put(*ends, writes_here=writes_here)
         return [end.done for end in ends]
 
     def _take(self, submitted: "deque[_End]") -> list[_End]:

@@ -242,14 +242,15 @@ class Transactions:
 
     def append(self, queue_offset: int, copy: InternalRecord | None) -> "Future[AppendResult | None]":
         """Have a claimed half message ended in the log: see EndWriter.submit_all."""
-        return self.append_all([(queue_offset, copy)])[0]
+        assert self._writer is not None
+        return self._writer.submit_all([(queue_offset, copy)])[0]
 
     def append_all(
         self, ended: "Sequence[tuple[int, InternalRecord | None]]"
     ) -> "Sequence[Future[AppendResult | None]]":
-        """Have claimed half messages ended in the log: see EndWriter.submit_all."""
+        """Have claimed half messages ended in the log, by a thread that waits for it: see EndWriter.submit_all."""
         assert self._writer is not None
-        return self._writer.submit_all(ended)
+        return self._writer.submit_all(ended, writes_here=True)
 
     def end(self, queue_offset: int, outcome: Outcome) -> None:
         """A claimed half message has ended in the log."""

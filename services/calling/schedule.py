@@ -43,7 +43,7 @@ class ScheduleClient:
         self.channel = channel or open_channel(target, tls)
         self._stub: Any = pb_grpc.ScheduleServiceStub(self.channel)
         self._local = LocalClient(VERDICTS, target if channel is None else "", SERVICE)
-        self._local_calls = LocalCalls(self._local, 2 * CALL_COUNT_MAX)  # a call begins in the thread of the one before
+        self._local_calls = LocalCalls(self._local, CALL_COUNT_MAX)
         self._verdicts = VerdictBatches(self._end_all, self._end_one)
 
     def end_transaction(

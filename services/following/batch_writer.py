@@ -1,4 +1,7 @@
-"""BatchWriter: one thread that appends to the log what callers submit, as one request for all that came meanwhile.
+"""BatchWriter: appends to the log what callers submit, as one request for all that came meanwhile.
+
+One thread writes. A caller that waits for what it submits may write itself when nothing is being written: then it wakes no
+thread, and none wakes it. What is submitted meanwhile is left to the thread, so that the caller gets its outcome first.
 
 An append that fails may have been carried out all the same. Then only the log knows, and the writer is broken from then on:
 everything submitted fails, and its owner starts a new life, which reads the log.
@@ -35,7 +38,7 @@ class BatchWriter(ABC, Generic[Item]):
     Args:
         thread_name: of the thread.
         what: for errors: what could not be written.
-        on_broken: called once, by the writer's thread, when it broke.
+        on_broken: called once, by the thread that wrote, when it broke.
 
     Attributes:
         error: why it is broken; None while it works.
@@ -48,6 +51,7 @@ class BatchWriter(ABC, Generic[Item]):
         self._submitted: deque[Item] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
+        self._is_writing = False
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
         self._thread.start()
 
@@ -73,33 +77,54 @@ class BatchWriter(ABC, Generic[Item]):
     def _accepted(self, item: Item) -> None:
         """An item was put behind the others; called under the lock."""
 
-    def _put(self, *items: Item) -> None:
+    def _put(self, *items: Item, writes_here: bool = False) -> None:
+        """Submit items; with `writes_here` they are written in this thread, unless something is being written."""
+        taken: list[Item] = []
         with self._changed:
             is_open = self.error is None and not self._is_closed
             if is_open:
                 self._submitted.extend(items)
                 for item in items:
                     self._accepted(item)
-                self._changed.notify()
+                if not self._is_writing:  # otherwise the one that writes looks again
+                    if writes_here:
+                        taken = self._take(self._submitted)
+                        self._is_writing = True
+                    else:
+                        self._changed.notify()
         if not is_open:
             for item in items:
                 item.done.set_exception(self._broken(self.error))
+        if taken:
+            self._write_taken(taken)
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._submitted or self._is_closed)
+                self._changed.wait_for(lambda: not self._is_writing and (self._submitted or self._is_over))
                 if not self._submitted:
                     return
                 taken = self._take(self._submitted)
-            try:
-                self._write(taken)
-            except StoreError as error:
-                self._break(error, taken)
-                return
-            except Exception as error:
-                self._break(ServiceUnavailableError(f"{self._what} could not be written: {error!r}"), taken)
-                raise
+                self._is_writing = True
+            self._write_taken(taken)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_closed or self.error is not None
+
+    def _write_taken(self, taken: Sequence[Item]) -> None:
+        try:
+            self._write(taken)
+        except StoreError as error:
+            self._break(error, taken)
+        except Exception as error:
+            self._break(ServiceUnavailableError(f"{self._what} could not be written: {error!r}"), taken)
+            raise
+        finally:
+            with self._changed:
+                self._is_writing = False
+                if self._submitted or self._is_over:
+                    self._changed.notify()
 
     def _break(self, error: StoreError, taken: Sequence[Item]) -> None:
         with self._changed:

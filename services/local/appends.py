@@ -11,11 +11,14 @@ from collections import deque
 from collections.abc import Iterator
 
 from services.local.client import KEEPALIVE_SECONDS, Connection, LocalClient, answer_of
+from services.local.under_way import CallsUnderWay, Ended
 from services.local.wire import APPENDS, TIMEVAL, LocalMethod, Piece, WireError, pieces_of, unsent
 
 # As much as eight batches of 32 KiB, so that nearly all requests are sent without waiting. The kernel's own limit is lower
 # on many machines, and holds.
 STREAM_SEND_BYTES = 512 * 1024
+# Appends that wait in no thread: as many as a gateway makes at the same time, two for each flush mode.
+LATER_COUNT_MAX = 8
 STREAM_NUMBER = LocalMethod.APPEND_ON_STREAM.number
 
 
@@ -29,10 +32,15 @@ class AppendClient:
 
     def __init__(self, target: str, service: str = "commitlog") -> None:
         self._local = LocalClient(APPENDS, target, service)
+        self._under_way = CallsUnderWay(self._local, LATER_COUNT_MAX)
 
     def append(self, request: bytes, timeout_seconds: float) -> bytes | None:
         """The answer of AppendMessages; None when nothing was sent and gRPC shall be used. Errors as LocalClient.call."""
         return self._local.call(LocalMethod.APPEND, request, timeout_seconds)
+
+    def append_later(self, request: bytes, timeout_seconds: float, ended: Ended) -> bool:
+        """Append without waiting; see CallsUnderWay.begin."""
+        return self._under_way.begin(LocalMethod.APPEND, request, timeout_seconds, ended)
 
     def open_stream(self) -> "AppendStream | None":
         """An append stream that has begun; None when gRPC shall be used."""
@@ -41,6 +49,7 @@ class AppendClient:
 
     def close(self) -> None:
         """Close idle connections; later calls are answered with None."""
+        self._under_way.close()
         self._local.close()
 
 

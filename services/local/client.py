@@ -18,6 +18,7 @@ from services.local.wire import (
     ANSWER,
     ANSWER_BYTES_MAX,
     GREETING,
+    TIMEVAL,
     Frame,
     FrameReader,
     LocalMethod,
@@ -41,6 +42,9 @@ CONNECT_SECONDS_MAX = 1.0
 KEEPALIVE_SECONDS = 20.0
 KEEPALIVE_TIMEOUT_SECONDS = 10.0
 LISTENER_POLL_SECONDS = 0.05
+# A connection's limit of waiting is set to this part of what a call allows. So it fits later calls that allow as much, and is
+# set again only for others.
+LIMIT_PART = 0.75
 
 
 class Peer:
@@ -118,7 +122,10 @@ class Connection:
         self._incoming = select.poll()
         self._incoming.register(plain, select.POLLIN)
         self._deadline = 0.0
+        self._limit_seconds = 0.0
         self._fds: list[int] | None = None
+        # The kernel's own limits: with those of Python's sockets, each send and receive is two system calls.
+        plain.settimeout(None)
 
     def is_silent(self) -> bool:
         """Whether it is open and nothing came, as between two calls; asked by the thread that will make the next call."""
@@ -144,7 +151,7 @@ class Connection:
         while pieces:
             try:
                 pieces = unsent(pieces, self.plain.sendmsg(pieces))
-            except TimeoutError:
+            except BlockingIOError:
                 self._check()
         return answer_of(self.reader.read(self._receive))
 
@@ -160,7 +167,7 @@ class Connection:
                 data, fds, _, _ = socket.recv_fds(self.plain, size_bytes, 1)
                 self._fds += fds
                 return data
-            except TimeoutError:
+            except BlockingIOError:
                 self._check()
 
     def _check(self) -> None:
@@ -174,7 +181,14 @@ class Connection:
         self._set_timeout()
 
     def _set_timeout(self) -> None:
-        self.plain.settimeout(max(0.001, min(KEEPALIVE_SECONDS, self._deadline - time.monotonic())))
+        """Set how long one send or receive may wait: never longer than the call, so that `_check` is in time."""
+        seconds = max(0.001, min(KEEPALIVE_SECONDS, self._deadline - time.monotonic()))
+        if LIMIT_PART * LIMIT_PART * seconds <= self._limit_seconds <= seconds:
+            return
+        self._limit_seconds = seconds if seconds >= KEEPALIVE_SECONDS else max(0.001, LIMIT_PART * seconds)
+        limit = TIMEVAL.pack(int(self._limit_seconds), int(self._limit_seconds % 1 * 1_000_000))
+        self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        self.plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
 
 class LocalClient:
@@ -199,6 +213,15 @@ class LocalClient:
         """Whether the service is one that may have the socket."""
         return self._peer is not None
 
+    @property
+    def may_connect(self) -> bool:
+        """Whether a connection has not failed a moment ago."""
+        return self._peer is not None and time.monotonic() >= self._closed_until
+
+    def takes(self, request: bytes) -> bool:
+        """Whether a request may go over the socket, if the service has it."""
+        return self._peer is not None and len(request) <= self._request_bytes_max
+
     def call(self, method: LocalMethod, request: bytes, timeout_seconds: float) -> bytes | None:
         """The answer's bytes; None when the call may and should be made over gRPC.
 
@@ -206,7 +229,7 @@ class LocalClient:
             StatusError, DeadlineExceededError: as Connection.call.
             ServiceUnavailableError: the connection broke, and the method is Retry.NEVER.
         """
-        if self._peer is None or timeout_seconds <= 0 or len(request) > self._request_bytes_max:
+        if timeout_seconds <= 0 or not self.takes(request):
             return None
         deadline = time.monotonic() + timeout_seconds
         connection = self._take_idle() or self.connect(timeout_seconds)
@@ -231,7 +254,7 @@ class LocalClient:
     def connect(self, timeout_seconds: float = CONNECT_SECONDS_MAX) -> Connection | None:
         """A connection that is not of the pool; None where there is none, or was none a moment ago."""
         peer = self._peer
-        if peer is None or time.monotonic() < self._closed_until:
+        if peer is None or not self.may_connect:
             return None
         timeout_seconds = min(timeout_seconds, CONNECT_SECONDS_MAX)
         deadline = time.monotonic() + timeout_seconds

@@ -158,6 +158,8 @@ def send_answer(connection: socket.socket, kind: int, payload: bytes, fd: int | 
 class FrameReader:
     """Takes frames, which may follow one another without a pause, from a connection.
 
+    What came of a frame is kept when `receive` raises, so `read` may be called again after a BlockingIOError.
+
     Args:
         payload_bytes_max: a frame with more is refused before its payload is read.
     """
@@ -165,6 +167,7 @@ class FrameReader:
     def __init__(self, payload_bytes_max: int) -> None:
         self._payload_bytes_max = payload_bytes_max
         self._rest = b""
+        self._begun: _Begun | None = None
 
     @property
     def has_rest(self) -> bool:
@@ -181,38 +184,58 @@ class FrameReader:
             WireError: the connection ended inside a frame, or the bytes are no frame.
             OSError: what `receive` raises.
         """
+        if self._begun is not None:
+            return self._finish(self._begun, receive)
         data, self._rest = self._rest, b""
-        if not data:
-            data = receive(READ_BYTES, False)
+        try:
             if not data:
-                return None
-        while len(data) < HEAD.size:
-            data += _more(receive, HEAD.size - len(data))
-        size_bytes, kind, flags = HEAD.unpack_from(data)
-        if size_bytes > self._payload_bytes_max or flags & ~TRACED:
-            raise WireError(
-                f"no frame: size {size_bytes} of at most {self._payload_bytes_max} bytes, flags {flags:#04x}"
-            )
-        begin = HEAD.size
-        traceparent = ""
-        if flags & TRACED:
-            begin += TRACEPARENT_BYTES
-            while len(data) < begin:
-                data += _more(receive, begin - len(data))
-            traceparent = data[HEAD.size : begin].decode("ascii", "replace")
+                data = receive(READ_BYTES, False)
+                if not data:
+                    return None
+            while len(data) < HEAD.size:
+                data += _more(receive, HEAD.size - len(data))
+            size_bytes, kind, flags = HEAD.unpack_from(data)
+            if size_bytes > self._payload_bytes_max or flags & ~TRACED:
+                raise WireError(
+                    f"no frame: size {size_bytes} of at most {self._payload_bytes_max} bytes, flags {flags:#04x}"
+                )
+            begin = HEAD.size
+            traceparent = ""
+            if flags & TRACED:
+                begin += TRACEPARENT_BYTES
+                while len(data) < begin:
+                    data += _more(receive, begin - len(data))
+                traceparent = data[HEAD.size : begin].decode("ascii", "replace")
+        except BlockingIOError:
+            self._rest = data
+            raise
         end = begin + size_bytes
         payload = data[begin:end]
         missing = size_bytes - len(payload)
         if missing:
-            pieces = [payload]
-            while missing:
-                data = _more(receive, missing)
-                pieces.append(data)
-                missing -= len(data)
-            payload = b"".join(pieces)
-        elif len(data) > end:
+            self._begun = _Begun(kind, traceparent, [payload], missing)
+            return self._finish(self._begun, receive)
+        if len(data) > end:
             self._rest = data[end:]
         return kind, payload, traceparent
+
+    def _finish(self, begun: "_Begun", receive: Callable[[int, bool], bytes]) -> Frame:
+        while begun.missing_bytes:
+            data = _more(receive, begun.missing_bytes)
+            begun.pieces.append(data)
+            begun.missing_bytes -= len(data)
+        self._begun = None
+        return begun.kind, b"".join(begun.pieces), begun.traceparent
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A frame of which a part is still to come."""
+
+    kind: int
+    traceparent: str
+    pieces: list[bytes]
+    missing_bytes: int
 
 
 def _more(receive: Callable[[int, bool], bytes], size_bytes: int) -> bytes:

@@ -229,6 +229,98 @@ def test_a_bug_ends_the_calls_under_way_and_not_the_sender(coalescer, commitlog)
     assert offer(coalescer, b"a").outcome() == b"A"
 
 
+class Socket:
+    """Takes requests without waiting, until the test answers them; `takes` says whether it takes any."""
+
+    def __init__(self):
+        self.takes = True
+        self.begun = []
+
+    def begin(self, request, _seconds, ended):
+        if self.takes:
+            self.begun.append((request, ended))
+        return self.takes
+
+    def end(self, number, outcome):
+        self.begun[number][1](outcome)
+
+
+@pytest.fixture
+def socket():
+    return Socket()
+
+
+@pytest.fixture
+def quick(commitlog, clock, socket):
+    """A coalescer of one sender that can send without waiting."""
+    with ThreadPoolExecutor(4) as executor:
+        yield AppendCoalescer(
+            commitlog.send,
+            split,
+            executor,
+            clock=clock,
+            expired=lambda: "expired",
+            broken=lambda: "broken",
+            begin=socket.begin,
+            sender_count=1,
+        )
+
+
+def test_the_next_batch_is_sent_before_the_callers_of_the_one_before_are_answered(quick, socket, commitlog):
+    first = offer(quick, b"a")
+    others = [offer(quick, letter) for letter in (b"b", b"cd")]
+    begun_at_answer = []
+    first.answer = lambda _response: begun_at_answer.append(len(socket.begun))
+    socket.end(0, b"A")
+
+    assert begun_at_answer == [2]
+    assert [request for request, _ in socket.begun] == [b"a", b"bcd"]
+    socket.end(1, b"BCD")
+    assert [caller.outcome() for caller in others] == [b"B", b"CD"]
+    assert commitlog.sent == []
+    offer(quick, b"e")
+    assert len(socket.begun) == 3, "the sender is free again"
+
+
+def test_a_request_that_was_refused_with_others_is_found_when_they_are_sent_again(quick, socket, commitlog):
+    offer(quick, b"first")
+    callers = [offer(quick, letter) for letter in (b"a", b"!", b"c")]
+    socket.end(0, b"FIRST")
+    behind = offer(quick, b"d")
+    socket.end(1, AppendFailedError("refused 1 of a!c", is_refused=True, index=1))
+
+    assert [caller.outcome() for caller in callers] == [b"A", "refused 0 of !", b"C"]
+    assert commitlog.sent == [b"!", b"ac"]
+    while len(socket.begun) < 3:
+        commitlog.arrived.acquire(timeout=0.01)
+    socket.end(2, b"D")
+    assert behind.outcome() == b"D"
+
+
+def test_a_failure_goes_to_all_callers_and_nothing_is_sent_again(quick, socket, commitlog):
+    offer(quick, b"first")
+    callers = [offer(quick, letter) for letter in (b"a", b"b")]
+    socket.end(0, b"FIRST")
+    socket.end(1, AppendFailedError("gone"))
+
+    assert [caller.outcome() for caller in callers] == ["gone", "gone"]
+    assert commitlog.sent == []
+    offer(quick, b"c")
+    assert len(socket.begun) == 3
+
+
+def test_what_the_socket_does_not_take_is_sent_by_a_thread(quick, socket, commitlog):
+    socket.takes = False
+    assert offer(quick, b"a").outcome() == b"A"
+
+    socket.takes = True
+    while not socket.begun:  # until the sender is free again, its thread sends what comes
+        caller = offer(quick, b"b")
+    socket.end(0, None)  # nothing was sent after all
+    assert caller.outcome() == b"B"
+    assert set(commitlog.sent) == {b"a", b"b"}
+
+
 def test_many_callers_at_once_each_get_their_own_receipts(commitlog, clock):
     """8 threads of callers, 2 senders: every message is sent once and answered to who sent it."""
     with ThreadPoolExecutor(4) as senders, ThreadPoolExecutor(8) as callers:

@@ -48,11 +48,11 @@ def service(tmp_path: pathlib.Path) -> Iterator[Service]:
 class Caller:
     """Calls, and keeps the outcomes and the calls that are made over gRPC."""
 
-    def __init__(self, address: str, thread_count_max: int = 2) -> None:
+    def __init__(self, address: str, call_count_max: int = 2) -> None:
         self.outcomes: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.over_grpc: queue.SimpleQueue[float] = queue.SimpleQueue()
         self.local = LocalClient(DELIVERIES, address, "consumer")
-        self.calls = LocalCalls(self.local, thread_count_max)
+        self.calls = LocalCalls(self.local, call_count_max)
 
     def call(self, method: LocalMethod = LocalMethod.ACK_MESSAGES) -> None:
         self.calls.call(
@@ -81,7 +81,7 @@ def test_an_error_comes_as_the_class_that_the_service_raised(service: Service) -
     assert isinstance(caller.outcomes.get(timeout=WAIT_SECONDS_MAX), InvalidReceiptHandleError)
 
 
-def test_calls_that_find_no_free_thread_go_over_grpc(service: Service) -> None:
+def test_calls_that_find_no_room_go_over_grpc(service: Service) -> None:
     entered, go_on = threading.Semaphore(0), threading.Event()
 
     def hold(_: bytes) -> bytes:
@@ -90,7 +90,7 @@ def test_calls_that_find_no_free_thread_go_over_grpc(service: Service) -> None:
         return ANSWER.SerializeToString()
 
     service.handle = hold
-    caller = Caller(service.address, thread_count_max=2)
+    caller = Caller(service.address, call_count_max=2)
     for _ in range(2):
         caller.call()
         assert entered.acquire(timeout=WAIT_SECONDS_MAX)
@@ -126,8 +126,8 @@ def test_a_pop_whose_connection_breaks_is_not_made_again(service: Service) -> No
     assert caller.over_grpc.empty()
 
 
-def test_a_callback_that_fails_leaves_the_thread_for_later_calls(service: Service) -> None:
-    caller = Caller(service.address, thread_count_max=1)
+def test_a_callback_that_fails_leaves_room_for_later_calls(service: Service) -> None:
+    caller = Caller(service.address, call_count_max=1)
     failed = threading.Event()
 
     def fail(_: object) -> None:
@@ -144,7 +144,7 @@ def test_a_callback_that_fails_leaves_the_thread_for_later_calls(service: Servic
     )
     assert failed.wait(WAIT_SECONDS_MAX)
 
-    while caller.outcomes.empty():  # until the thread is free again, calls go over gRPC
+    while caller.outcomes.empty():  # until there is room again, calls go over gRPC
         caller.call()
     assert caller.outcomes.get() == ANSWER
 

@@ -67,17 +67,16 @@ def service() -> Service:
 def test_verdicts_collect_while_calls_are_under_way_and_each_gets_its_own_outcome(service: Service) -> None:
     service.send("a", "b", "c", "d", "e")
 
-    assert [keys for keys, _, _ in service.calls] == [["a"], ["b"]]
-    service.answer(1)
-    assert [keys for keys, _, _ in service.calls[2:]] == [["c", "d", "e"]]
-    service.answer(2, but={"d": TransactionNotFoundError("it was committed before", outcome="COMMITTED")})
+    assert [keys for keys, _, _ in service.calls] == [["a"]]
     service.answer(0)
+    assert [keys for keys, _, _ in service.calls[1:]] == [["b", "c", "d", "e"]]
+    service.answer(1, but={"d": TransactionNotFoundError("it was committed before", outcome="COMMITTED")})
     assert [service.told[key] for key in "abce"] == [[ended(key)] for key in "abce"]
     (error,) = service.told["d"]
     assert isinstance(error, TransactionNotFoundError)
     assert error.metadata["outcome"] == "COMMITTED"
     service.send("f", "g")
-    assert [keys for keys, _, _ in service.calls[3:]] == [["f"], ["g"]], "both places are free again"
+    assert [keys for keys, _, _ in service.calls[2:]] == [["f"]], "the place is free again"
 
 
 def test_a_call_has_as_many_verdicts_as_the_service_takes(service: Service) -> None:
@@ -86,7 +85,7 @@ def test_a_call_has_as_many_verdicts_as_the_service_takes(service: Service) -> N
     service.answer(0)
     service.answer(1)
 
-    assert [len(sent) for sent, _, _ in service.calls] == [1, 1, VERDICT_COUNT_MAX, 1]
+    assert [len(sent) for sent, _, _ in service.calls] == [1, VERDICT_COUNT_MAX, 1]
 
 
 def test_a_verdict_without_outcome_is_sent_alone_with_the_time_that_is_left(service: Service) -> None:
@@ -101,29 +100,29 @@ def test_a_verdict_without_outcome_is_sent_alone_with_the_time_that_is_left(serv
 
 
 def test_a_failed_call_fails_its_verdicts_and_sends_none_again(service: Service) -> None:
-    service.send("a", "b", "c", "d")
+    service.send("a", "b", "c")
     service.calls[0][2](ServiceUnavailableError("gone"))
+    service.send("d")
     service.answer(1)
     service.calls[2][2](ServiceUnavailableError("gone"))
 
     assert [len(service.told[key]) for key in "abcd"] == [1, 1, 1, 1]
-    assert [isinstance(service.told[key][0], StoreError) for key in "abcd"] == [True, False, True, True]
+    assert [isinstance(service.told[key][0], StoreError) for key in "abcd"] == [True, False, False, True]
     assert service.alone == []
 
 
 def test_a_verdict_whose_time_is_over_is_not_sent(service: Service) -> None:
-    service.send("a", "b", "c", seconds=1.0)
+    service.send("a", "c", seconds=1.0)
     service.send("d")
     service.now += 2
     service.answer(0)
 
-    assert [keys for keys, _, _ in service.calls] == [["a"], ["b"], ["d"]]
+    assert [keys for keys, _, _ in service.calls] == [["a"], ["d"]]
     assert isinstance(service.told["c"][0], DeadlineExceededError)
-    assert service.calls[2][1] == SECONDS - 2
+    assert service.calls[1][1] == SECONDS - 2
     service.answer(1)
-    service.answer(2)
     service.send("e", "f")
-    assert len(service.calls) == 5, "both places are free again"
+    assert len(service.calls) == 3, "the place is free again"
 
 
 def test_an_answer_that_does_not_fit_its_request_fails_its_verdicts(service: Service) -> None:
@@ -142,6 +141,6 @@ def test_a_caller_that_fails_does_not_keep_the_others_from_their_outcomes(servic
     service.batches.end(pb.EndTransactionRequest(unique_key="bad"), SECONDS, fail)
     service.send("c")
     service.answer(0)
-    service.answer(2)
+    service.answer(1)
 
     assert service.told["c"] == [ended("c")]

@@ -67,6 +67,38 @@ def test_frames_arrive_as_they_were_sent_however_they_are_cut(frames, cuts):
     assert all_frames([data[begin:end] for begin, end in itertools.pairwise(places)]) == frames
 
 
+@given(frames=st.lists(frames_of_any_kind, max_size=4), cuts=st.lists(st.integers(0, 2_500), max_size=8))
+def test_a_reader_that_finds_nothing_there_goes_on_where_it_was(frames, cuts):
+    data = b"".join(map(bytes_of, frames))
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    pieces = [data[begin:end] for begin, end in itertools.pairwise(places)]
+    incoming = [piece for part in pieces for piece in (None, part)]  # None: nothing is there now
+    left = bytearray()
+
+    def receive(size_bytes: int, _is_begun: bool) -> bytes:
+        if not left:
+            piece = incoming.pop(0) if incoming else b""
+            if piece is None:
+                raise BlockingIOError
+            left.extend(piece)
+        taken = bytes(left[:size_bytes])
+        del left[:size_bytes]
+        return taken
+
+    reader = FrameReader(PAYLOAD_BYTES_MAX)
+    received: list[object] = []
+    while True:
+        try:
+            frame = reader.read(receive)
+        except BlockingIOError:
+            continue
+        if frame is None:
+            break
+        received.append(frame)
+
+    assert received == frames
+
+
 @pytest.mark.parametrize("frame", [(1, b"abcdef", ""), (5, b"", ""), (4, b"abc", TRACEPARENT)], ids=repr)
 @pytest.mark.parametrize("before", [b"", bytes_of((2, b"x", ""))], ids=["first", "behind another"])
 def test_every_prefix_of_a_frame_is_refused_as_incomplete(frame, before):
