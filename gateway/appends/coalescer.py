@@ -1,9 +1,10 @@
 """Small appends of many callers, sent as one request.
 
 Theory of operation: a call to a commitlog costs the same for one message and for many, and much more than a message. So
-each flush mode has a few senders. A request that finds an idle sender is sent at once. While all senders are busy,
-requests collect; the first sender that becomes idle sends all of them in one batch. Appends that wait for the disk also
-share its flush in this way.
+each flush mode has a few senders. A request that finds all senders idle is sent at once. While one is busy, requests collect
+until as many wait as are under way; then another sender sends them. A sender that is done sends what waits under the same
+rule, or else leaves it to the one that is still busy. So batches grow to a share of the callers, and appends that wait for
+disks share their flush in this way, here and on the replicas.
 
 Each caller sees the same result as if its request had been sent alone. When a batch is refused and nothing of it was
 written, the request with the refused message is sent again alone, and the others again together. Any other failure goes to
@@ -111,6 +112,7 @@ class AppendCoalescer:
         self._sender_count = sender_count
         self._waiting: dict[int, deque[PendingAppend]] = {}
         self._busy_counts: dict[int, int] = {}
+        self._sent_counts: dict[int, int] = {}  # requests under way
         self._lock = threading.Lock()
 
     def offer(self, append: PendingAppend) -> None:
@@ -118,17 +120,23 @@ class AppendCoalescer:
         with self._lock:
             self._waiting.setdefault(append.flush, deque()).append(append)
             busy_count = self._busy_counts.get(append.flush, 0)
-            needs_sender = busy_count < self._sender_count
+            needs_sender = busy_count < self._sender_count and self._is_worth_sending(append.flush)
             if needs_sender:
                 self._busy_counts[append.flush] = busy_count + 1
         if needs_sender:
             self._executor.submit(self._send_all, append.flush)
 
+    def _is_worth_sending(self, flush: int) -> bool:
+        """Whether a sender that is free should not wait for one that is busy; with the lock held."""
+        return len(self._waiting[flush]) >= self._sent_counts.get(flush, 0)
+
     def _send_all(self, flush: int) -> None:
+        done_count = 0
         while True:
-            batch = self._take(flush)
+            batch = self._take(flush, done_count)
             if batch is None:
                 return
+            done_count = len(batch)
             alive = []
             for append in batch:
                 if append.deadline_seconds <= self._clock() or not append.caller.is_active():
@@ -138,13 +146,14 @@ class AppendCoalescer:
             if alive:
                 self._send_batch(alive)
 
-    def _take(self, flush: int) -> list[PendingAppend] | None:
-        """The next batch, as many requests as fit into one; None when none waits, and the sender is idle then."""
+    def _take(self, flush: int, done_count: int) -> list[PendingAppend] | None:
+        """The next batch, as many requests as fit into one, after one of so many; None when the sender is idle then."""
         batch: list[PendingAppend] = []
         message_count = size_bytes = 0
         with self._lock:
             waiting = self._waiting[flush]
-            if not waiting:
+            self._sent_counts[flush] = self._sent_counts.get(flush, 0) - done_count
+            if not waiting or not self._is_worth_sending(flush):
                 self._busy_counts[flush] -= 1
                 return None
             while waiting:
@@ -153,6 +162,7 @@ class AppendCoalescer:
                 if batch and (message_count > MESSAGE_COUNT_MAX or size_bytes > REQUEST_BYTES_MAX):
                     break
                 batch.append(waiting.popleft())
+            self._sent_counts[flush] += len(batch)
         return batch
 
     def _send_batch(self, batch: list[PendingAppend]) -> None:

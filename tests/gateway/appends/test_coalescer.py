@@ -1,7 +1,9 @@
 """Appends of many callers, sent together: each gets what he would get alone."""
 
 import threading
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import pytest
 
@@ -130,6 +132,38 @@ def test_who_comes_to_an_idle_sender_is_sent_alone_and_who_comes_meanwhile_toget
     assert first.outcome() == b"FIRST"
     assert [caller.outcome() for caller in callers] == [b"A", b"BC", b"D"]
     assert commitlog.sent == [b"first", b"abcd"]
+
+
+def test_a_sender_that_is_free_waits_until_as_many_wait_as_another_one_carries(clock):
+    """Two senders took turns with the few that came meanwhile: four flushes on two machines for what one could carry."""
+    arrived, gates = SimpleQueue(), defaultdict(threading.Event)
+
+    def send(request, seconds):
+        arrived.put(request)
+        assert gates[request].wait(WAIT_SECONDS_MAX)
+        return request.upper()
+
+    with ThreadPoolExecutor(4) as executor:
+        coalescer = AppendCoalescer(
+            send, split, executor, clock=clock, expired=lambda: "expired", broken=lambda: "broken", sender_count=2
+        )
+        callers = [offer(coalescer, b"a")]
+        assert arrived.get(timeout=WAIT_SECONDS_MAX) == b"a"
+        callers.append(offer(coalescer, b"b"))
+        assert arrived.get(timeout=WAIT_SECONDS_MAX) == b"b"
+        callers += [offer(coalescer, request) for request in (b"c", b"d", b"e")]
+        gates[b"a"].set()
+        assert arrived.get(timeout=WAIT_SECONDS_MAX) == b"cde"
+        callers.append(offer(coalescer, b"f"))
+        gates[b"b"].set()
+        callers[1].outcome()
+        callers += [offer(coalescer, request) for request in (b"g", b"h")]
+        assert arrived.get(timeout=WAIT_SECONDS_MAX) == b"fgh"
+        callers.append(offer(coalescer, b"i"))  # fewer than are under way; the first sender that is back takes it
+        gates[b"fgh"].set()
+        gates[b"cde"].set()
+        gates[b"i"].set()
+        assert [caller.outcome() for caller in callers] == [b"A", b"B", b"C", b"D", b"E", b"F", b"G", b"H", b"I"]
 
 
 @pytest.mark.parametrize("names_index", [True, False])
