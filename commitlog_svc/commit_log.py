@@ -51,6 +51,7 @@ from commitlog_svc.replication.store_id import open_store_id
 from commitlog_svc.reput.checkpoint import CheckpointFile
 from commitlog_svc.reput.followers import FollowerRegistry
 from commitlog_svc.reput.log_following import LogFollowing
+from commitlog_svc.reput.reput import Gathering
 from commitlog_svc.retention.disk_space import DiskSpace
 from commitlog_svc.retention.retention import Retention
 from commitlog_svc.timer_log_files import TimerLogFiles
@@ -233,6 +234,7 @@ class CommitLog:
                 is shown.
         """
         self._refusals.gate = gate
+        self.following.gathering = Gathering(is_copy=lambda: not gate.leads)
         self.confirm.limit(0)
 
     def replicated(self) -> ReplicatedLog:

@@ -115,7 +115,8 @@ class ConfirmOffset:
         with self._moved:
             if not self._is_within(offset):
                 self._moved.wait_for(lambda: self._is_within(offset), timeout_seconds)
-        if self._is_within(offset):
+        # With replicas the limit moves after the flush: nothing is left to wait for.
+        if self._is_within(offset) and self._flushes.flushed_offset <= offset:
             self._flushes.wait_beyond(offset, max(0.0, deadline - self._clock()))
         return self.confirm_offset
 

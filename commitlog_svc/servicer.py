@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from queue import SimpleQueue
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -21,6 +22,7 @@ from services.convert import dispatch_to_proto, millis_to_timestamp, stored_mess
 from services.local.server import FileAnswer, Handler, over_bytes
 from services.local.wire import LocalMethod
 from services.observing.append_refusals import refusal_counter
+from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.later_answers import AnswersInOrder, LaterAnswer
 from services.serving.calls.raw_handlers import AnyHandler, add_with_raw
 from services.status import to_status
@@ -36,6 +38,8 @@ BODY_BYTES_MAX = 4 << 20
 ANSWER_BYTES_MAX = (4 << 20) - 4096  # of several records: the default limit of clients
 CONFIG_PART_BYTES = 1 << 20
 SINGLE_ANSWER_BYTES_MAX = (4 << 20) + (96 << 10)  # the largest body with the largest properties
+# Of a stream over gRPC: what a gateway has under way on one (gateway/appends/backpressure.py). Each may take 4 MiB.
+UNANSWERED_COUNT_MAX = 8
 UNKNOWN_HOST = Host("127.0.0.1", 0)
 SYNC_BY_FLUSH_MODE: dict[int, bool | None] = {
     message_pb2.FLUSH_MODE_UNSPECIFIED: None,
@@ -80,7 +84,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         """The handlers of appends and of FetchLog, without serializers: their requests and responses stay bytes."""
         return {
             "AppendMessages": grpc.unary_unary_rpc_method_handler(self.append_messages),
-            "AppendMessageStream": grpc.stream_stream_rpc_method_handler(self.append_message_stream),
+            "AppendMessageStream": grpc.stream_stream_rpc_method_handler(
+                Pumped(self.append_message_stream, self.pump_message_stream)
+            ),
             "FetchLog": grpc.unary_stream_rpc_method_handler(self.fetch_log),
         }
 
@@ -94,6 +100,23 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
 
         # Not a generator: it would keep each request until the next one comes.
         return AnswersInOrder(requests, partial(self._append_on_stream, born_host=peer), context)
+
+    def pump_message_stream(self, pump: StreamPump, context: grpc.ServicerContext) -> bool:
+        """The same, fed by gRPC's polling thread."""
+        requests: SimpleQueue[bytes | None] = SimpleQueue()
+
+        def end() -> None:
+            requests.put(None)
+
+        if not context.add_callback(end):  # no request is asked for any more, so none says that the call has ended
+            end()
+        pump.start(requests.put, UNANSWERED_COUNT_MAX)
+        try:
+            for answer in self.append_message_stream(iter(requests.get, None), context):
+                pump.send(answer)
+        finally:
+            pump.wait_until_sent()  # the call must not end before its last answers are sent
+        return True
 
     def local_appends(self) -> dict[LocalMethod, Handler]:
         """The append methods for callers on this machine: services/local/server.py."""

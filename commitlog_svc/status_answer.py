@@ -1,6 +1,7 @@
 """The answer of GetStatus, from a log's status."""
 
 import math
+from functools import cache
 
 from commitlog_svc.commit_log import CommitLog, clock_millis_now
 from commitlog_svc.replication.replica import Replica, ReplicaStatus
@@ -117,6 +118,7 @@ def _retention_event(event: RetentionEvent) -> pb.RetentionEvent:
     )
 
 
+@cache  # it is read from files
 def _version() -> str:
     from importlib.metadata import PackageNotFoundError, version  # 2 MiB that an idle service does not need
 

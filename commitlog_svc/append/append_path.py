@@ -370,12 +370,15 @@ class AppendPath:
         """
         gate = self._refusals.gate
         sync = self._is_sync if written.sync is None else written.sync
-        if sync:
-            self._commits.wait_flushed(written.end_offset)
         if written.replicated and gate is not None:
+            # The confirm offset is never beyond this disk: one wait is enough.
+            self._commits.want_flushed(written.end_offset)
             gate.wait_replicated(written.end_offset)
-        elif gate is not None:
-            gate.check_written(written.end_offset)
+        else:
+            if sync:
+                self._commits.wait_flushed(written.end_offset)
+            if gate is not None:
+                gate.check_written(written.end_offset)
         self._timings.appended(sync, written.message_count, self._clock() - written.began)
 
     def _admit_replicated(self, sync: bool | None, *, replicated: bool) -> bool:

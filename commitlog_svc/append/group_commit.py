@@ -67,6 +67,7 @@ class GroupCommit:
         self._waiters: list[
             tuple[int, threading.Lock]
         ] = []  # offset and lock of each waiter; all beyond the flushed offset
+        self._wanted_offset = 0  # everything before it is to be flushed without delay, though nobody waits here for it
         self._stopping = False
         self._failure: StoreError | None = None
         self._thread: threading.Thread | None = None
@@ -133,6 +134,26 @@ class GroupCommit:
             continue
         if self._flushed_offset < offset:
             self._raise_if_ended()
+
+    def want_flushed(self, offset: int) -> None:
+        """Has everything before `offset` flushed without delay, and returns at once; FlushFailedError as `wait_flushed`.
+
+        For a caller that waits elsewhere for more than the flush here, and looks at `failure` meanwhile.
+        """
+        if self._flushed_offset >= offset:
+            return
+        with self._lock:
+            if self._flushed_offset >= offset:
+                return
+            self._raise_if_ended()
+            if offset > self._wanted_offset:
+                self._wanted_offset = offset
+                self._work.notify()
+
+    def raise_failure(self) -> None:
+        """FlushFailedError when flushing has failed."""
+        if self._failure is not None:
+            raise again(self._failure)
 
     def wait_beyond(self, offset: int, timeout_seconds: float) -> int:
         """The flushed offset, as soon as it is greater than `offset`, at the latest after the timeout."""
@@ -217,6 +238,7 @@ class GroupCommit:
         """Whether a flush must start now."""
         return (
             len(self._waiters) > 0
+            or self._wanted_offset > self._flushed_offset
             or self._stopping
             or self._failure is not None
             or self._written_offset - self._flushed_offset >= self._unflushed_bytes_max // 2

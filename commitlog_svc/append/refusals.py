@@ -14,6 +14,11 @@ from store.files.abort import ABORT_NAME
 class AppendGate(Protocol):
     """What the replicas of a shard allow of appends; see replication/replica.py. Thread-safe."""
 
+    @property
+    def leads(self) -> bool:
+        """Whether this replica has begun to lead."""
+        ...
+
     def refuse(self) -> None:
         """Raises NotLeaderError unless this replica leads and may acknowledge."""
 

@@ -2,6 +2,7 @@
 
 import threading
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,12 @@ FETCH_CHUNK_BYTES = 256 << 10  # larger messages are slower: each is memory that
 CHUNK_BYTES_MIN = 16 << 10  # with a limit of bytes a second a chunk has a quarter of it, and so much at least
 CHECK_BYTES = 64 << 10
 HEARTBEAT_SECONDS = 0.25
+# Pieces of the log that the follower has not reported: while it flushes one, the next one is on its way, and what is written
+# meanwhile is gathered for the one after it. More would only be more messages for the same flushes.
+UNREPORTED_COUNT_MAX = 2
+GATHER_BYTES_MAX = 256 << 10  # so much is a large piece: one that is far behind never waits for its own reports
+# The next piece carries the confirm offset. Where none comes, it is told alone, so long after the last message.
+CONFIRM_SECONDS = 0.01
 REPLICA_NAME_LENGTH_MAX = 63
 
 
@@ -63,6 +70,8 @@ class FollowerStream:
         self._closed = threading.Event()
         self._failure: StoreError | None = None
         self._heard_report = 0
+        self._unreported: deque[int] = deque()  # where pieces end that the follower has not reported (bytes)
+        self.awaits_bytes = False  # with the leader's lock held: whether what is written now would be sent at once
 
     def close(self, failure: StoreError | None = None) -> None:
         """Ends the stream, with a failure or because the lead ends."""
@@ -94,22 +103,29 @@ class FollowerStream:
         leader, log = self._leader, self._leader.log
         sent = goal = self._begin_offset
         is_end = False
-        config_version, confirmed, next_beat_at = 0, -1, 0.0
+        config_version, confirmed, next_beat_at, confirm_at = 0, -1, 0.0, 0.0
         while True:
             with leader.lock:
                 while not self._closed.is_set():
                     now = leader.clock()
                     written = log.commits.written_offset
-                    is_due = now >= next_beat_at or log.confirm.confirm_offset > confirmed
-                    has_bytes = written > sent and self.progress.durable_offset >= self._fetch_end
-                    if is_due or (has_bytes and now >= self._pace.free_at) or log.config.version > config_version:
+                    # Pieces up to one goal follow each other: the follower reports nothing before it has all of them.
+                    has_room = sent < goal or self._has_room() or written - sent >= GATHER_BYTES_MAX
+                    has_bytes = written > sent and has_room and self.progress.durable_offset >= self._fetch_end
+                    wake_at = next_beat_at
+                    if log.confirm.confirm_offset > confirmed:
+                        wake_at = min(wake_at, confirm_at)
+                    if has_bytes:
+                        wake_at = min(wake_at, self._pace.free_at)
+                    if now >= wake_at or log.config.version > config_version:
                         break
-                    wake_at = min(next_beat_at, self._pace.free_at) if has_bytes else next_beat_at
-                    leader.news.wait(max(0.0, wake_at - now))
+                    self.awaits_bytes = has_room
+                    leader.news.wait(wake_at - now)
+                self.awaits_bytes = False
                 if self._closed.is_set():
                     raise self._failure or NotLeaderError(f"{leader.name} ended the stream of {self.replica}")
                 heartbeat = self.progress.beat(now, written)
-                next_beat_at = now + HEARTBEAT_SECONDS
+                next_beat_at, confirm_at = now + HEARTBEAT_SECONDS, now + CONFIRM_SECONDS
             # In this order: what was confirmed before the report lies before an offset that is read while nobody else leads,
             # and what had changed in `config/` before it is sent.
             heard_report = self._heard_report
@@ -138,6 +154,8 @@ class FollowerStream:
                 sent += size_bytes
                 with leader.lock:
                     self.progress.note_sent(sent, settle_offset if is_end else 0)
+                    if sent == goal:
+                        self._unreported.append(sent)
                     self._pace.take(size_bytes, now)
                 self._note_sent(size_bytes)
             yield response
@@ -176,6 +194,12 @@ class FollowerStream:
         finally:
             with leader.lock:
                 self._fetch_count -= 1
+
+    def _has_room(self) -> bool:
+        """Whether a further piece may be under way; with the leader's lock held."""
+        while self._unreported and self._unreported[0] <= self.progress.durable_offset:
+            self._unreported.popleft()
+        return len(self._unreported) < UNREPORTED_COUNT_MAX
 
     def _note_sent(self, size_bytes: int) -> None:
         catch_up = self.catch_up

@@ -11,6 +11,7 @@
 - A leader whose own disk is stuck gives the lead to a replica that flushes: see disk_watch.py.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
@@ -83,6 +84,8 @@ class LeaderSide:
         self._begin_offset = log.epochs.epochs[-1].begin_offset
         self.is_ready = False
         self._pending: frozenset[str] = frozenset()  # about to be taken in
+        self._seen_flushed = -1
+        self._handing_count = 0  # hand-overs that wait for a report
         self._replicated_offset = 0  # enough replicas have had everything before it while this one surely led
         self._retry_at = 0.0
         self._looked_at = self._began_at
@@ -142,10 +145,12 @@ class LeaderSide:
 
         Raises:
             NotConfirmedError: that is not known after CONFIRM_SECONDS_MAX, or the lead is lost.
+            FlushFailedError: the disk here has failed.
         """
         deadline = self.clock() + CONFIRM_SECONDS_MAX
         with self.lock:
             while self._replicated_offset < end_offset:
+                self.log.commits.raise_failure()
                 left_seconds = deadline - self.clock()
                 if self._closing.is_set() or left_seconds <= 0:
                     raise self._not_confirmed(end_offset)
@@ -160,8 +165,12 @@ class LeaderSide:
     def moved(self) -> None:
         """What is written or flushed here has moved."""
         with self.lock:
-            self._confirm()
-            self.news.notify_all()
+            flushed_offset = self.log.commits.flushed_offset
+            if flushed_offset != self._seen_flushed:
+                self._seen_flushed = flushed_offset
+                self._confirm()
+            if any(stream.awaits_bytes for stream in self._streams.values()):
+                self.news.notify_all()
 
     # -- followers
 
@@ -207,7 +216,10 @@ class LeaderSide:
             if promised_at is not None:
                 self._leadership.note_promise(stream.replica, promised_at)
             self._confirm()
-            self._confirmed.notify_all()  # a hand-over waits for this follower, whatever is confirmed
+            if self._handing_count:
+                self._confirmed.notify_all()  # a hand-over waits for this follower, whatever is confirmed
+            if self.log.commits.written_offset > stream.progress.sent_offset:
+                self.news.notify_all()  # it may have room for more
 
     def replicas(self) -> list[pb.Replica]:
         """All replicas that are known, for GetStatus."""
@@ -253,7 +265,7 @@ class LeaderSide:
             timeout_seconds: see above.
         """
         deadline = self.clock() + timeout_seconds
-        with self.lock:
+        with self.lock, self._handing():
             while True:
                 has_all = self._progress(to).settled_offset >= end_offset and to in self._leadership.view.in_sync
                 if has_all and self.log.confirm.confirm_offset >= end_offset:
@@ -264,6 +276,15 @@ class LeaderSide:
                 self._confirmed.wait(min(left_seconds, KEEP_SECONDS))
 
     # -- inside
+
+    @contextlib.contextmanager
+    def _handing(self) -> Iterator[None]:
+        """Counts a hand-over that waits; with the lock held."""
+        self._handing_count += 1
+        try:
+            yield
+        finally:
+            self._handing_count -= 1
 
     def _open(self, hello: pb.ReplicateRequest.Hello) -> FollowerStream:
         known_epoch = max([hello.leader_epoch, *(epoch.epoch for epoch in hello.epochs)])

@@ -145,6 +145,11 @@ class Replica:
 
     # -- appends: AppendGate
 
+    @property
+    def leads(self) -> bool:
+        """See AppendGate."""
+        return self._leader is not None
+
     def refuse(self) -> None:
         """Raises NotLeaderError unless this replica leads and may acknowledge."""
         leader = self._leader

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.lookup import check_start
-from commitlog_svc.reput.reput import BATCH_BYTES_MAX, ReputBatch, follow_log
+from commitlog_svc.reput.reput import BATCH_BYTES_MAX, Gathering, ReputBatch, follow_log
 from store.errors import InvalidArgumentError, StoreRecoveringError
 from store.files.mapped_file_queue import MappedFileQueue
 
@@ -26,6 +26,7 @@ class LogFollowing:
 
     Attributes:
         feed: what a long recovery has checked so far; None when no recovery was long.
+        gathering: how streams gather batches.
     """
 
     def __init__(self, files: MappedFileQueue, starts: FrameStarts, confirm: ConfirmOffset) -> None:
@@ -36,6 +37,7 @@ class LogFollowing:
         self._column_batches: ColumnBatches | None = None
         self._is_open = False
         self.feed: RecoveryFeed | None = None
+        self.gathering = Gathering()
 
     @property
     def confirm_offset(self) -> int:
@@ -95,7 +97,7 @@ class LogFollowing:
         start = check_start(self._files, self._starts, start_offset, confirm_offset)
         batch_bytes_max = min(batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX)
         read_columns = self._read_columns if columns else None
-        return follow_log(self._files, self._confirm, start, batch_bytes_max, read_columns, feed)
+        return follow_log(self._files, self._confirm, start, batch_bytes_max, read_columns, feed, self.gathering)
 
     def _read_columns(self, offset: int, end_offset: int, batch_bytes_max: int) -> "tuple[DispatchColumns, int]":
         return self._batches().read(offset, end_offset, batch_bytes_max)

@@ -7,8 +7,12 @@ A receiver may be slow. So a stream keeps only its offset between batches, no ba
 enough for every possible stream to hold one (services/serving/lanes.py).
 
 A batch is a list of requests, or columns for receivers that take them (`column_batches.py`); columns cost a fraction.
+
+A batch costs each follower far more than a record: threads of three processes wake for it. So what comes soon after a batch
+is gathered (`gather_seconds`), while the first batch after a pause goes out at once.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +38,13 @@ READ_BYTES = 1 << 20  # bytes of log read at once; only a batch of one large rec
 ANSWER_BYTES_MAX = 256 << 10
 REQUEST_OVERHEAD_BYTES = 96  # bytes of a request in an answer, without its texts
 HEARTBEAT_SECONDS = 1.0
+# After a batch of so many bytes of log, about a dozen records of 1 KiB, the next one waits for so long: a query waits 50 ms
+# for builders (ADR 0045), and a consumer must not notice it. Single messages at a low rate are never gathered.
+GATHER_BYTES_MIN = 16 << 10
+GATHER_SECONDS = 0.01
+# Of a copy that does not lead, after every batch: nobody appends or consumes there, and a query still finds its builders
+# within the 50 ms.
+COPY_GATHER_SECONDS = 0.025
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,33 @@ class Recovering(ConfirmProgress, Protocol):
         """Whether the log is recovered; StoreRecoveringError when it could not be."""
 
 
+def gather_seconds(batch_bytes: int, *, is_copy: bool) -> float:
+    """How long a follower that has reached the end of the log waits for its next batch.
+
+    Args:
+        batch_bytes: of log, in the last batch.
+        is_copy: whether the log is a replica that does not lead.
+    """
+    if is_copy:
+        return COPY_GATHER_SECONDS
+    return GATHER_SECONDS if batch_bytes >= GATHER_BYTES_MIN else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """How batches are gathered.
+
+    Attributes:
+        is_copy: whether the log is a replica that does not lead.
+        clock: seconds, rising.
+        sleep: takes seconds.
+    """
+
+    is_copy: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], object] = time.sleep
+
+
 class LogFollower:
     """Batches from an offset on; made by `follow_log`."""
 
@@ -70,8 +108,11 @@ class LogFollower:
         batch_bytes_max: int,
         read_columns: ReadColumns | None = None,
         recovering: Recovering | None = None,
+        gathering: Gathering = Gathering(),  # it never changes
     ) -> None:
         self._recovering = recovering
+        self._gathering = gathering
+        self._next_at: float | None = None  # when the next batch may be given; None: at once
         self._files = files
         self._read_columns = read_columns
         self._confirm = confirm
@@ -84,6 +125,13 @@ class LogFollower:
         return self
 
     def __next__(self) -> ReputBatch:
+        if self._next_at is not None:
+            seconds = self._next_at - self._gathering.clock()
+            if seconds > 0:
+                self._gathering.sleep(
+                    seconds
+                )  # no wait for the confirm offset: each of its moves would wake this thread
+            self._next_at = None
         confirm = self._confirm
         if self._recovering is not None:
             if self._recovering.is_over:
@@ -96,12 +144,16 @@ class LogFollower:
         self._is_end_news = False
         requests: list[DispatchRequest] = []
         columns = None
+        begin_offset = self._offset
         if self._offset < confirm_offset:
             if self._read_columns is not None:
                 columns, self._offset = self._read_columns(self._offset, confirm_offset, self._batch_bytes_max)
             else:
                 requests, self._offset = read_batch(self._files, self._offset, confirm_offset, self._batch_bytes_max)
         end_offset = confirm_offset if self._recovering is None else END_UNKNOWN
+        if begin_offset < self._offset == end_offset:
+            seconds = gather_seconds(self._offset - begin_offset, is_copy=self._gathering.is_copy())
+            self._next_at = self._gathering.clock() + seconds if seconds else None
         return ReputBatch(requests, self._offset, self._files.first_offset, end_offset, columns)
 
 
@@ -112,9 +164,10 @@ def follow_log(
     batch_bytes_max: int,
     read_columns: ReadColumns | None = None,
     recovering: Recovering | None = None,
+    gathering: Gathering = Gathering(),  # it never changes
 ) -> Iterator[ReputBatch]:
     """Batches from `start_offset` (a record's or blank's start) on; an empty one when nothing came for a second, or at
-    once when the log ends there.
+    once when the log ends there. What comes soon after a batch is gathered.
 
     With `read_columns` they are columns, else requests. `recovering` is used instead of `confirm` until it is over.
 
@@ -123,7 +176,7 @@ def follow_log(
         RecordCorruptedError: a record on the way is damaged.
         StoreRecoveringError: the log could not be recovered.
     """
-    return LogFollower(files, confirm, start_offset, batch_bytes_max, read_columns, recovering)
+    return LogFollower(files, confirm, start_offset, batch_bytes_max, read_columns, recovering, gathering)
 
 
 def find_file(files: MappedFileQueue, offset: int, end_offset: int) -> MappedFile:

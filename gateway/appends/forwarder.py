@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import grpc
@@ -151,14 +152,17 @@ class AppendForwarder:
             end()
 
     def pump_message_stream(self, pump: StreamPump, context: grpc.ServicerContext) -> bool:
-        """The same over the local socket of the only commitlog, fed by gRPC's polling thread; False without such a socket.
+        """The same to the only commitlog, fed by gRPC's polling thread; False when there are several.
 
-        The caller's deadline ends the stream like a cancellation.
+        Over its local socket where it has one. The caller's deadline ends the stream like a cancellation.
         """
         only = self._only
-        stream = only.local.open_stream() if only is not None else None
-        if stream is None:
+        if only is None:
             return False
+        stream = only.local.open_stream()
+        if stream is None:
+            self._pump_over_grpc(pump, context, only)
+            return True
         if not context.add_callback(stream.cancel):
             stream.cancel()
         pump.start(stream.give, UNANSWERED_COUNT_MAX)
@@ -170,6 +174,22 @@ class AppendForwarder:
         finally:
             pump.wait_until_sent()  # the call must not end before its last responses are sent
         return True
+
+    def _pump_over_grpc(self, pump: StreamPump, context: grpc.ServicerContext, only: Commitlog) -> None:
+        requests: SimpleQueue[bytes | None] = SimpleQueue()
+        call = self._one_stream(iter(requests.get, None), context, only)
+        if not context.add_callback(call.cancel):
+            call.cancel()
+        pump.start(requests.put, UNANSWERED_COUNT_MAX)
+        try:
+            for response in call:
+                pump.send(response)
+        except grpc.RpcError as rpc_error:
+            context.abort_with_status(rpc_status.to_status(self._told(failure_of(rpc_error).status, only)))
+        finally:
+            call.cancel()
+            requests.put(None)  # the thread that sends them ends
+            pump.wait_until_sent()
 
     def close(self) -> None:
         """Send nothing more; waiting callers get no response."""

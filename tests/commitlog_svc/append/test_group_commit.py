@@ -195,3 +195,23 @@ def test_the_end_flushes_what_is_written(started: Callable[..., GroupCommit], di
     commits.close()
     assert disk.flushed == [(0, 100)]
     assert commits.flushed_offset == 100
+
+
+def test_a_flush_that_is_wanted_comes_without_a_waiter_and_a_failure_is_said_to_who_wants_one(
+    disk: Disk, started: Callable[..., GroupCommit]
+) -> None:
+    commits = started()
+    commits.note_written(100)
+    commits.want_flushed(100)
+    wait_until(lambda: commits.flushed_offset == 100, "the flush by age would not come within the test")
+    commits.raise_failure()
+
+    disk.error = FlushFailedError("the disk is gone")
+    commits.note_written(200)
+    commits.want_flushed(200)
+    wait_until(lambda: commits.failure is not None, "the flush fails")
+    with pytest.raises(FlushFailedError):
+        commits.want_flushed(200)
+    with pytest.raises(FlushFailedError):
+        commits.raise_failure()
+    commits.want_flushed(100)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from commitlog_svc.commit_log import CommitLog
-from commitlog_svc.replication.follower_stream import HEARTBEAT_SECONDS
+from commitlog_svc.replication.follower_stream import GATHER_BYTES_MAX, HEARTBEAT_SECONDS
 from commitlog_svc.replication.leader_side import LeaderSide
 from commitlog_svc.replication.limits import ReplicaLimits
 from reput.commitlog.v1 import replication_pb2 as pb
-from store.errors import InvalidArgumentError, NotConfirmedError, NotLeaderError, StoreError
+from store.errors import FlushFailedError, InvalidArgumentError, NotConfirmedError, NotLeaderError, StoreError
 from tests.commitlog_svc.replication.fixed_leadership import FixedLeadership
 from tests.commitlog_svc.support import append, make_log, new_message
 from tests.support.waiting import wait_until
@@ -25,6 +25,8 @@ FILE_BYTES = 16384
 
 class OpenGate:
     """Lets every append in; what waits is for the test."""
+
+    leads = True
 
     def refuse(self) -> None: ...
     def refuse_replicated(self) -> None: ...
@@ -343,6 +345,41 @@ def test_an_append_waits_for_min_in_sync_replicas_and_says_when_the_lead_is_lost
         later = _in_thread(lambda: its.leader.wait_replicated(its.append()))
         its.leader.close()
         assert isinstance(later.get(timeout=30), NotConfirmedError)
+
+
+def test_an_append_that_waits_for_replicas_hears_that_the_disk_here_has_failed(tmp_path: Path) -> None:
+    with bench(tmp_path, "r1", "r2") as its:
+        end = its.append()
+        waiting = _in_thread(lambda: its.leader.wait_replicated(end))
+        its.parts.commits.fail(FlushFailedError("the disk is gone"))
+        assert isinstance(waiting.get(timeout=30), FlushFailedError)
+
+
+def test_what_is_written_while_two_pieces_are_not_reported_is_gathered_into_one(tmp_path: Path) -> None:
+    with bench(tmp_path) as its:
+        follower = ScriptedFollower(its.leader)
+        first = its.append()
+        follower.take(first)
+        second = its.append()
+        follower.take(second)
+        third, fourth = its.append(), its.append()
+        for _ in range(3):  # confirm offsets and heartbeats
+            assert not next(follower._responses).log_bytes.data
+        follower.report(first)
+        piece = next(response for response in follower._responses if response.log_bytes.data).log_bytes
+        assert (piece.offset, len(piece.data), piece.settle_offset) == (second, fourth - second, fourth)
+        assert second < third < fourth
+
+
+def test_a_follower_that_is_far_behind_does_not_wait_for_its_own_reports(tmp_path: Path) -> None:
+    with bench(tmp_path) as its:
+        ends = [its.append() for _ in range(2)]
+        follower = ScriptedFollower(its.leader)
+        follower.take(ends[-1])
+        body = b"x" * 10_000
+        for _ in range(2 + GATHER_BYTES_MAX // len(body)):
+            end = its.append(body)
+        follower.take(end - GATHER_BYTES_MAX)
 
 
 def test_a_new_leader_is_ready_once_all_that_the_former_one_may_have_shown_is_confirmed(tmp_path: Path) -> None:

@@ -3,11 +3,22 @@
 import os
 import threading
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from commitlog_svc.reput.reput import ANSWER_BYTES_MAX, LogFollower, follow_log, read_batch
+from commitlog_svc.reput.reput import (
+    ANSWER_BYTES_MAX,
+    BATCH_BYTES_MAX,
+    COPY_GATHER_SECONDS,
+    GATHER_BYTES_MIN,
+    GATHER_SECONDS,
+    Gathering,
+    LogFollower,
+    follow_log,
+    read_batch,
+)
 from commitlog_svc.servicer import CommitLogServicer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from store.errors import OffsetOutOfRangeError
@@ -141,3 +152,68 @@ def test_a_follower_that_begins_at_the_end_hears_at_once_that_there_is_no_more(
         assert flushes.waits == []
         next(follower)
         assert flushes.waits == [end], "then it waits: no busy loop"
+
+
+class Pauses:
+    """A clock that stands still but for pauses, in which something may happen."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.taken: list[float] = []
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        self.taken.append(seconds)
+        self.now += seconds
+        self.meanwhile()
+
+
+def test_what_comes_soon_after_a_large_batch_is_one_batch_and_what_comes_after_a_pause_is_shown_at_once(
+    tmp_path: Path,
+) -> None:
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        pauses = Pauses()
+        gathering = Gathering(clock=lambda: pauses.now, sleep=pauses.sleep)
+        follower = follow_log(log._files, log.confirm, 0, BATCH_BYTES_MAX, gathering=gathering)
+        next(follower)  # the log is empty
+        append(log, new_message(b"x" * GATHER_BYTES_MIN))
+        assert len(next(follower).requests) == 1
+        assert pauses.taken == []
+        append(log, new_message(b"x" * GATHER_BYTES_MIN))
+        pauses.meanwhile = lambda: append(log, new_message(b"soon"))
+        assert len(next(follower).requests) == 2
+        assert pauses.taken == [pytest.approx(GATHER_SECONDS)]
+
+        pauses.now += GATHER_SECONDS
+        append(log, new_message(b"x"))
+        assert len(next(follower).requests) == 1
+        assert len(pauses.taken) == 1
+
+
+@pytest.mark.parametrize(("is_copy", "pause_seconds"), [(False, []), (True, [COPY_GATHER_SECONDS])])
+def test_single_messages_are_shown_at_once_where_they_are_appended_and_gathered_on_a_replica(
+    tmp_path: Path, is_copy: bool, pause_seconds: list[float]
+) -> None:
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        pauses = Pauses()
+        gathering = Gathering(lambda: is_copy, lambda: pauses.now, pauses.sleep)
+        follower = follow_log(log._files, log.confirm, 0, BATCH_BYTES_MAX, gathering=gathering)
+        next(follower)  # the log is empty
+        for _ in range(2):
+            append(log, new_message(b"x"))
+            assert len(next(follower).requests) == 1
+        assert pauses.taken == [pytest.approx(seconds) for seconds in pause_seconds]
+
+
+def test_a_follower_that_is_behind_is_given_batch_after_batch(tmp_path: Path) -> None:
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        for _ in range(10):
+            append(log, new_message(b"x" * GATHER_BYTES_MIN))
+        pauses = Pauses()
+        gathering = Gathering(lambda: True, lambda: pauses.now, pauses.sleep)
+        follower = follow_log(log._files, log.confirm, 0, GATHER_BYTES_MIN, gathering=gathering)
+
+        count = 0
+        while count < 10:
+            count += len(next(follower).requests)
+        assert pauses.taken == []

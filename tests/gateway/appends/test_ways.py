@@ -14,6 +14,7 @@ import pytest
 
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.servicer import CommitLogServicer, add_to_server
+from gateway.appends.backpressure import UNANSWERED_COUNT_MAX
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.local.server import serve_local
@@ -208,13 +209,16 @@ def test_a_clean_stop_answers_what_is_under_way_and_refuses_what_comes_later(ser
     assert served.unary(GOOD)[1][0] is grpc.StatusCode.UNAVAILABLE
 
 
+BEGUN = 7
+
+
 class HeldFlushes:
     """The flushes of a log's files from now on: they wait until they are released, and then go through, or fail.
 
     Flushes of the service's other files (the state of retention, which is written by the clock) go through.
     """
 
-    def __init__(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, served: Served, monkeypatch: pytest.MonkeyPatch, count: int = BEGUN) -> None:
         self.count = 0
         self.fails = False
         self._begun, self._release = threading.Event(), threading.Event()
@@ -241,10 +245,10 @@ class HeldFlushes:
         self._requests.put(self._request(0))
         assert self._begun.wait(WAIT_SECONDS_MAX)
         one_bytes = served.log.status.end_offset - written_bytes
-        for number in range(1, BEGUN):
+        for number in range(1, count):
             self._requests.put(self._request(number))
         # All are in the log, and none is on the disk.
-        wait_until(lambda: served.log.status.end_offset == written_bytes + BEGUN * one_bytes)
+        wait_until(lambda: served.log.status.end_offset == written_bytes + count * one_bytes)
         assert self.count == 1
 
     def release(self) -> None:
@@ -257,9 +261,6 @@ class HeldFlushes:
     def _request(self, number: int) -> pb.AppendMessageStreamRequest:
         sync = message_pb2.FLUSH_MODE_SYNC
         return pb.AppendMessageStreamRequest(messages=[message(number, queue_id=0)], flush=sync)
-
-
-BEGUN = 7
 
 
 def test_appends_of_a_stream_that_wait_for_the_disk_share_flushes(served, monkeypatch):
@@ -282,12 +283,14 @@ def test_a_flush_that_fails_refuses_every_append_that_waits_for_it(served, monke
     assert [error_info(answer.error).reason for answer in held.end()] == ["FLUSH_FAILED"] * BEGUN
 
 
-def test_a_caller_who_goes_away_while_appends_wait_leaves_nothing_behind(served, monkeypatch):
-    held = HeldFlushes(served, monkeypatch)
+@pytest.mark.parametrize("count", [BEGUN, UNANSWERED_COUNT_MAX], ids=["room for more", "no room for more"])
+def test_a_caller_who_goes_away_while_appends_wait_leaves_nothing_behind(served, monkeypatch, count):
+    held = HeldFlushes(served, monkeypatch, count)
     held.answers.cancel()
     held.release()
 
     wait_for_no_streams(served)
+    wait_until(lambda: not any(thread.name == "begun-requests" for thread in threading.enumerate()))
     assert served.server.work.wait_until_done(WAIT_SECONDS_MAX)
 
 
