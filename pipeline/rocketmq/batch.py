@@ -17,7 +17,9 @@ from pipeline.rocketmq.ranges import (
     report_loss,
     resolve,
 )
-from pipeline.rocketmq.reading import Task
+from pipeline.rocketmq.reading import Task, filter_of
+from pipeline.scan.options import OptionError
+from reput_client.errors import IllegalFilterError, QueueNotFoundError, TopicNotFoundError
 
 
 class RangePartition(InputPartition):
@@ -50,7 +52,9 @@ class RangeReader:
             options.retry_seconds,
             options.security,
             options.read_from,
+            options.sql,
         )
+        self._is_filter_checked = not options.sql
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
@@ -66,6 +70,21 @@ class RangeReader:
             return gateways[held[key].endpoint].search_offset(key, time_millis)
 
         return resolve(bound, held, search, option)
+
+    def _check_filter(self, gateways: Gateways, held: Mapping[QueueKey, QueueRange]) -> None:
+        """OptionError for SQL that the gateways refuse, before a task begins; each gateway is asked once."""
+        if self._is_filter_checked:
+            return
+        wanted = filter_of(self._options.tags, self._options.sql)
+        by_endpoint = {queue.endpoint: (key, queue.max_offset) for key, queue in held.items()}
+        for endpoint, (key, end) in by_endpoint.items():
+            try:
+                gateways[endpoint].check_filter(key, end, wanted)
+            except IllegalFilterError as error:
+                raise OptionError(f"Option sql: {error.message}") from error
+            except (TopicNotFoundError, QueueNotFoundError):
+                continue  # removed since it was listed; the tasks report it
+        self._is_filter_checked = bool(held)
 
     def _tasks(self, ranges: Sequence[MessageRange]) -> list[InputPartition]:
         """One partition for each task."""
@@ -84,6 +103,7 @@ class RocketMQBatchReader(RangeReader, DataSourceReader):
         options = self._options
         with Gateways(options.endpoints, options.retry_seconds, options.security) as gateways:
             held = choose_queues(gateways.queue_ranges(), options.subscription)
+            self._check_filter(gateways, held)
             start = self._positions(gateways, held, options.start, "startingOffsets")
             end = self._positions(gateways, held, options.end, "endingOffsets")
         ranges = []

@@ -55,6 +55,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins."""
         held = self._queues()
+        self._check_filter(self._open(), held)
         start = self._positions(self._open(), held, self._options.start, "startingOffsets")
         for key, position in start.items():
             if position > held[key].max_offset:
@@ -104,6 +105,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         """
         begin, ends = from_checkpoint(start), from_checkpoint(end)
         held = self._open().queue_ranges()
+        self._check_filter(self._open(), {key: held[key] for key in ends if key in held})
         ranges = []
         for key, last in ends.items():
             queue = held.get(key)
