@@ -111,9 +111,9 @@ class ThinnedQueue:
     """A Gateway with one queue of live, archived and lost messages, each wanted or not, pulled by a filter as services do it.
 
     Args:
-        kinds: L, A or X for each position; live messages come last, but for lost ones whose queue units are left.
+        kinds: L, A or X for each position; retention takes the first ones of a queue, so the live ones come last.
         wanted: whether a message is wanted.
-        first: where the queue begins; positions from here on that are not live are passed over by pulls.
+        first: where the queue begins, as pulls know it; they pass over what the log has lost since.
         batch: positions that a pull looks at.
     """
 
@@ -170,15 +170,16 @@ def thinned(queue: ThinnedQueue, *, sql: bool, fail_on_data_loss: bool) -> list[
 
 @given(
     archived=st.text("AX", max_size=9),
-    rest=st.text("LLLLLX", max_size=30),
+    lost_since=st.integers(0, 9),
+    live=st.integers(0, 21),
     wanted=st.lists(st.booleans(), min_size=39, max_size=39),
     batch=st.integers(1, 12),
     sql=st.booleans(),
 )
 def test_a_filter_hides_no_lost_and_no_archived_message(
-    archived: str, rest: str, wanted: list[bool], batch: int, sql: bool
+    archived: str, lost_since: int, live: int, wanted: list[bool], batch: int, sql: bool
 ) -> None:
-    kinds = archived + rest
+    kinds = archived + "X" * lost_since + "L" * live
     queue = ThinnedQueue(kinds, wanted, len(archived), batch)
 
     if "X" in kinds or (sql and "A" in kinds):
