@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.gateway import Gateways, QueueRange
 from pipeline.rocketmq.options import ReadOptions
 from pipeline.rocketmq.positions import Bound, Positions, QueueKey
@@ -39,9 +40,10 @@ class RangeReader:
     Args:
         options: what to read.
         schema: the columns.
+        format_: of column `bodyValue`; None: there is none.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, format_: BodyFormat | None = None) -> None:
         self._options = options
         self._task = Task(
             schema,
@@ -53,6 +55,7 @@ class RangeReader:
             options.security,
             options.read_from,
             options.sql,
+            format_,
         )
         self._is_filter_checked = not options.sql
 
@@ -73,9 +76,9 @@ class RangeReader:
 
     def _check_filter(self, gateways: Gateways, held: Mapping[QueueKey, QueueRange]) -> None:
         """OptionError for SQL that the gateways refuse, before a task begins; each gateway is asked once."""
-        if self._is_filter_checked:
-            return
         wanted = filter_of(self._options.tags, self._options.sql)
+        if self._is_filter_checked or wanted is None:
+            return
         by_endpoint = {queue.endpoint: (key, queue.max_offset) for key, queue in held.items()}
         for endpoint, (key, end) in by_endpoint.items():
             try:

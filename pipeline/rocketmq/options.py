@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from pipeline.rocketmq.bodies.formats import BODY_OPTIONS, NO_BODIES, BodyOptions, body_options
 from pipeline.rocketmq.positions import EARLIEST, LATEST, Bound, assigned_queues, bound_of
 from pipeline.rocketmq.security import NO_SECURITY, SECURITY_OPTIONS, SecurityOptions, refuse_secrets, security_options
 from pipeline.scan.options import OptionError, parse_size
@@ -49,6 +50,7 @@ READ_OPTIONS = (
     "readFrom",
     "consumerGroup",
     "retrySeconds",
+    *BODY_OPTIONS,
     *SECURITY_OPTIONS,
 )
 READ_FROM = ("default", "leader", "any", "replica")
@@ -110,6 +112,7 @@ class ReadOptions:
         fail_on_data_loss: messages that retention removed are an error; otherwise they are skipped with a warning.
         tags: the tags of the messages to read; empty: all.
         sql: RocketMQ's SQL92 over the properties of the messages to read; empty: all.
+        bodies: the native view has the bodies decoded, if a format is given.
         view: `native` or `kafka`.
         include_headers: the Kafka view has the properties, too.
         include_broker: the native view has the broker name of the message's shard.
@@ -142,6 +145,7 @@ class ReadOptions:
     read_from: str = READ_FROM[0]
     consumer_group: str = ""
     sql: str = ""
+    bodies: BodyOptions = NO_BODIES
 
 
 def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
@@ -163,7 +167,12 @@ def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
         if name in given:
             raise OptionError(f"Option {name} has no meaning for a {mode}: leave it out.")
     view = _one_of(given, "view", VIEWS)
-    for name, only_in in (("includeHeaders", KAFKA), ("includeBroker", NATIVE), ("includeBody", NATIVE)):
+    for name, only_in in (
+        ("includeHeaders", KAFKA),
+        ("includeBroker", NATIVE),
+        ("includeBody", NATIVE),
+        ("bodyFormat", NATIVE),
+    ):
         if name in given and view != only_in:
             raise OptionError(f"Option {name} belongs to view={only_in}, not to view={view}: leave it out.")
     columns = given.get("columns")
@@ -195,6 +204,7 @@ def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
         security=security_options(given),
         read_from=_one_of(given, "readFrom", READ_FROM),
         consumer_group=_text(given, "consumerGroup", "the name of a consumer group"),
+        bodies=body_options(given),
         sql=_text(given, "sql", "an expression such as: amount > 100 AND TAGS IN ('a', 'b')"),
     )
 

@@ -24,6 +24,7 @@ import pyarrow as pa
 import tenacity
 from pyspark.sql.types import StructType
 
+from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.errors import FilterNotAppliedError
 from pipeline.rocketmq.gateway import PAGE_COUNT_MAX, Gateway
 from pipeline.rocketmq.options import READ_FROM, RETRY_SECONDS_DEFAULT
@@ -62,6 +63,7 @@ class Task:
         security: TLS and credentials.
         read_from: which replicas of a shard messages are read from.
         sql: SQL92 over the properties of the messages to read; empty: all.
+        format_: of column `bodyValue`; None: there is none.
     """
 
     schema: StructType
@@ -73,10 +75,11 @@ class Task:
     security: SecurityOptions = NO_SECURITY
     read_from: str = READ_FROM[0]
     sql: str = ""
+    format_: BodyFormat | None = None
 
     def read(self, asked: MessageRange) -> Iterator[pa.RecordBatch]:
         """The rows of a range."""
-        rows = RowBatches(self.schema, self.view, decompress=self.decompress)
+        rows = RowBatches(self.schema, self.view, decompress=self.decompress, format_=self.format_)
         with Gateway(asked.endpoint, self.retry_seconds, self.security, self.read_from) as gateway:
             pages = Pages(gateway, asked, filter_of(self.tags, self.sql), self.retry_seconds)
             for page in _pages(pages, asked, fail_on_data_loss=self.fail_on_data_loss):
@@ -129,6 +132,7 @@ class Pages:
         self._retry_seconds = retry_seconds
         self._pull: Iterator[pb.PullMessagesResponse] | None = None
         self._pulls_from = asked.begin
+        self._log_begin = 0  # of the queue, as pulls know it; queries count what is archived, too
         self._problem: ReputClientError | None = None  # why the last pull gave no page, if it failed
 
     def page(self, queue_offset: int) -> Page:
@@ -163,6 +167,8 @@ class Pages:
             batch = next(self._pull, None)
         except ReputClientError as error:  # for a page of the query, what it says is said again, or has passed
             self._problem = error
+        if batch is not None:
+            self._log_begin = batch.min_offset
         if batch is None or not self._is_whole(batch, queue_offset):
             self._pull, self._pulls_from = None, queue_offset + QUERIED_COUNT
             return None
@@ -193,8 +199,8 @@ class Pages:
             if first.source == message_pb2.MESSAGE_SOURCE_ARCHIVE:
                 raise FilterNotAppliedError(
                     f"Message {queue_offset} of {self._asked.key} is archived, and option sql is evaluated in the log alone, "
-                    f"which begins at {answer.min_offset}. Begin there (startingOffsets), or leave sql out and filter in the "
-                    "query."
+                    f"where the queue begins at {self._log_begin}. Begin there (startingOffsets), or leave sql out and filter "
+                    "in the query."
                 )
             if self._problem is not None and not isinstance(self._problem, UnavailableError | BusyError):
                 raise self._problem

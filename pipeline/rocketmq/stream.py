@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pipeline.rocketmq.batch import RangeReader
+from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.gateway import Gateways, QueueRange
 from pipeline.rocketmq.limits import limit_by_bytes, limit_by_count
 from pipeline.rocketmq.options import ReadOptions
@@ -39,10 +40,11 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
     Args:
         options: what to read.
         schema: the columns.
+        format_: of column `bodyValue`; None: there is none.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(self, options: ReadOptions, schema: StructType, format_: BodyFormat | None = None) -> None:
+        super().__init__(options, schema, format_)
         self._gateways: Gateways | None = None
         self._target: Positions | None = None
         self._latest: Positions | None = None

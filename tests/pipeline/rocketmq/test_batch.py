@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.rocketmq.bodies import decompressed
+from pipeline.rocketmq.bodies.compression import decompressed
 from pipeline.rocketmq.errors import DataLostError, OffsetError, ShardConflictError
+from pipeline.rocketmq.gateway import Gateway
+from pipeline.rocketmq.options import read_options
+from pipeline.rocketmq.positions import QueueKey
+from pipeline.rocketmq.reading import filter_of
+from pipeline.scan.options import OptionError
 from pipeline.scan.schema import ColumnError
 from reput_client import (
     BodyCompressionError,
@@ -24,7 +29,7 @@ from reput_client import (
 )
 from store.format.derived.queue_unit import tags_code
 from store.format.record import decode_record
-from tests.pipeline.rocketmq.gateways import append, data_source, read_batch, read_partitions, two_shards
+from tests.pipeline.rocketmq.gateways import append, data_source, read_batch, read_partitions, stream_reader, two_shards
 from tests.support.fixture_stores import read_rows, walk_frames
 from tests.support.ports import free_port
 from tests.support.stack import Stack, running_stack
@@ -192,6 +197,45 @@ def test_tags_choose_messages_as_rocketmqs_expressions_do(broker: Stack) -> None
             tags=row["expression"],
         )
         assert [each["queueOffset"] for each in found] == row["queue_offsets"], row
+
+
+@pytest.mark.parametrize(
+    ("options", "is_wanted"),
+    [
+        ({"tags": "A"}, lambda i: i % 3 == 0),
+        ({"tags": "A||C || nobody"}, lambda i: i % 3 != 1),
+        ({"sql": "TAGS = 'B' AND color BETWEEN 'red 1' AND 'red 3'"}, None),
+        ({"sql": "color IN ('red 7', 'red 123', 'red 499')"}, lambda i: i in (7, 123, 499)),
+        ({"sql": "color = 'blue'"}, lambda i: False),
+    ],
+)
+def test_filters_travel_with_pulls_that_say_they_are_whole(
+    live: str, options: dict[str, str], is_wanted: Callable[[int], bool] | None
+) -> None:
+    wanted = filter_of(read_options({"endpoint": live, "subscribe": "Orders", **options}).tags, options.get("sql", ""))
+    if is_wanted is None:  # RocketMQ compares texts with = and IN only
+        with pytest.raises(OptionError, match="Option sql: The SQL filter is wrong in column"):
+            read_batch(live, subscribe="Orders", **options)
+        return
+    found = read_batch(live, subscribe="Orders", **options)
+    assert sorted(row["flag"] for row in found) == [i for i in range(MESSAGE_COUNT) if is_wanted(i)]
+
+    with Gateway(live, 20) as gateway:
+        for queue_id in range(QUEUE_COUNT):
+            *batches, _ = gateway.pulled(QueueKey("Orders", "broker-a", queue_id), 0, wanted)
+            assert batches[-1].next_offset == MESSAGE_COUNT // QUEUE_COUNT
+            assert all(batch.is_whole for batch in batches)
+            flags = [message.flag for batch in batches for message in batch.messages]
+            assert flags == [i for i in range(queue_id, MESSAGE_COUNT, QUEUE_COUNT) if is_wanted(i)]
+
+
+def test_bad_sql_is_an_error_before_the_first_task(live: str) -> None:
+    source = data_source(live, subscribe="Orders", sql="amount >")
+    reader = source.reader(schema=source.schema())
+    with pytest.raises(OptionError, match=r"Option sql: The SQL filter is wrong in column 9"):
+        reader.partitions()
+    with pytest.raises(OptionError, match="Option sql"):
+        stream_reader(live, subscribe="Orders", sql="amount >").initialOffset()
 
 
 def test_rows_are_what_was_appended(live: str) -> None:
