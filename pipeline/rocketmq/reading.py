@@ -132,7 +132,6 @@ class Pages:
         self._retry_seconds = retry_seconds
         self._pull: Iterator[pb.PullMessagesResponse] | None = None
         self._pulls_from = asked.begin
-        self._log_begin = 0  # of the queue, as pulls know it; queries count what is archived, too
         self._problem: ReputClientError | None = None  # why the last pull gave no page, if it failed
 
     def page(self, queue_offset: int) -> Page:
@@ -167,8 +166,6 @@ class Pages:
             batch = next(self._pull, None)
         except ReputClientError as error:  # for a page of the query, what it says is said again, or has passed
             self._problem = error
-        if batch is not None:
-            self._log_begin = batch.min_offset
         if batch is None or not self._is_whole(batch, queue_offset):
             self._pull, self._pulls_from = None, queue_offset + QUERIED_COUNT
             return None
@@ -198,9 +195,9 @@ class Pages:
                 return Page((), follows, answer.min_offset, answer.max_offset)
             if first.source == message_pb2.MESSAGE_SOURCE_ARCHIVE:
                 raise FilterNotAppliedError(
-                    f"Message {queue_offset} of {self._asked.key} is archived, and option sql is evaluated in the log alone, "
-                    f"where the queue begins at {self._log_begin}. Begin there (startingOffsets), or leave sql out and filter "
-                    "in the query."
+                    f"Message {queue_offset} of {self._asked.key} is archived, and option sql is evaluated in the log alone. "
+                    "Begin behind what is archived (startingOffsets, startingTimestamp), or leave sql out and filter in "
+                    "the query."
                 )
             if self._problem is not None and not isinstance(self._problem, UnavailableError | BusyError):
                 raise self._problem

@@ -13,10 +13,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.rocketmq.bodies.compression import decompressed, decompressed_or_none
+from pipeline.rocketmq.bodies.ddl import is_nullable
 from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.options import KAFKA, ReadOptions
 from pipeline.scan.schema import (
     TIMESTAMP_TYPE_LOG_APPEND,
+    ColumnError,
     check_columns,
     choose_columns,
     kafka_schema,
@@ -76,6 +78,9 @@ def checked_schema(options: ReadOptions, asked: StructType, format_: BodyFormat 
     if options.view == KAFKA:
         return check_columns(kafka_schema(with_headers=True), asked)
     decoded = [] if format_ is None else [body_value(format_)]
+    for field in asked:
+        if field.name.lower() == BODY_VALUE.lower() and not is_nullable(field.dataType):
+            raise ColumnError(f"What is inside of column {field.name!r} may be null; ask for it without NOT NULL.")
     return check_columns(StructType([*native_schema().fields, BROKER, *decoded]), asked)
 
 

@@ -210,7 +210,7 @@ def test_a_cold_tier_needs_pyarrow_and_a_cache_and_no_archive(tmp_path: pathlib.
 
 def test_spark_reads_the_archive_and_says_that_sql_is_not_evaluated_there(expired: Expired):
     endpoint = expired.stack.addresses["gateway"]
-    with pytest.raises(FilterNotAppliedError, match=r"Message 0 of .* is archived, and option sql .* begins at [1-9]"):
+    with pytest.raises(FilterNotAppliedError, match=r"Message 0 of .* is archived, and option sql"):
         read_batch(endpoint, subscribe=TOPIC, sql="KEYS IS NOT NULL")
 
     gone = {(receipt.queue_id, receipt.queue_offset) for receipt in expired.receipts}

@@ -41,7 +41,7 @@ _SIMPLE: dict[str, DataType] = {
     "string": StringType(),
 }
 _KINDS = tuple({type(kind) for kind in _SIMPLE.values()})
-_TOKEN = re.compile(r"""\s*(`(?:[^`]|``)+`|\w+|[<>,:]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+_TOKEN = re.compile(r"""\s*(`(?:[^`]|``)+`|\w+|[<>,:]|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.)*")""")
 # Nested types; Spark's own columns have a few levels.
 DEPTH_MAX = 32
 
@@ -80,6 +80,15 @@ def check_json_type(kind: DataType, path: str) -> None:
         raise _not_read(path, kind.simpleString())
 
 
+def is_nullable(kind: DataType) -> bool:
+    """Whether everything inside of a type may be null."""
+    if isinstance(kind, StructType):
+        return all(field.nullable and is_nullable(field.dataType) for field in kind.fields)
+    if isinstance(kind, ArrayType):
+        return kind.containsNull and is_nullable(kind.elementType)
+    return not isinstance(kind, MapType) or (kind.valueContainsNull and is_nullable(kind.valueType))
+
+
 def _not_read(path: str, word: str) -> OptionError:
     known = ", ".join(sorted({kind.simpleString() for kind in _SIMPLE.values()}))
     return OptionError(
@@ -99,17 +108,17 @@ class _Parser:
         begin = self._at
         if self._take().lower() == "struct" and self._peek() == "<":
             self._take()
-            made = StructType(self._fields("bodyValue", ">", 1))
+            made = StructType(self._fields("bodyValue", 1))
             self._expect(">")
         else:
             self._at = begin
-            made = StructType(self._fields("bodyValue", "", 1))
+            made = StructType(self._fields("bodyValue", 1))
         if self._text[self._at :].strip():
             raise self._wrong("a comma or the end")
         check_json_type(made, "bodyValue")
         return made
 
-    def _fields(self, path: str, end: str, depth: int) -> list[StructField]:
+    def _fields(self, path: str, depth: int) -> list[StructField]:
         fields: list[StructField] = []
         while True:
             name = self._name()
@@ -135,7 +144,7 @@ class _Parser:
             return _SIMPLE[word]
         if word == "struct":
             self._expect("<")
-            made: DataType = StructType(self._fields(path, ">", depth + 1))
+            made: DataType = StructType(self._fields(path, depth + 1))
         elif word == "array":
             self._expect("<")
             made = ArrayType(self._type(f"{path}[]", depth + 1), True)

@@ -10,6 +10,7 @@ protobuf's default. Extensions and unknown fields are left out.
 
 import base64
 import binascii
+import os
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -70,8 +71,8 @@ def descriptor_content(text: str) -> bytes:
         OptionError: it is neither, or too large.
     """
     try:
-        file = Path(text)
-        content = file.read_bytes() if file.is_file() else base64.b64decode(text, validate=True)
+        # Unlike a Path, this takes base64, whose parts may be longer than names of files.
+        content = Path(text).read_bytes() if os.path.isfile(text) else base64.b64decode(text, validate=True)
     except (OSError, ValueError, binascii.Error) as error:
         shown = text if len(text) <= _QUOTED_CHARACTERS_MAX else text[:_QUOTED_CHARACTERS_MAX] + "..."
         raise OptionError(
