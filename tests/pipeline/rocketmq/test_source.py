@@ -188,7 +188,7 @@ def test_what_users_see_of_a_bad_option(spark: SparkSession, stack: Stack, tmp_p
             endpoint=stack.addresses["gateway"], subscribe="Sql", endingOffsets="latest"
         )
         run_to_the_end(stream.load().writeStream.format("noop"), tmp_path / "checkpoint")
-    with pytest.raises(PySparkException, match="Option sql: The SQL filter is wrong in column 3"):
+    with pytest.raises(PySparkException, match="Option sql: The SQL filter is wrong in column 4"):
         read(spark, stack, subscribe="Sql", sql="a =! 1").count()
     with pytest.raises(PySparkException, match=r"bodyValue\.at has type timestamp, which JSON bodies are not read as"):
         read(spark, stack, subscribe="Sql", bodyFormat="json", bodySchema="at timestamp")
