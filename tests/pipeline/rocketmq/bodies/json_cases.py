@@ -10,7 +10,7 @@ DDL_WITH_MAP = f"{DDL}, counts map<string, long>, named map<string, struct<x: in
 NO_OBJECTS = [
     b"", b"  ", b"null", b"1", b'"x"', b"[]", b'[{"id":1}]', b'{"id":1', b'{"id":1,"name":', b'{"name":"a","id":1,}',
     b'{"id":01}', b'{"id":+1}', b'{"name":"a\tb"}', b'{"id":1,"name":"a\nb"}', b'{"id":1,"zzz":}', b'\xef\xbb\xbf{"id":1}',
-    b'{"id":1 /* c */}', b'{"id":nul}', b"x", b"}", b'{"id":1]', b'1},{"i":0,"v":{"id":1}',
+    b'{"id":1 /* c */}', b'{"id":nul}', b"x", b"}", b'{"id":1]', b'1},{"v":{"id":1}',
 ]  # fmt: skip
 
 OBJECTS = [
@@ -30,8 +30,8 @@ OBJECTS = [
     b'{"deep":{"in":{"x":1,"y":["a"]}},"id":1}', b'{"deep":{"in":7},"id":1}', b'{"deep":{"in":{"x":"s","y":[1]}},"id":1}',
     b'{"id":1,"id":2}', b'{"id":1,"id":null}', b'{"ID":1}', b'{"f":0.1}', b'{"f":1e300}', b'{"f":16777217}', b'{"id":-0}',
     b'{"zzz":{"a":[1,{"b":"c"}]},"id":9}', b'{"zzz":1,"zzz":2,"id":4}', b'{"":1,"id":5}', b'{"id":""}',
-    b'{"id":true,"name":"r"}', b'{"amount":true,"name":"r"}', b'{ "id" : 1 ,\n\t"name" : "x"\r\n}\n', b'{"i":7,"id":3}',
-    b'{"inner":{"x":3,"y":"q"},"inner":{"y":"p"}}', b'{"id":4}}\n{"i":1,"v":{"id":7}',
+    b'{"id":true,"name":"r"}', b'{"amount":true,"name":"r"}', b'{ "id" : 1 ,\n\t"name" : "x"\r\n}\n', b'{"v":7,"id":3}',
+    b'{"inner":{"x":3,"y":"q"},"inner":{"y":"p"}}', b'{"id":4}}\n{"v":{"id":7}',
 ]  # fmt: skip
 
 WITH_MAPS = [

@@ -45,9 +45,9 @@ def test_good_bodies_are_parsed_at_once() -> None:
 @pytest.mark.parametrize(
     "batch",
     [
-        [b'{"id":1}}\n{"i":1,"v":{"id":2}', b'{"id":3}'],  # a body that is two, and then one more
+        [b'{"id":1}}\n{"v":{"id":2}', b'{"id":3}'],  # a body that is two, and then one more
         [b'{"id":1', b'}'],  # two that would be one together
-        [b'{"id":1}}\n{"i":1,"v":{"id":2}', b'{"id":[', b"]"],
+        [b'{"id":1}}\n{"v":{"id":2}', b'{"id":[', b"]"],
         [b"", b'{"id":1}{"id":2}'],
         [b'{"id":', b'1}'],
         [b'{"name":"', b'"}'],
