@@ -11,6 +11,7 @@ and nothing on this side can tell: the queue's range is known late, and another 
 only if the service says that it is whole: it passed over no position because the message was not in the log.
 
     whole                  a page; positions without a message are unwanted ones
+    much wanted, `tags`    the pull goes on without a filter, and the tags are compared here
     not whole, `tags`      the query, and the tags are compared here
     not whole, `sql`       the query says why: lost messages are reported as ever, archived ones are an error (nothing here
                            evaluates SQL), and what is not built yet is pulled again
@@ -43,6 +44,9 @@ from reput_client.errors import (
 
 # Fewer messages come in one page, for which no pull is begun.
 PULL_COUNT_MIN = 100
+# A message that a filter takes costs the services some twenty times one of a run without a filter (ADR 0077). So if one of so
+# many positions is wanted, or more, all are pulled.
+FILTERED_POSITIONS_MIN = 20
 # Between two attempts of a pull with `sql`.
 SQL_PAUSE_SECONDS = 0.1
 # Messages that come by pages behind one that no pull gave, before another pull is begun.
@@ -114,7 +118,7 @@ class Pages:
     Args:
         gateway: where they come from.
         asked: the range.
-        wanted: what a pull leaves out; None: nothing. Pages of queries have all messages.
+        wanted: which messages a pull need not leave out; None: all. With tags, pages may have others, too.
         retry_seconds: how long a message that only a pull can give is waited for, in seconds.
     """
 
@@ -171,7 +175,10 @@ class Pages:
             return None
         follows = min(batch.next_offset, asked.end)
         messages = [message for message in batch.messages if message.queue_offset < follows]
-        return Page(messages, follows, batch.min_offset, batch.max_offset, is_filtered=self._wanted is not None)
+        is_filtered = self._wanted is not None
+        if is_filtered and not self._needs_pulls and len(messages) * FILTERED_POSITIONS_MIN >= follows - queue_offset:
+            self._wanted = self._pull = None
+        return Page(messages, follows, batch.min_offset, batch.max_offset, is_filtered=is_filtered)
 
     def _is_whole(self, batch: pb.PullMessagesResponse, queue_offset: int) -> bool:
         if self._wanted is not None:

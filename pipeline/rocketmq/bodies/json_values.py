@@ -77,8 +77,8 @@ class JsonBodies:
     def decoded_at_once(self, bodies: Sequence[bytes | None]) -> pa.Array | None:
         """The same, if pyarrow takes all of them; None otherwise.
 
-        Each body is the value of an object of its own. That one begins a row or is an error, whatever stands before it: a string
-        ends before a line does, and no comma comes between. So as many rows as bodies are one row for each.
+        Each body is the value of an object of its own. That one begins a row or is an error, whatever stands before it: a
+        string ends before a line does, and no comma comes between. So as many rows as bodies are one row for each.
         """
         given = [body for body in bodies if body is not None]
         if self._explicit is None or not given or len(given) < len(bodies):

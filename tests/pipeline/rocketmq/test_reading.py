@@ -120,16 +120,18 @@ class ThinnedQueue:
     def __init__(self, kinds: str, wanted: Sequence[bool], first: int, batch: int) -> None:
         self.kinds, self.wanted, self.first, self.batch = kinds, wanted, first, batch
         self.failures: list[Exception] = []
-        self.pulled_from: list[int] = []
+        self.pulled_from: list[tuple[int, bool]] = []
 
-    def pulled(self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter) -> Iterator[pb.PullMessagesResponse]:
-        self.pulled_from.append(queue_offset)
+    def pulled(
+        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None
+    ) -> Iterator[pb.PullMessagesResponse]:
+        self.pulled_from.append((queue_offset, wanted is not None))
         while self.first <= queue_offset < len(self.kinds):
             if self.failures:
                 raise self.failures.pop(0)
             end = min(queue_offset + self.batch, len(self.kinds))
             looked_at = range(queue_offset, end)
-            found = [at for at in looked_at if self.kinds[at] == "L" and self.wanted[at]]
+            found = [at for at in looked_at if self.kinds[at] == "L" and (self.wanted[at] or wanted is None)]
             yield pb.PullMessagesResponse(
                 messages=[self.message(at) for at in found],
                 next_offset=end,
@@ -197,7 +199,17 @@ def test_a_filter_hides_no_lost_and_no_archived_message(
 def test_tags_travel_with_the_pull_and_skipped_positions_are_not_asked_for_again() -> None:
     queue = ThinnedQueue("L" * 500, [at % 50 == 0 for at in range(500)], 0, 80)
     assert thinned(queue, sql=False, fail_on_data_loss=True) == list(range(0, 500, 50))
-    assert queue.pulled_from == [0]
+    assert queue.pulled_from == [(0, True)]
+
+
+def test_tags_of_many_messages_are_compared_here_since_a_filter_costs_the_services_more() -> None:
+    wanted = [at >= 240 and at % 10 == 0 for at in range(500)]
+    queue = ThinnedQueue("L" * 500, wanted, 0, 80)
+    assert thinned(queue, sql=False, fail_on_data_loss=True) == list(range(240, 500, 10))
+    assert queue.pulled_from == [(0, True), (320, False)]
+    queue.pulled_from = []
+    assert thinned(queue, sql=True, fail_on_data_loss=True) == list(range(240, 500, 10))
+    assert queue.pulled_from == [(0, True)]
 
 
 def test_sql_is_pulled_again_after_a_failure_that_passes_and_another_one_is_an_error() -> None:
