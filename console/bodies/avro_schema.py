@@ -54,25 +54,25 @@ class AvroFile:
 
     def to_json(self, type_name: str, content: bytes) -> str:
         """See BodySchema."""
-        try:
-            return json.dumps(self.datum(content), ensure_ascii=False, indent=2, default=_plain)
-        except BodyNotReadableError as error:
-            raise BodyNotReadableError(f"not a {type_name}: {error}") from error
+        heads = (0, REGISTRY_HEAD_BYTES) if content[:1] == b"\x00" else (0,)
+        problem = ""
+        for head in heads:
+            try:
+                return json.dumps(self.datum(content[head:]), ensure_ascii=False, indent=2, default=_plain)
+            except BodyNotReadableError as error:
+                problem = str(error)
+        raise BodyNotReadableError(f"not a {type_name}: {problem}")
 
     def datum(self, content: bytes) -> Any:
-        """The value of a body, with fastavro's types; BodyNotReadableError when it is none of the schema."""
-        heads = (0, REGISTRY_HEAD_BYTES) if content[:1] == b"\x00" else (0,)
-        problem = "bytes are left after the datum"
-        for head in heads:
-            stream = io.BytesIO(content[head:])
-            try:
-                datum = self._read(stream, self.parsed)
-            except Exception as error:  # whatever bytes of a stranger make it raise
-                problem = f"{type(error).__name__}: {error}"
-                continue
-            if stream.tell() == len(content) - head:
-                return datum
-        raise BodyNotReadableError(problem)
+        """The value that the bytes are, with fastavro's types; BodyNotReadableError when they are none of the schema."""
+        stream = io.BytesIO(content)
+        try:
+            datum = self._read(stream, self.parsed)
+        except Exception as error:  # whatever bytes of a stranger make it raise
+            raise BodyNotReadableError(f"{type(error).__name__}: {error}") from error
+        if stream.tell() < len(content):
+            raise BodyNotReadableError("bytes are left after the datum")
+        return datum
 
 
 def _plain(value: object) -> object:

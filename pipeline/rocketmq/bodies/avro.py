@@ -1,4 +1,6 @@
-"""Avro bodies as structs: one datum in binary encoding, plain or behind the five bytes that schema registries put before it.
+"""Avro bodies as structs: one datum in binary encoding, as `schemaless_writer` writes it.
+
+The five bytes that schema registries put before a datum are not looked for: with them, a body may be another datum by chance.
 
     record, error   struct          null with one other type   that type, may be null
     array, map      array, map      enum, string, uuid         string
