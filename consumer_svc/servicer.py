@@ -176,6 +176,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             max_offset=pulled.range.max_offset,
             status=f"PULL_STATUS_{pulled.status}",
             shown_as=request.shown_as,
+            is_whole=pulled.is_whole,
         )
         batch = pulled.messages
         if isinstance(batch, EncodedBatch):

@@ -320,6 +320,7 @@ def responses_of(batch: Batch, broker_name: str) -> Iterator[bytes]:
             min_offset=batch.min_offset,
             max_offset=batch.max_offset,
             status=STATUSES[batch.outcome],
+            is_whole=batch.is_whole,
         ).SerializeToString()
 
     messages = batch.messages

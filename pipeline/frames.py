@@ -93,7 +93,9 @@ def retries(spark: SparkSession, store: str | Path) -> DataFrame:
 
 
 def json_bodies(log: DataFrame, schema: str | StructType, name: str = "value") -> DataFrame:
-    """A column more: the body as JSON of a schema; null where it is none. Needs `body`, not compressed.
+    """A column more: the body as JSON of a schema, by Spark's `from_json`; fields are null where it is none.
+
+    Needs `body`, not compressed. Option `bodyFormat` of `format("rocketmq")` decodes where bodies are read (docs/pipeline.md).
 
     Args:
         log: the messages. Option `decompress` of `format("rocketmq")` gives plain bodies.

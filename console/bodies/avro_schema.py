@@ -25,6 +25,7 @@ class AvroFile:
 
     Attributes:
         types: its name alone.
+        parsed: the schema with full names, as fastavro has it.
 
     Raises:
         InvalidArgumentError: it is not a schema, the library is not installed, or it has arrays of items without bytes.
@@ -35,11 +36,11 @@ class AvroFile:
             import fastavro
         except ImportError as error:
             raise InvalidArgumentError(
-                "Avro needs the library fastavro where the gateway runs: pip install 'reput[avro]'.", field="schema"
+                "Avro needs the library fastavro where bodies are read: pip install 'reput[avro]'.", field="schema"
             ) from error
         try:
             read = json.loads(content)
-            self._schema: Any = fastavro.parse_schema(read)
+            self.parsed: Any = fastavro.parse_schema(read)
         except Exception as error:  # its errors have no base class
             raise InvalidArgumentError(f"{name} is not an Avro schema: {error}", field="schema") from error
         if _has_empty_items(read, {}):
@@ -54,17 +55,24 @@ class AvroFile:
     def to_json(self, type_name: str, content: bytes) -> str:
         """See BodySchema."""
         heads = (0, REGISTRY_HEAD_BYTES) if content[:1] == b"\x00" else (0,)
-        problem = "bytes are left after the datum"
+        problem = ""
         for head in heads:
-            stream = io.BytesIO(content[head:])
             try:
-                datum = self._read(stream, self._schema)
-            except Exception as error:  # whatever bytes of a stranger make it raise
-                problem = f"{type(error).__name__}: {error}"
-                continue
-            if stream.tell() == len(content) - head:
-                return json.dumps(datum, ensure_ascii=False, indent=2, default=_plain)
+                return json.dumps(self.datum(content[head:]), ensure_ascii=False, indent=2, default=_plain)
+            except BodyNotReadableError as error:
+                problem = str(error)
         raise BodyNotReadableError(f"not a {type_name}: {problem}")
+
+    def datum(self, content: bytes) -> Any:
+        """The value that the bytes are, with fastavro's types; BodyNotReadableError when they are none of the schema."""
+        stream = io.BytesIO(content)
+        try:
+            datum = self._read(stream, self.parsed)
+        except Exception as error:  # whatever bytes of a stranger make it raise
+            raise BodyNotReadableError(f"{type(error).__name__}: {error}") from error
+        if stream.tell() < len(content):
+            raise BodyNotReadableError("bytes are left after the datum")
+        return datum
 
 
 def _plain(value: object) -> object:

@@ -48,17 +48,29 @@ class DescriptorSet:
         """See BodySchema."""
         if type_name not in self.types:
             raise BodyNotReadableError(f"the schema has no type {type_name}")
-        message: Any = message_factory.GetMessageClass(self._pool.FindMessageTypeByName(type_name))()
+        message = read_message(message_factory.GetMessageClass(self.descriptor(type_name)), content)
         try:
-            message.ParseFromString(content)
-            text = json_format.MessageToJson(
+            return json_format.MessageToJson(
                 message, preserving_proto_field_name=True, ensure_ascii=False, descriptor_pool=self._pool
             )
         except (DecodeError, json_format.Error, TypeError, ValueError, RecursionError) as error:
             raise BodyNotReadableError(f"not a {type_name}: {error}") from error
-        if len(UnknownFieldSet(message)) and not message.ListFields():
-            raise BodyNotReadableError(f"not a {type_name}: none of its fields is in the body")
-        return text
+
+    def descriptor(self, type_name: str) -> Any:
+        """The descriptor of one of `types`."""
+        return self._pool.FindMessageTypeByName(type_name)
+
+
+def read_message(of_type: Any, content: bytes) -> Any:
+    """A message of a generated class; BodyNotReadableError when the bytes are none, or hold fields but none of its own."""
+    message = of_type()
+    try:
+        message.ParseFromString(content)
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise BodyNotReadableError(f"not a {of_type.DESCRIPTOR.full_name}: {error}") from error
+    if len(UnknownFieldSet(message)) and not message.ListFields():
+        raise BodyNotReadableError(f"not a {of_type.DESCRIPTOR.full_name}: none of its fields is in the body")
+    return message
 
 
 def _in_order(files: Sequence[Any]) -> Iterator[Any]:

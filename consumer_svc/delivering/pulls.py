@@ -88,12 +88,16 @@ Batch: TypeAlias = list[StoredMessage] | EncodedBatch
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Messages of a queue; `status` is the name of the proto's PullStatus."""
+    """Messages of a queue; `status` is the name of the proto's PullStatus.
+
+    `is_whole`: no position up to `next_offset` was passed over because its message is not in the log any more.
+    """
 
     messages: Batch
     next_offset: int
     range: QueueRange
     status: str
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,7 @@ class Pulls:
         if self._is_disabled(ask.consumer_group):
             return Pulled(batch, ask.queue_offset, known, "NO_NEW_MSG")
         at, body_bytes_left, scanned = ask.queue_offset, ask.body_bytes_max, 0
-        is_full = False
+        is_full, is_whole = False, True
         while not is_full and len(batch) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
             count = ask.message_count_max - len(batch)
             if isinstance(batch, EncodedBatch) and ask.filter is EVERYTHING and count >= ENCODED_COUNT_MIN:
@@ -169,8 +173,10 @@ class Pulls:
                 if is_wanted:
                     outcome = checked(next(outcomes), ask.topic, ask.queue_id, at)
                     if isinstance(outcome, StoredMessage):
-                        if outcome.body_omitted and limit == BODY_BYTES_MAX and not batch:
-                            raise too_large(outcome)
+                        if outcome.body_omitted and not batch:
+                            if not any(wanted[: at - run.queue_offset]):
+                                raise too_large(outcome)
+                            break  # those before it, which the filter did not take, had its room: it is read again
                         if outcome.body_omitted or (batch and len(outcome.body) > body_bytes_left):
                             is_full = True
                             break
@@ -182,12 +188,14 @@ class Pulls:
                             is_full = True
                             break
                         raise outcome
+                    else:
+                        is_whole = False
                 at += 1
                 scanned += 1
         if at == ask.queue_offset:
             # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.
             return Pulled(batch, at, known, "NO_NEW_MSG")
-        return Pulled(batch, at, known, "FOUND" if batch else "NO_MATCHED_MSG")
+        return Pulled(batch, at, known, "FOUND" if batch else "NO_MATCHED_MSG", is_whole)
 
     def commit(self, consumer_group: str, offsets: Sequence[tuple[str, int, int]]) -> None:
         """Set positions, given as topic, queue and position. In the log when this returns."""

@@ -139,6 +139,7 @@ class Pulled(Generic[Message_co]):
         next_offset: where to go on.
         min_offset, max_offset: the queue's range.
         outcome: what was found.
+        is_whole: no position up to `next_offset` was passed over because its message is not in the log any more.
     """
 
     messages: Sequence[Message_co]
@@ -146,6 +147,7 @@ class Pulled(Generic[Message_co]):
     min_offset: int
     max_offset: int
     outcome: PullOutcome
+    is_whole: bool = False
 
 
 def pulled_from_no_message(question: PullQuestion) -> Pulled[Any]:

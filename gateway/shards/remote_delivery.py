@@ -203,7 +203,12 @@ def _deliveries(answer: pb.PopMessagesResponse) -> list[Delivery[StoredMessage]]
 
 def _pulled(answer: pb.PullMessagesResponse) -> Pulled[StoredMessage]:
     return Pulled(
-        answer.messages, answer.next_offset, answer.min_offset, answer.max_offset, PULL_OUTCOMES[answer.status]
+        answer.messages,
+        answer.next_offset,
+        answer.min_offset,
+        answer.max_offset,
+        PULL_OUTCOMES[answer.status],
+        answer.is_whole,
     )
 
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.gateway import Gateways, QueueRange
 from pipeline.rocketmq.options import ReadOptions
 from pipeline.rocketmq.positions import Bound, Positions, QueueKey
@@ -17,7 +18,9 @@ from pipeline.rocketmq.ranges import (
     report_loss,
     resolve,
 )
-from pipeline.rocketmq.reading import Task
+from pipeline.rocketmq.reading import Task, filter_of
+from pipeline.scan.options import OptionError
+from reput_client.errors import IllegalFilterError, QueueNotFoundError, TopicNotFoundError
 
 
 class RangePartition(InputPartition):
@@ -37,9 +40,10 @@ class RangeReader:
     Args:
         options: what to read.
         schema: the columns.
+        format_: of column `bodyValue`; None: there is none.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, format_: BodyFormat | None = None) -> None:
         self._options = options
         self._task = Task(
             schema,
@@ -50,7 +54,10 @@ class RangeReader:
             options.retry_seconds,
             options.security,
             options.read_from,
+            options.sql,
+            format_,
         )
+        self._is_filter_checked = not options.sql
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
@@ -66,6 +73,21 @@ class RangeReader:
             return gateways[held[key].endpoint].search_offset(key, time_millis)
 
         return resolve(bound, held, search, option)
+
+    def _check_filter(self, gateways: Gateways, held: Mapping[QueueKey, QueueRange]) -> None:
+        """OptionError for SQL that the gateways refuse, before a task begins; each gateway is asked once."""
+        wanted = filter_of(self._options.tags, self._options.sql)
+        if self._is_filter_checked or wanted is None:
+            return
+        by_endpoint = {queue.endpoint: (key, queue.max_offset) for key, queue in held.items()}
+        for endpoint, (key, end) in by_endpoint.items():
+            try:
+                gateways[endpoint].check_filter(key, end, wanted)
+            except IllegalFilterError as error:
+                raise OptionError(f"Option sql: {error.message}") from error
+            except (TopicNotFoundError, QueueNotFoundError):
+                continue  # removed since it was listed; the tasks report it
+        self._is_filter_checked = bool(held)
 
     def _tasks(self, ranges: Sequence[MessageRange]) -> list[InputPartition]:
         """One partition for each task."""
@@ -84,6 +106,7 @@ class RocketMQBatchReader(RangeReader, DataSourceReader):
         options = self._options
         with Gateways(options.endpoints, options.retry_seconds, options.security) as gateways:
             held = choose_queues(gateways.queue_ranges(), options.subscription)
+            self._check_filter(gateways, held)
             start = self._positions(gateways, held, options.start, "startingOffsets")
             end = self._positions(gateways, held, options.end, "endingOffsets")
         ranges = []

@@ -31,6 +31,10 @@ class DataLostError(RuntimeError):
         return (type(self), (self.args[0], self.topic, self.broker_name, self.queue_id, self.begin, self.end))
 
 
+class FilterNotAppliedError(RuntimeError):
+    """Messages of a range can be read, but not by a filter that the query has."""
+
+
 class NotDeliveredError(RuntimeError):
     """Rows could not be appended to their topic; the cause is the client library's error."""
 

@@ -118,8 +118,10 @@ class Gateway:
 
         return self._until_whole(ask)
 
-    def pulled(self, key: QueueKey, queue_offset: int) -> Iterator[pb.PullMessagesResponse]:
-        """Batches of a queue from a queue offset on, to its end, by one call that is not sent again.
+    def pulled(
+        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None = None
+    ) -> Iterator[pb.PullMessagesResponse]:
+        """Batches of a queue from a queue offset on, to its end, by one call that is not sent again; only `wanted` messages.
 
         It ends with DEADLINE_EXCEEDED after `retry_seconds`, which are for all batches.
         """
@@ -130,9 +132,24 @@ class Gateway:
             broker_name=key.broker_name,
             max_messages=PAGE_COUNT_MAX,
             max_bytes=PULL_BYTES,
+            filter=wanted,
             read=self._read,
         )
         return self._calls.stream("PullMessages", request, self._retry_seconds)
+
+    def check_filter(self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter) -> None:
+        """Asks once whether the shard takes a filter; `queue_offset` is best the queue's end.
+
+        Raises:
+            IllegalFilterError: it does not.
+        """
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((UnavailableError, BusyError)),
+            stop=tenacity.stop_after_delay(self._retry_seconds),
+            wait=tenacity.wait_fixed(PARTIAL_PAUSE_SECONDS),
+            reraise=True,
+        )
+        self._tried(lambda: retrying(lambda: next(self.pulled(key, queue_offset, wanted), None)))
 
     def body(self, message: message_pb2.StoredMessage) -> bytes:
         """The stored body of a message, downloaded because its page had no room for it."""

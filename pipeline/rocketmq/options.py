@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from pipeline.rocketmq.bodies.formats import BODY_OPTIONS, NO_BODIES, BodyOptions, body_options
 from pipeline.rocketmq.positions import EARLIEST, LATEST, Bound, assigned_queues, bound_of
 from pipeline.rocketmq.security import NO_SECURITY, SECURITY_OPTIONS, SecurityOptions, refuse_secrets, security_options
 from pipeline.scan.options import OptionError, parse_size
@@ -39,6 +40,7 @@ READ_OPTIONS = (
     "minPartitions",
     "failOnDataLoss",
     "tags",
+    "sql",
     "view",
     "includeHeaders",
     "includeBroker",
@@ -48,6 +50,7 @@ READ_OPTIONS = (
     "readFrom",
     "consumerGroup",
     "retrySeconds",
+    *BODY_OPTIONS,
     *SECURITY_OPTIONS,
 )
 READ_FROM = ("default", "leader", "any", "replica")
@@ -62,9 +65,12 @@ _CHOICES = (
     ("subscribe", "subscribePattern", "assign"),
     ("startingOffsets", "startingTimestamp"),
     ("endingOffsets", "endingTimestamp"),
+    ("tags", "sql"),
     # Spark passes a source written in Python at most one limit.
     ("maxOffsetsPerTrigger", "maxBytesPerTrigger"),
 )
+# What RocketMQ takes off the ends of a tag, Java's `String.trim`: a tag has to be the same here and in the services.
+_JAVA_BLANKS = "".join(map(chr, range(33)))
 _BOOLEANS = {"true": True, "false": False}
 _HINTS = {
     "path": "files are read by format commitlog; for this format give the gateway as option endpoint",
@@ -105,6 +111,8 @@ class ReadOptions:
         min_partitions: least number of tasks, if there are as many messages.
         fail_on_data_loss: messages that retention removed are an error; otherwise they are skipped with a warning.
         tags: the tags of the messages to read; empty: all.
+        sql: RocketMQ's SQL92 over the properties of the messages to read; empty: all.
+        bodies: the native view has the bodies decoded, if a format is given.
         view: `native` or `kafka`.
         include_headers: the Kafka view has the properties, too.
         include_broker: the native view has the broker name of the message's shard.
@@ -136,6 +144,8 @@ class ReadOptions:
     security: SecurityOptions = NO_SECURITY
     read_from: str = READ_FROM[0]
     consumer_group: str = ""
+    sql: str = ""
+    bodies: BodyOptions = NO_BODIES
 
 
 def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
@@ -157,7 +167,12 @@ def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
         if name in given:
             raise OptionError(f"Option {name} has no meaning for a {mode}: leave it out.")
     view = _one_of(given, "view", VIEWS)
-    for name, only_in in (("includeHeaders", KAFKA), ("includeBroker", NATIVE), ("includeBody", NATIVE)):
+    for name, only_in in (
+        ("includeHeaders", KAFKA),
+        ("includeBroker", NATIVE),
+        ("includeBody", NATIVE),
+        ("bodyFormat", NATIVE),
+    ):
         if name in given and view != only_in:
             raise OptionError(f"Option {name} belongs to view={only_in}, not to view={view}: leave it out.")
     columns = given.get("columns")
@@ -188,7 +203,9 @@ def read_options(options: Mapping[str, str], mode: str = "") -> ReadOptions:
         retry_seconds=seconds(given, "retrySeconds", RETRY_SECONDS_DEFAULT),
         security=security_options(given),
         read_from=_one_of(given, "readFrom", READ_FROM),
-        consumer_group=_group(given),
+        consumer_group=_text(given, "consumerGroup", "the name of a consumer group"),
+        bodies=body_options(given),
+        sql=_text(given, "sql", "an expression such as: amount > 100 AND TAGS IN ('a', 'b')"),
     )
 
 
@@ -266,18 +283,16 @@ def _one_of(given: Mapping[str, str], name: str, values: Collection[str]) -> str
     return value
 
 
-def _group(given: Mapping[str, str]) -> str:
-    if "consumerGroup" not in given:
-        return ""
-    if not given["consumerGroup"].strip():
-        raise OptionError("Option consumerGroup is empty: give the name of a consumer group, or leave it out.")
-    return given["consumerGroup"].strip()
+def _text(given: Mapping[str, str], name: str, what: str) -> str:
+    if name in given and not given[name].strip():
+        raise OptionError(f"Option {name} is empty: give {what}, or leave it out.")
+    return given.get(name, "").strip()
 
 
 def _tags(given: Mapping[str, str]) -> frozenset[str]:
     """The tags of a RocketMQ tag expression: `TagA || TagB`, or `*` for all."""
     text = given.get("tags", "*").strip()
-    tags = frozenset(part.strip() for part in text.split("||"))
+    tags = frozenset(part.strip().strip(_JAVA_BLANKS) for part in text.split("||"))
     if not all(tags):
         raise OptionError(f"Option tags is {given['tags']!r}: give TagA || TagB, or * for all.")
     return frozenset() if "*" in tags else tags

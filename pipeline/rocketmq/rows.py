@@ -12,10 +12,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipeline.rocketmq.bodies import decompressed
+from pipeline.rocketmq.bodies.compression import decompressed, decompressed_or_none
+from pipeline.rocketmq.bodies.ddl import is_nullable
+from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.options import KAFKA, ReadOptions
 from pipeline.scan.schema import (
     TIMESTAMP_TYPE_LOG_APPEND,
+    ColumnError,
     check_columns,
     choose_columns,
     kafka_schema,
@@ -31,27 +34,54 @@ BROKER = StructField("brokerName", StringType(), False, {"comment": "the shard t
 BATCH_BYTES_MAX = 16 << 20
 
 StoredMessage = message_pb2.StoredMessage
-Column = Callable[[Sequence[StoredMessage]], list[Any]]
+Column = Callable[[Sequence[StoredMessage]], list[Any] | pa.Array]
 
 
-def source_schema(options: ReadOptions) -> StructType:
+BODY_VALUE = "bodyValue"
+_OF_BODIES = ("body", "value", "bodyvalue")
+
+
+def body_value(format_: BodyFormat) -> StructField:
+    """The column of decoded bodies."""
+    return StructField(
+        BODY_VALUE,
+        format_.schema,
+        True,
+        {"comment": f"the body as {format_.name}; null where it is none of the schema"},
+    )
+
+
+def wants_body_value(options: ReadOptions) -> bool:
+    """Whether the options ask for decoded bodies."""
+    return bool(options.bodies.format) and (
+        options.columns is None or any(name.strip().lower() == BODY_VALUE.lower() for name in options.columns)
+    )
+
+
+def source_schema(options: ReadOptions, format_: BodyFormat | None = None) -> StructType:
     """The columns that the options ask for; ColumnError for an unknown or repeated one."""
     if options.view == KAFKA:
         return choose_columns(kafka_schema(with_headers=options.include_headers), options.columns)
     full = native_schema()
     if options.include_broker:
         full = StructType([*full.fields, BROKER])
+    if format_ is not None:
+        full = StructType([*full.fields, body_value(format_)])
     return choose_columns(full, options.columns, include_body=options.include_body)
 
 
-def checked_schema(options: ReadOptions, asked: StructType) -> StructType:
+def checked_schema(options: ReadOptions, asked: StructType, format_: BodyFormat | None = None) -> StructType:
     """The columns of `.schema(...)`, or those of the options, checked; ColumnError for a wrong one.
 
     Any column of the view is accepted, also one that is otherwise added by an option.
     """
     if options.view == KAFKA:
         return check_columns(kafka_schema(with_headers=True), asked)
-    return check_columns(StructType([*native_schema().fields, BROKER]), asked)
+    decoded = [] if format_ is None else [body_value(format_)]
+    for field in asked:
+        if field.name.lower() == BODY_VALUE.lower() and not is_nullable(field.dataType):
+            raise ColumnError(f"What is inside of column {field.name!r} may be null; ask for it without NOT NULL.")
+    return check_columns(StructType([*native_schema().fields, BROKER, *decoded]), asked)
 
 
 class RowBatches:
@@ -61,24 +91,38 @@ class RowBatches:
         schema: the columns; upper and lower case of names are equal.
         view: `native` or `kafka`.
         decompress: bodies as their producers sent them.
+        format_: of column `bodyValue`, if the schema has it.
     """
 
-    def __init__(self, schema: StructType, view: str, *, decompress: bool) -> None:
+    def __init__(self, schema: StructType, view: str, *, decompress: bool, format_: BodyFormat | None = None) -> None:
         self._arrow_schema = to_arrow_schema(schema, timezone="UTC")
-        columns = _columns(view, stored_body if not decompress else plain_body)
+        columns = dict(_columns(view, stored_body if not decompress else plain_body))
+        if format_ is not None and BODY_VALUE.lower() in (name.lower() for name in schema.names):
+            columns[BODY_VALUE] = _decoded(format_, self._arrow_schema, schema)
         by_lower = {name.lower(): column for name, column in columns.items()}
         self._columns = [by_lower[name.lower()] for name in schema.names]
-        self.needs_bodies = any(name.lower() in ("body", "value") for name in schema.names)
+        self.needs_bodies = any(name.lower() in _OF_BODIES for name in schema.names)
 
     def batch(self, messages: Sequence[StoredMessage]) -> pa.RecordBatch:
         """One row for each message."""
         arrays = [
-            pa.array(column(messages), pa.int64()).cast(field.type)
-            if pa.types.is_timestamp(field.type)
-            else pa.array(column(messages), field.type)
+            _array(column(messages), field.type)
             for column, field in zip(self._columns, self._arrow_schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._arrow_schema)
+
+
+def _array(values: list[Any] | pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    return pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
+
+
+def _decoded(format_: BodyFormat, arrow_schema: pa.Schema, schema: StructType) -> Column:
+    """The column of decoded bodies."""
+    place = [name.lower() for name in schema.names].index(BODY_VALUE.lower())
+    decode = format_.decoder(arrow_schema.field(place).type)
+    return lambda messages: decode([decompressed_or_none(each.body, each.sys_flag) for each in messages])
 
 
 def stored_body(message: StoredMessage) -> bytes:

@@ -20,8 +20,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pipeline.rocketmq.batch import RocketMQBatchReader
-from pipeline.rocketmq.options import BATCH, STREAM, read_options
-from pipeline.rocketmq.rows import checked_schema, source_schema
+from pipeline.rocketmq.bodies.formats import JSON, BodyFormat, format_of, json_format
+from pipeline.rocketmq.bodies.sample import sampled_schema
+from pipeline.rocketmq.options import BATCH, STREAM, ReadOptions, read_options
+from pipeline.rocketmq.rows import BODY_VALUE, checked_schema, source_schema, wants_body_value
 from pipeline.rocketmq.sink import RocketMQBatchWriter, RocketMQStreamWriter
 from pipeline.rocketmq.sink_options import sink_options
 from pipeline.rocketmq.stream import RocketMQStreamReader
@@ -37,17 +39,20 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that the options ask for."""
-        return source_schema(read_options(self.options))
+        options = read_options(self.options)
+        return source_schema(options, _format(options) if wants_body_value(options) else None)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch."""
         options = read_options(self.options, BATCH)
-        return RocketMQBatchReader(options, checked_schema(options, schema))
+        format_ = _format(options, schema)
+        return RocketMQBatchReader(options, checked_schema(options, schema, format_), format_)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of a stream."""
         options = read_options(self.options, STREAM)
-        return RocketMQStreamReader(options, checked_schema(options, schema))
+        format_ = _format(options, schema)
+        return RocketMQStreamReader(options, checked_schema(options, schema, format_), format_)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of a DataFrame."""
@@ -56,3 +61,21 @@ class RocketMQDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """A writer of a stream."""
         return RocketMQStreamWriter(sink_options(self.options, overwrite=overwrite), schema)
+
+
+def _format(options: ReadOptions, asked: StructType | None = None) -> BodyFormat | None:
+    """The format of column `bodyValue`; None without it.
+
+    Args:
+        options: of the query.
+        asked: its columns, if they are known: then JSON bodies have the type that stands there, inferred before or the user's.
+    """
+    if asked is not None:
+        kind = next((field.dataType for field in asked if field.name.lower() == BODY_VALUE.lower()), None)
+        if kind is None:
+            return None
+        if options.bodies.format == JSON and isinstance(kind, StructType):
+            return json_format(kind)
+    if not options.bodies.format:
+        return None
+    return format_of(options.bodies, lambda: sampled_schema(options))

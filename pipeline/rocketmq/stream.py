@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from pipeline.rocketmq.batch import RangeReader
+from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.gateway import Gateways, QueueRange
 from pipeline.rocketmq.limits import limit_by_bytes, limit_by_count
 from pipeline.rocketmq.options import ReadOptions
@@ -39,10 +40,11 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
     Args:
         options: what to read.
         schema: the columns.
+        format_: of column `bodyValue`; None: there is none.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
+    def __init__(self, options: ReadOptions, schema: StructType, format_: BodyFormat | None = None) -> None:
+        super().__init__(options, schema, format_)
         self._gateways: Gateways | None = None
         self._target: Positions | None = None
         self._latest: Positions | None = None
@@ -55,6 +57,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where a query without a checkpoint begins."""
         held = self._queues()
+        self._check_filter(self._open(), held)
         start = self._positions(self._open(), held, self._options.start, "startingOffsets")
         for key, position in start.items():
             if position > held[key].max_offset:
@@ -104,6 +107,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         """
         begin, ends = from_checkpoint(start), from_checkpoint(end)
         held = self._open().queue_ranges()
+        self._check_filter(self._open(), {key: held[key] for key in ends if key in held})
         ranges = []
         for key, last in ends.items():
             queue = held.get(key)

@@ -11,9 +11,11 @@ import pytest
 
 from pipeline.archive import archive as archive_job
 from pipeline.cold import ship_cold
+from pipeline.rocketmq.errors import FilterNotAppliedError
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.e2e.test_retention import EXPIRING, MESSAGE_COUNT, QUEUE_COUNT, SMALL_FILES, append_all, wait_until_expired
+from tests.pipeline.rocketmq.gateways import read_batch
 from tests.support.stack import Stack, running_stack
 
 LIVE, ARCHIVE = message_pb2.MESSAGE_SOURCE_LIVE, message_pb2.MESSAGE_SOURCE_ARCHIVE
@@ -204,3 +206,24 @@ def test_a_cold_tier_needs_pyarrow_and_a_cache_and_no_archive(tmp_path: pathlib.
     assert 2 == alone.returncode == cached.returncode
     assert b"cold needs cold_cache" in alone.stderr
     assert b"pip install 'reput[pipeline]'" in cached.stderr
+
+
+def test_spark_reads_the_archive_and_says_that_sql_is_not_evaluated_there(expired: Expired):
+    endpoint = expired.stack.addresses["gateway"]
+    with pytest.raises(FilterNotAppliedError, match=r"Message 0 of .* is archived, and option sql"):
+        read_batch(endpoint, subscribe=TOPIC, sql="KEYS IS NOT NULL")
+
+    gone = {(receipt.queue_id, receipt.queue_offset) for receipt in expired.receipts}
+    rows = read_batch(endpoint, subscribe=TOPIC, columns="queueId,queueOffset")
+    assert {(row["queueId"], row["queueOffset"]) for row in rows} == gone
+    first = {
+        str(queue_id): min(
+            receipt.queue_offset
+            for receipt in expired.receipts
+            if receipt.queue_id == queue_id and expired.source_of(receipt) == LIVE
+        )
+        for queue_id in range(QUEUE_COUNT)
+    }
+    positions = json.dumps({TOPIC: first})
+    kept = read_batch(endpoint, assign=json.dumps({TOPIC: [0, 1]}), sql="KEYS IS NOT NULL", startingOffsets=positions)
+    assert len(kept) == sum(expired.source_of(receipt) == LIVE for receipt in expired.receipts)

@@ -133,15 +133,15 @@ def encoded(messages, broker_name):
 def test_a_batch_is_cut_into_answers_that_clients_take_by_default(form):
     body = bytes(1 << 20)
     messages = [StoredMessage(queue_offset=10 + number, body=body) for number in range(5)]
-    pulled = Pulled(form(messages, "broker-a"), 20, 3, 99, PullOutcome.FOUND)
+    pulled = Pulled(form(messages, "broker-a"), 20, 3, 99, PullOutcome.FOUND, is_whole=True)
 
     sent = list(responses_of(pulled, "broker-a"))
     answers = [parsed(answer) for answer in sent]
 
     assert [len(answer.messages) for answer in answers] == [3, 2]
     assert [answer.next_offset for answer in answers] == [13, 20]
-    assert {(answer.min_offset, answer.max_offset, answer.status) for answer in answers} == {
-        (3, 99, pb.PULL_STATUS_FOUND)
+    assert {(answer.min_offset, answer.max_offset, answer.status, answer.is_whole) for answer in answers} == {
+        (3, 99, pb.PULL_STATUS_FOUND, True)
     }
     shown = [message for answer in answers for message in answer.messages]
     assert [message.queue_offset for message in shown] == [10, 11, 12, 13, 14]

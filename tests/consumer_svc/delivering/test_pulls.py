@@ -4,7 +4,7 @@ import pytest
 
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pulls import PullAsk, Reset
-from consumer_svc.filters.message_filter import filter_of_tags
+from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_sql, filter_of_tags
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, TopicNotFoundError
@@ -54,6 +54,34 @@ def test_a_filter_that_takes_none_says_where_to_go_on(log: MemoryLog, life: LogL
     assert (pulled.status, pulled.next_offset) == ("NO_MATCHED_MSG", 10)
     pulled = life.pulls.pull(PullAsk("t", 0, 0, 2, filter=filter_of_tags("a")))
     assert ([one.body for one in pulled.messages], pulled.next_offset) == ([b"m1", b"m3"], 4)
+
+
+@pytest.mark.parametrize(
+    "wanted", [EVERYTHING, filter_of_tags("a"), filter_of_sql("TAGS = 'a'")], ids=["all", "tags", "sql"]
+)
+def test_an_answer_is_whole_unless_it_passed_over_a_message_that_is_not_in_the_log(
+    log: MemoryLog, life: LogLife, wanted: MessageFilter
+) -> None:
+    filled(log)
+    assert life.pulls.pull(PullAsk("t", 0, 0, filter=wanted)).is_whole
+    assert life.pulls.pull(PullAsk("t", 0, 9, filter=filter_of_tags("none"))).is_whole
+
+    # The log has lost the first ones, and the queue does not know it yet.
+    for unit in log.queues["t", 0].units[:6]:
+        del log.records[unit.commit_log_offset]
+    pulled = life.pulls.pull(PullAsk("t", 0, 0, filter=wanted))
+
+    assert [one.queue_offset for one in pulled.messages] == ([6, 7, 8, 9] if wanted is EVERYTHING else [7, 9])
+    assert (pulled.next_offset, pulled.is_whole) == (10, False)
+    assert not life.pulls.pull(PullAsk("t", 0, 10)).is_whole
+
+
+def test_large_messages_that_a_filter_does_not_take_hide_none_behind_them(log: MemoryLog, life: LogLife) -> None:
+    """Together they were larger than an answer, and so the first wanted one was called too large."""
+    for number in range(5):
+        log.send("t", bytes([number]) * (2 << 20), tags="b" if number < 4 else "a")
+    pulled = life.pulls.pull(PullAsk("t", 0, 0, filter=filter_of_sql("TAGS = 'a'")))
+    assert ([one.queue_offset for one in pulled.messages], pulled.next_offset, pulled.is_whole) == ([4], 5, True)
 
 
 def test_bodies_are_limited_but_one_message_always_comes(log: MemoryLog, life: LogLife) -> None:

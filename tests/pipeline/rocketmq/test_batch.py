@@ -4,16 +4,23 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from pipeline.rocketmq.bodies import decompressed
+from pipeline.rocketmq.bodies import sample
+from pipeline.rocketmq.bodies.compression import decompressed
 from pipeline.rocketmq.errors import DataLostError, OffsetError, ShardConflictError
+from pipeline.rocketmq.gateway import Gateway
+from pipeline.rocketmq.options import read_options
+from pipeline.rocketmq.positions import QueueKey
+from pipeline.rocketmq.reading import filter_of
+from pipeline.scan.options import OptionError
 from pipeline.scan.schema import ColumnError
 from reput_client import (
     BodyCompressionError,
@@ -24,7 +31,15 @@ from reput_client import (
 )
 from store.format.derived.queue_unit import tags_code
 from store.format.record import decode_record
-from tests.pipeline.rocketmq.gateways import append, data_source, read_batch, read_partitions, two_shards
+from tests.pipeline.rocketmq.gateways import (
+    append,
+    data_source,
+    micro_batches,
+    read_batch,
+    read_partitions,
+    stream_reader,
+    two_shards,
+)
 from tests.support.fixture_stores import read_rows, walk_frames
 from tests.support.ports import free_port
 from tests.support.stack import Stack, running_stack
@@ -45,8 +60,8 @@ def broker(broker_store: Path) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A gateway whose topic `Orders` has 500 messages in 4 of 8 queues, and `Large` one that fits no page."""
+def live_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A stack whose topic `Orders` has 500 messages in 4 of 8 queues, and `Large` one that fits no page."""
     with running_stack(tmp_path_factory.mktemp("live") / "store") as stack:
         endpoint = stack.addresses["gateway"]
         with Producer(endpoint) as producer:
@@ -64,7 +79,13 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             for body in (b"before", LARGE_BODY, b"behind"):
                 producer.send("Large", body, queue_id=0)
         stack.wait_until_built()
-        yield endpoint
+        yield stack
+
+
+@pytest.fixture
+def live(live_stack: Stack) -> str:
+    """Its gateway."""
+    return live_stack.addresses["gateway"]
 
 
 def as_fixture(row: dict[str, Any]) -> dict[str, Any]:
@@ -192,6 +213,45 @@ def test_tags_choose_messages_as_rocketmqs_expressions_do(broker: Stack) -> None
             tags=row["expression"],
         )
         assert [each["queueOffset"] for each in found] == row["queue_offsets"], row
+
+
+@pytest.mark.parametrize(
+    ("options", "is_wanted"),
+    [
+        ({"tags": "A"}, lambda i: i % 3 == 0),
+        ({"tags": "A||C || nobody"}, lambda i: i % 3 != 1),
+        ({"sql": "TAGS = 'B' AND color BETWEEN 'red 1' AND 'red 3'"}, None),
+        ({"sql": "color IN ('red 7', 'red 123', 'red 499')"}, lambda i: i in (7, 123, 499)),
+        ({"sql": "color = 'blue'"}, lambda i: False),
+    ],
+)
+def test_filters_travel_with_pulls_that_say_they_are_whole(
+    live: str, options: dict[str, str], is_wanted: Callable[[int], bool] | None
+) -> None:
+    wanted = filter_of(read_options({"endpoint": live, "subscribe": "Orders", **options}).tags, options.get("sql", ""))
+    if is_wanted is None:  # RocketMQ compares texts with = and IN only
+        with pytest.raises(OptionError, match="Option sql: The SQL filter is wrong in column"):
+            read_batch(live, subscribe="Orders", **options)
+        return
+    found = read_batch(live, subscribe="Orders", **options)
+    assert sorted(row["flag"] for row in found) == [i for i in range(MESSAGE_COUNT) if is_wanted(i)]
+
+    with Gateway(live, 20) as gateway:
+        for queue_id in range(QUEUE_COUNT):
+            *batches, _ = gateway.pulled(QueueKey("Orders", "broker-a", queue_id), 0, wanted)
+            assert batches[-1].next_offset == MESSAGE_COUNT // QUEUE_COUNT
+            assert all(batch.is_whole for batch in batches)
+            flags = [message.flag for batch in batches for message in batch.messages]
+            assert flags == [i for i in range(queue_id, MESSAGE_COUNT, QUEUE_COUNT) if is_wanted(i)]
+
+
+def test_bad_sql_is_an_error_before_the_first_task(live: str) -> None:
+    source = data_source(live, subscribe="Orders", sql="amount >")
+    reader = source.reader(schema=source.schema())
+    with pytest.raises(OptionError, match=r"Option sql: The SQL filter is wrong in column 9"):
+        reader.partitions()
+    with pytest.raises(OptionError, match="Option sql"):
+        stream_reader(live, subscribe="Orders", sql="amount >").initialOffset()
 
 
 def test_rows_are_what_was_appended(live: str) -> None:
@@ -384,3 +444,68 @@ def test_two_shards_are_twice_the_partitions(tmp_path: Path) -> None:
         shard_b.kill()
         with pytest.raises(PartialAnswerError, match="broker-b"):
             read_batch(gateway.address, subscribe="Orders", retrySeconds="1")
+
+
+def test_json_bodies_are_a_column_also_compressed_ones_and_bad_ones_are_null(live: str, live_stack: Stack) -> None:
+    bodies = [b'{"id":%d,"note":"%d"}' % (i, i) for i in range(300)]
+    bodies[7], bodies[8] = b"no JSON", zlib.compress(bodies[8])
+    with Producer(live) as producer:
+        for i, body in enumerate(bodies):
+            producer.send("Json", body, queue_id=0, flag=i)
+    live_stack.wait_until_built()
+    given = {"subscribe": "Json", "bodyFormat": "json", "bodySchema": "id long, note string"}
+    rows = read_batch(live, columns="flag,bodyValue", **given)
+    whole = read_batch(live, includeBody="false", **given)
+    streamed = stream_reader(live, startingOffsets="earliest", **given)
+
+    expected = [{"id": i, "note": str(i)} for i in range(300)]
+    expected[7] = expected[8] = None  # the second is compressed, and does not say so
+    assert [row["bodyValue"] for row in rows] == expected
+    assert [row["bodyValue"] for row in whole] == expected
+    assert list(whole[0])[-1] == "bodyValue"
+    assert "body" not in whole[0]
+    (batch,) = micro_batches(streamed, streamed.initialOffset())
+    assert [row["bodyValue"] for row in batch] == expected
+    streamed.stop()
+
+
+def test_the_schema_of_json_bodies_is_inferred_from_the_newest_messages(
+    live: str, live_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(
+        live, "Changing", [b'{"old":1}'] * 10 + [b'{"id":1}', b"no JSON", b'{"id":2.5,"at":"2026-01-01"}'], queue_id=0
+    )
+    append(live, "Changing", [b'{"other":true}'], queue_id=3, tags="T")
+    live_stack.wait_until_built()
+    given = {"subscribe": "Changing", "bodyFormat": "json"}
+
+    def kind(**more: str) -> str:
+        return data_source(live, **given, **more).schema()["bodyValue"].dataType.simpleString()
+
+    assert kind() == "struct<at:string,id:double,old:bigint,other:boolean>"
+    assert kind(tags="T") == "struct<other:boolean>"
+    monkeypatch.setattr(sample, "SAMPLE_COUNT_MAX", 4)  # one of the short queue, so three are left for the long one
+    assert kind() == "struct<at:string,id:double,other:boolean>"
+    rows = read_batch(live, columns="queueOffset,bodyValue", **given)
+    assert [row["bodyValue"] for row in rows if row["queueOffset"] == 12] == [
+        {"at": "2026-01-01", "id": 2.5, "other": None}
+    ]
+    with pytest.raises(OptionError, match="None of the 0 newest messages is a JSON object"):
+        kind(tags="nobody")
+    # Columns without it cost no call.
+    assert data_source("127.0.0.1:1", columns="topic", **given).schema().fieldNames() == ["topic"]
+
+
+def test_the_type_of_decoded_bodies_may_be_asked_for(live: str, live_stack: Stack) -> None:
+    append(live, "Typed", [b'{"id":"7"}'], queue_id=0)
+    live_stack.wait_until_built()
+    source = data_source(live, subscribe="Typed", bodyFormat="json")
+    asked = StructType([StructField("BODYVALUE", StructType([StructField("id", StringType())]))])
+    reader = source.reader(schema=asked)
+    assert read_partitions(reader, reader.partitions()) == [{"BODYVALUE": {"id": "7"}}]
+    not_null = StructType([StructField("id", StringType(), nullable=False)])
+    for wrong in (StringType(), StructType([StructField("at", TimestampType())]), not_null):
+        with pytest.raises((OptionError, ColumnError), match=r"bodyValue|BODYVALUE"):
+            source.reader(schema=StructType([StructField("bodyValue", wrong)]))
+    with pytest.raises(ColumnError, match="There is no column 'bodyValue'"):
+        data_source(live, subscribe="Typed").reader(schema=StructType([StructField("bodyValue", asked)]))

@@ -52,6 +52,15 @@ BAD_OPTIONS = [
     (ORDERS | {"includeHeaders": "true"}, "includeHeaders belongs to view=kafka"),
     (ORDERS | {"view": "kafka", "includeBroker": "true"}, "includeBroker belongs to view=native"),
     (ORDERS | {"tags": "A || "}, "TagA || TagB"),
+    (ORDERS | {"tags": "A", "sql": "a = 1"}, "tags and sql are given"),
+    (ORDERS | {"sql": " "}, "sql is empty: give an expression"),
+    (ORDERS | {"bodyFormat": "xml"}, "bodyFormat is 'xml': give json, avro, protobuf"),
+    (ORDERS | {"bodySchema": "id long"}, "bodySchema belongs to bodyFormat json or avro"),
+    (ORDERS | {"bodyFormat": "avro"}, "bodySchema is missing: bodyFormat avro needs it"),
+    (ORDERS | {"bodyFormat": "protobuf", "bodyDescriptor": "x"}, "bodyMessage is missing"),
+    (ORDERS | {"bodyFormat": "json", "bodyMessage": "x"}, "bodyMessage belongs to bodyFormat protobuf"),
+    (ORDERS | {"bodyFormat": "json", "bodySchema": " "}, "bodySchema is empty"),
+    (ORDERS | {"bodyFormat": "json", "view": "kafka"}, "bodyFormat belongs to view=native"),
     (ORDERS | {"retrySeconds": "soon"}, "retrySeconds is 'soon'"),
 ]
 
@@ -169,3 +178,8 @@ def test_a_topic_is_never_overwritten() -> None:
 def test_what_spark_puts_beside_the_sinks_options_is_passed_over() -> None:
     given = GATEWAY | {"checkpointlocation": "/c", "queryname": "q", "topic": " T "}
     assert sink_options(given, overwrite=False).topic == "T"
+
+
+def test_a_tag_has_no_blanks_at_its_ends_that_rocketmq_takes_off() -> None:
+    """The services trim tags as Java does; a tag that kept a control character here would never match what they send."""
+    assert read_options(ORDERS | {"tags": "\x01A\x00|| \u3000B\t"}).tags == {"A", "B"}

@@ -4,15 +4,19 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipeline.rocketmq import reading
+from pipeline.rocketmq.errors import DataLostError, FilterNotAppliedError
 from pipeline.rocketmq.gateway import Gateway
 from pipeline.rocketmq.positions import QueueKey
 from pipeline.rocketmq.ranges import MessageRange
-from pipeline.rocketmq.reading import QUERIED_COUNT, Page, Pages
+from pipeline.rocketmq.reading import QUERIED_COUNT, Page, Pages, filter_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1.message_pb2 import StoredMessage
+from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE, MESSAGE_SOURCE_LIVE, StoredMessage
 from reput_client import UnavailableError
+from reput_client.errors import UnsupportedStoreError
 
 KEY = QueueKey("orders", "broker-a", 3)
 
@@ -27,8 +31,11 @@ class Queue:
         self.pulls: list[int] = []
         self.queries: list[tuple[int, int]] = []
 
-    def pulled(self, key: QueueKey, queue_offset: int) -> Iterator[pb.PullMessagesResponse]:
+    def pulled(
+        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None = None
+    ) -> Iterator[pb.PullMessagesResponse]:
         assert key == KEY
+        assert wanted is None
         self.pulls.append(queue_offset)
         while self.batches:
             batch = self.batches.pop(0)
@@ -98,3 +105,120 @@ def test_no_pull_is_begun_for_few_messages() -> None:
     queue = Queue([])
     read(queue, 7, 7 + reading.PULL_COUNT_MIN - 1)
     assert (queue.pulls, queue.queries) == ([], [(7, reading.PULL_COUNT_MIN - 1)])
+
+
+class ThinnedQueue:
+    """A Gateway with one queue of live, archived and lost messages, each wanted or not, pulled by a filter as services do it.
+
+    Args:
+        kinds: L, A or X for each position; retention takes the first ones of a queue, so the live ones come last.
+        wanted: whether a message is wanted.
+        first: where the queue begins, as pulls know it; they pass over what the log has lost since.
+        batch: positions that a pull looks at.
+    """
+
+    def __init__(self, kinds: str, wanted: Sequence[bool], first: int, batch: int) -> None:
+        self.kinds, self.wanted, self.first, self.batch = kinds, wanted, first, batch
+        self.failures: list[Exception] = []
+        self.pulled_from: list[tuple[int, bool]] = []
+
+    def pulled(
+        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None
+    ) -> Iterator[pb.PullMessagesResponse]:
+        self.pulled_from.append((queue_offset, wanted is not None))
+        while self.first <= queue_offset < len(self.kinds):
+            if self.failures:
+                raise self.failures.pop(0)
+            end = min(queue_offset + self.batch, len(self.kinds))
+            looked_at = range(queue_offset, end)
+            found = [at for at in looked_at if self.kinds[at] == "L" and (self.wanted[at] or wanted is None)]
+            yield pb.PullMessagesResponse(
+                messages=[self.message(at) for at in found],
+                next_offset=end,
+                is_whole=all(self.kinds[at] == "L" for at in looked_at),
+            )
+            queue_offset = end
+        yield pb.PullMessagesResponse(next_offset=max(self.first, queue_offset), status=pb.PULL_STATUS_OFFSET_ILLEGAL)
+
+    def messages_or_end(self, key: QueueKey, queue_offset: int, count: int) -> pb.QueryMessageByOffsetResponse:
+        end = min(queue_offset + min(count, 7), len(self.kinds))
+        return pb.QueryMessageByOffsetResponse(
+            messages=[self.message(at) for at in range(queue_offset, end) if self.kinds[at] != "X"],
+            next_queue_offset=end,
+            min_offset=self.first,
+            max_offset=len(self.kinds),
+        )
+
+    def message(self, at: int) -> StoredMessage:
+        source = MESSAGE_SOURCE_LIVE if self.kinds[at] == "L" else MESSAGE_SOURCE_ARCHIVE
+        return StoredMessage(queue_offset=at, tags="a" if self.wanted[at] else "b", source=source)
+
+
+def thinned(queue: ThinnedQueue, *, sql: bool, fail_on_data_loss: bool) -> list[int]:
+    """The positions of the rows of all of the queue."""
+    asked = MessageRange("here", KEY, 0, len(queue.kinds))
+    wanted = filter_of(frozenset("a"), "TAGS = 'a'" if sql else "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "PULL_COUNT_MIN", 2)
+        patch.setattr(reading, "QUERIED_COUNT", 5)
+        pages = Pages(cast(Gateway, queue), asked, wanted, retry_seconds=0.01)
+        return [
+            message.queue_offset
+            for page in reading._pages(pages, asked, fail_on_data_loss=fail_on_data_loss)
+            for message in page
+            if sql or message.tags == "a"
+        ]
+
+
+@given(
+    archived=st.text("AX", max_size=9),
+    lost_since=st.integers(0, 9),
+    live=st.integers(0, 21),
+    wanted=st.lists(st.booleans(), min_size=39, max_size=39),
+    batch=st.integers(1, 12),
+    sql=st.booleans(),
+)
+def test_a_filter_hides_no_lost_and_no_archived_message(
+    archived: str, lost_since: int, live: int, wanted: list[bool], batch: int, sql: bool
+) -> None:
+    kinds = archived + "X" * lost_since + "L" * live
+    queue = ThinnedQueue(kinds, wanted, len(archived), batch)
+
+    if "X" in kinds or (sql and "A" in kinds):
+        with pytest.raises((DataLostError, FilterNotAppliedError)) as failure:
+            thinned(queue, sql=sql, fail_on_data_loss=True)
+        if isinstance(failure.value, DataLostError):
+            assert set(kinds[failure.value.begin : failure.value.end]) == {"X"}
+        else:
+            assert sql
+    if not (sql and "A" in kinds):
+        rows = thinned(queue, sql=sql, fail_on_data_loss=False)
+        assert rows == [at for at, kind in enumerate(kinds) if kind != "X" and wanted[at]]
+
+
+def test_tags_travel_with_the_pull_and_skipped_positions_are_not_asked_for_again() -> None:
+    queue = ThinnedQueue("L" * 500, [at % 50 == 0 for at in range(500)], 0, 80)
+    assert thinned(queue, sql=False, fail_on_data_loss=True) == list(range(0, 500, 50))
+    assert queue.pulled_from == [(0, True)]
+
+
+def test_tags_of_many_messages_are_compared_here_since_a_filter_costs_the_services_more() -> None:
+    wanted = [at >= 240 and at % 10 == 0 for at in range(500)]
+    queue = ThinnedQueue("L" * 500, wanted, 0, 80)
+    assert thinned(queue, sql=False, fail_on_data_loss=True) == list(range(240, 500, 10))
+    assert queue.pulled_from == [(0, True), (320, False)]
+    queue.pulled_from = []
+    assert thinned(queue, sql=True, fail_on_data_loss=True) == list(range(240, 500, 10))
+    assert queue.pulled_from == [(0, True)]
+
+
+def test_sql_is_pulled_again_after_a_failure_that_passes_and_another_one_is_an_error() -> None:
+    queue = ThinnedQueue("L" * 500, [True] * 500, 0, 80)
+    queue.failures = [UnavailableError("away"), UnavailableError("still")]
+    assert thinned(queue, sql=True, fail_on_data_loss=True) == list(range(500))
+    queue.failures = [UnavailableError("away")] * 100_000
+    with pytest.raises(UnavailableError):
+        thinned(queue, sql=True, fail_on_data_loss=True)
+    queue.failures = [UnsupportedStoreError("too large")]
+    with pytest.raises(UnsupportedStoreError):
+        thinned(queue, sql=True, fail_on_data_loss=True)

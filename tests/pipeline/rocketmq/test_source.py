@@ -1,14 +1,20 @@
 """`format("rocketmq")` in a Spark session: batch, stream into files, sink, and what users see of errors."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import col, lit
+from pyspark.sql.types import StructType
 
+from pipeline import frames
+from pipeline.rocketmq.bodies.ddl import struct_of
+from tests.pipeline.rocketmq.bodies import test_ddl, test_protobuf
+from tests.pipeline.rocketmq.bodies.json_cases import DDL_WITH_MAP, NO_OBJECTS, OBJECTS, WITH_MAPS
 from tests.pipeline.rocketmq.gateways import append, read_batch
 from tests.support.stack import Stack, running_stack
 
@@ -127,6 +133,51 @@ def test_a_batch_of_a_stream_that_is_done_again_is_stored_once(
     assert sorted(int(row["body"]) for row in rows) == list(range(200))
 
 
+def test_json_bodies_are_what_from_json_makes_of_them(spark: SparkSession, stack: Stack) -> None:
+    cases = [body for body in [*NO_OBJECTS, *OBJECTS, *WITH_MAPS] if body]
+    append(stack.addresses["gateway"], "Json", cases, queue_id=0)
+    append(stack.addresses["gateway"], "Json", [body for body in OBJECTS if b"Inf" not in body], queue_id=1)
+    stack.wait_until_built()
+    frame = read(spark, stack, subscribe="Json", bodyFormat="json", bodySchema=DDL_WITH_MAP)
+    frame = frames.json_bodies(frame, DDL_WITH_MAP, "spark")
+    fields = frame.schema["spark"].dataType.fieldNames()
+
+    assert frame.schema["bodyValue"].dataType == frame.schema["spark"].dataType
+    rows = frame.select(
+        "body",
+        *(col(f"bodyValue.{name}").alias(f"ours_{name}") for name in fields),
+        *(f"spark.{name}" for name in fields),
+    ).collect()
+    assert len(rows) > len(cases)
+    for row in rows:
+        ours = {name: row[f"ours_{name}"] for name in fields}
+        assert repr(ours) == repr({name: row[name] for name in fields}), bytes(row.body)  # NaN is NaN
+    for text in test_ddl.DDL:
+        assert StructType.fromDDL(text).simpleString() == struct_of(text).simpleString()
+    inferred = read(spark, stack, subscribe="Json", bodyFormat="json").where("queueId = 1").select("bodyValue.id")
+    assert [row.id for row in inferred.limit(1).collect()] == ["1"]  # it also comes as a text
+
+
+def test_avro_and_protobuf_bodies_in_a_table(spark: SparkSession, stack: Stack, tmp_path: Path) -> None:
+    test_avro = pytest.importorskip("tests.pipeline.rocketmq.bodies.test_avro")
+    point = {"x": 1, "y": 2.0}
+    append(stack.addresses["gateway"], "Avro", [test_avro.written(test_avro.POINT, point), b"bad"], queue_id=0)
+    avro = read(spark, stack, subscribe="Avro", bodyFormat="avro", bodySchema=json.dumps(test_avro.POINT))
+    found = avro.orderBy("queueOffset").select("bodyValue").collect()
+    assert [row.bodyValue and row.bodyValue.asDict() for row in found] == [point, None]
+
+    # id, large, counts of two, and the empty message of `cash`.
+    body = bytes.fromhex("0805 10ffffffffffffffffff01 7205 0a0161 1001 7205 0a0162 1002 8a0100")
+    append(stack.addresses["gateway"], "Protobuf", [body, b"\xff"], queue_id=0)
+    test_protobuf.shop(tmp_path)
+    options = {"bodyDescriptor": str(tmp_path / "shop.binpb"), "bodyMessage": test_protobuf.ORDER}
+    frame = read(spark, stack, subscribe="Protobuf", bodyFormat="protobuf", **options).orderBy("queueOffset")
+    assert frame.schema["bodyValue"].dataType.simpleString() == test_protobuf.COLUMNS
+    first, second = frame.select("bodyValue", "bodyValue.*").collect()
+    assert (first.id, first.large, first.counts, first.state) == (5, 2**64 - 1, {"a": 1, "b": 2}, "STATE_UNSPECIFIED")
+    assert (first.card, first.cash, second.bodyValue) == (None, Row(), None)
+
+
 def test_what_users_see_of_a_bad_option(spark: SparkSession, stack: Stack, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match="did you mean failOnDataLoss"):
         read(spark, stack, subscribe="Sql", failOnDataLos="true")
@@ -137,6 +188,10 @@ def test_what_users_see_of_a_bad_option(spark: SparkSession, stack: Stack, tmp_p
             endpoint=stack.addresses["gateway"], subscribe="Sql", endingOffsets="latest"
         )
         run_to_the_end(stream.load().writeStream.format("noop"), tmp_path / "checkpoint")
+    with pytest.raises(PySparkException, match="Option sql: The SQL filter is wrong in column 4"):
+        read(spark, stack, subscribe="Sql", sql="a =! 1").count()
+    with pytest.raises(PySparkException, match=r"bodyValue\.at has type timestamp, which JSON bodies are not read as"):
+        read(spark, stack, subscribe="Sql", bodyFormat="json", bodySchema="at timestamp")
     with pytest.raises(PySparkException, match="No shard has a topic 'Nobody'"):
         read(spark, stack, subscribe="Nobody").count()
     with pytest.raises(PySparkException, match="use mode append"):

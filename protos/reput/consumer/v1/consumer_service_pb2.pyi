@@ -171,20 +171,22 @@ class PullMessagesRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
-    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as")
+    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as", "is_whole")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     SHOWN_AS_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
     next_offset: int
     min_offset: int
     max_offset: int
     status: PullStatus
     shown_as: str
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ...) -> None: ...
+    is_whole: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ...) -> None: ...
 
 class SendBackMessagesRequest(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level")

@@ -945,18 +945,20 @@ class PullMessagesRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., broker_name: _Optional[str] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., filter: _Optional[_Union[MessageFilter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., read: _Optional[_Union[ReadChoice, _Mapping]] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
-    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status")
+    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "is_whole")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
     next_offset: int
     min_offset: int
     max_offset: int
     status: PullStatus
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ...) -> None: ...
+    is_whole: bool
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., is_whole: _Optional[bool] = ...) -> None: ...
 
 class QueuePosition(_message.Message):
     __slots__ = ("topic", "queue_id", "broker_name", "consumer_offset")

@@ -25,3 +25,11 @@ def decompressed(stored: bytes, sys_flag: int, offset_msg_id: str) -> bytes:
             "with decompress=false to get it as stored.",
             metadata={"offsetMsgId": offset_msg_id, "compression": compression},
         ) from error
+
+
+def decompressed_or_none(stored: bytes, sys_flag: int) -> bytes | None:
+    """The body before compression; None where `decompressed` raises an error."""
+    try:
+        return inflate(stored, sys_flag, INFLATED_BYTES_MAX)
+    except BodyNotInflatedError:
+        return None
