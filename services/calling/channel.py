@@ -27,7 +27,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),
     # Reconnect soon after a restart of the service.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Also what an attempt to connect may take. On an overloaded machine the other side greets late: with 100 ms no attempt of a
+    # new channel came to its end there.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # A name is resolved again as soon as its address refuses: a restarted pod has another address.
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
