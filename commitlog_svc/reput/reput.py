@@ -128,9 +128,8 @@ class LogFollower:
         if self._next_at is not None:
             seconds = self._next_at - self._gathering.clock()
             if seconds > 0:
-                self._gathering.sleep(
-                    seconds
-                )  # no wait for the confirm offset: each of its moves would wake this thread
+                # No wait for the confirm offset: each of its moves would wake this thread.
+                self._gathering.sleep(seconds)
             self._next_at = None
         confirm = self._confirm
         if self._recovering is not None:
