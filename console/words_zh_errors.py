@@ -39,6 +39,7 @@ ERRORS: dict[str, str] = {
     "STORE_RECOVERING": "存储正在恢复，请稍后重试",
     "TOPIC_EXISTS": "该主题已存在，且设置不同",
     "TOPIC_NOT_FOUND": "没有这个主题",
+    "TOPIC_NOT_READABLE": "该主题未配置读权限",
     "TRANSACTION_NOT_FOUND": "没有等待结果的这条半消息：从未有过，或事务已结束",
     "UNAUTHENTICATED": "没有身份凭证，或凭证未知",
     "UNSUPPORTED_STORE": "该目录不是存储，或其类型不受支持",

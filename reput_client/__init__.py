@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         ScheduledMessageNotFoundError,
         TopicExistsError,
         TopicNotFoundError,
+        TopicNotReadableError,
         TransactionNotFoundError,
         UnauthenticatedError,
         UnavailableError,
@@ -129,7 +130,8 @@ _NAMES_BY_MODULE = {
         "GroupNotFoundError IllegalFilterError InternalError InvalidMessageError InvalidRequestError NotFoundError "
         "OffsetOutOfRangeError PartialAnswerError PermissionDeniedError ProducerClosedError "
         "ReceiptHandleNotFoundError ReputClientError ScheduledMessageNotFoundError "
-        "TopicExistsError TopicNotFoundError TransactionNotFoundError UnauthenticatedError UnavailableError "
+        "TopicExistsError TopicNotFoundError TopicNotReadableError TransactionNotFoundError UnauthenticatedError "
+        "UnavailableError "
     ),
     "producing.append_client": "AppendClient AsyncAppendClient",
     "producing.async_producer": "AsyncProducer",
@@ -259,6 +261,7 @@ __all__ = [
     "Topic",
     "TopicExistsError",
     "TopicNotFoundError",
+    "TopicNotReadableError",
     "TopicSettings",
     "Track",
     "TrackState",

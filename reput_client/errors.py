@@ -14,7 +14,7 @@
     ├── BusyError                  DiskFullError, ResourceBusyError
     ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError,
     │                              VerdictTooLateError, RecordConflictError
-    ├── AccessError                UnauthenticatedError, PermissionDeniedError
+    ├── AccessError                UnauthenticatedError, PermissionDeniedError (TopicNotReadableError)
     ├── InternalError              a failure inside the services that has no name
     ├── DeliveryError              DeliveryTimeoutError (not written), DeliveryUnknownError (may be written)
     ├── BatchDeliveryError         some messages of a `send_batch` failed
@@ -250,6 +250,10 @@ class PermissionDeniedError(AccessError):
     """The gateway knows the caller, which may not do this; metadata has `method`, `client`, `role` and `topic`."""
 
 
+class TopicNotReadableError(PermissionDeniedError):
+    """The topic is configured without the right to read, for every caller; metadata has `topic` and `perm`."""
+
+
 class InternalError(ReputClientError):
     """A failure inside the services that has no name; their log has the cause."""
 
@@ -367,6 +371,7 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     ResourceBusyError,
     UnauthenticatedError,
     PermissionDeniedError,
+    TopicNotReadableError,
     DeadlineExceededError,
 )
 

@@ -54,6 +54,10 @@ class _ListedTopics:
         """How many queues a producer may write to."""
         return self._queue_counts.get(topic, QUEUE_COUNT_UNKNOWN)
 
+    def problem_of(self, _topic: str) -> str:
+        """Why a topic takes no message: the list does not say it, the gateway does."""
+        return ""
+
 
 def listed_queue_counts(client: QueryClient) -> dict[str, int]:
     """Queues of each topic that a gateway lists; empty when a shard did not answer or the caller may not list topics."""

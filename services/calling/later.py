@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
+import structlog
 from google.protobuf.message import Message
 
 from services import status
 from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
+
+_log = structlog.get_logger("reput.rpc")
 
 Answer = TypeVar("Answer")
 Done: TypeAlias = Callable[[Answer | StoreError], object]
@@ -25,6 +28,7 @@ def call_later(
         service: the name of the called service, for error texts.
         done: gets the response or the typed error, exactly once, and never before this function is called. It runs in
             a thread of the channel, or in this thread when the call has ended already. It must not block.
+            What it raises is logged.
 
     Returns:
         Ends the call, from any thread; `done` then gets ServiceUnavailableError. Without effect after its end.
@@ -45,7 +49,10 @@ def call_later(
             outcome = status.from_rpc_error(rpc_error, service)
         except grpc.FutureCancelledError:
             outcome = ServiceUnavailableError(f"the call to {service} was cancelled", service=service)
-        done(outcome)
+        try:
+            done(outcome)
+        except Exception:  # a bug; in this thread it would reach a caller whose callback has run already
+            _log.exception("rpc.callback_failed", service=service)
 
     call.add_done_callback(ended)
     return call.cancel  # type: ignore[no-any-return]  # gRPC's stubs are not typed

@@ -62,7 +62,8 @@ def test_calls_one_after_the_other_use_one_connection_and_the_callers_thread_wri
     for number in range(20):
         assert caller.call(b"%d" % number) == b"unary %d" % number
 
-    assert threading.active_count() == threads
+    # The thread that has opened the connection may have ended meanwhile.
+    assert threading.active_count() <= threads
     assert server.connection_count == 1
 
 

@@ -81,7 +81,7 @@ def assert_equal(one: pa.Array, other: pa.Array) -> None:
     assert repr(one.to_pylist()) == repr(other.to_pylist())  # NaN is NaN
 
 
-def test_maps_take_objects() -> None:
+def test_maps_of_a_schema_take_objects() -> None:
     found = decoder(DDL_WITH_MAP).decode([*WITH_MAPS, None]).to_pylist()
     assert found[0]["counts"] is None
     assert found[0]["id"] == 2
