@@ -27,7 +27,8 @@ SMALL = {
     "REPUT_INDEX_ENTRY_COUNT_MAX": "4000",
     "REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "20000",
 }
-SPARE_BYTES = 512 << 20  # half of it is what others may write to this disk meanwhile
+# Half of it is what others may write to this disk, or remove from it, meanwhile: images of containers have gigabytes.
+SPARE_BYTES_MAX = 16 << 30
 MARK = "\x1e"
 
 # A state: what is running while the commands do (a gateway's address), and what the environment has besides.
@@ -89,12 +90,14 @@ def a_running_store(root: pathlib.Path) -> Iterator[Scene]:
 @contextlib.contextmanager
 def a_full_disk(root: pathlib.Path) -> Iterator[Scene]:
     make_store(root)
-    with open(root / "spare", "wb") as spare:
-        os.posix_fallocate(spare.fileno(), 0, SPARE_BYTES)
     disk = os.statvfs(root)
+    free_bytes = disk.f_bavail * disk.f_frsize
+    spare_bytes = min(SPARE_BYTES_MAX, free_bytes // 4)
+    with open(root / "spare", "wb") as spare:
+        os.posix_fallocate(spare.fileno(), 0, spare_bytes)
     settings = {
         "REPUT_COMMITLOG_DISK_FULL_RATIO_PERCENT": "1",
-        "REPUT_COMMITLOG_DISK_FULL_FREE_BYTES": str(disk.f_bavail * disk.f_frsize + SPARE_BYTES // 2),
+        "REPUT_COMMITLOG_DISK_FULL_FREE_BYTES": str(free_bytes - spare_bytes // 2),
     }
     with running_stack(root / "store", settings={**SMALL, **settings}) as stack:
         stack.wait_until_built()
