@@ -1,11 +1,9 @@
 """The commit log's check of new messages, made before the first one is sent."""
 
 from collections.abc import Mapping
-from typing import cast
 
 from commitlog_svc.append.message_check import REQUEST_BODY_BYTES_MAX, MessageChecker
 from commitlog_svc.append.topics.queue_offsets import QueueTurns
-from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.append.waiting import WaitingLimits
 from reput.message.v1 import message_pb2
 from reput_client import PermissionDeniedError, QueryClient
@@ -27,7 +25,7 @@ class ImportCheck:
         self._host = Host("127.0.0.1", 0)
         self._deduplicate = deduplicate
         self._checker = MessageChecker(
-            cast(TopicTable, _ListedTopics(queue_counts)),
+            _ListedTopics(queue_counts),
             QueueTurns(),
             UniqueKeyGenerator("127.0.0.1", 0, class_loader_hash=0),
             lambda: 0,
@@ -45,10 +43,14 @@ class ImportCheck:
 
 
 class _ListedTopics:
-    """The part of a `TopicTable` that the checker uses."""
+    """What the checker asks of topics, of a list of them."""
 
     def __init__(self, queue_counts: Mapping[str, int]) -> None:
         self._queue_counts = queue_counts
+
+    def find(self, topic: str) -> int | None:
+        """Its queues; None when it is not listed."""
+        return self._queue_counts.get(topic)
 
     def writable_queue_count(self, topic: str) -> int:
         """How many queues a producer may write to."""

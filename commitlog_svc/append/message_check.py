@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topics.queue_offsets import QueueTurns
-from commitlog_svc.append.topics.topics import TopicTable
 from commitlog_svc.append.waiting import (
     WaitingLimits,
     WaitingPlace,
@@ -103,6 +102,19 @@ class NewMessage(Protocol):
         """Whether an optional field is set."""
 
 
+class CheckedTopics(Protocol):
+    """What the checker asks of topics; see TopicTable."""
+
+    def find(self, topic: str, /) -> object | None:
+        """The topic's configuration, or None when it has none."""
+
+    def problem_of(self, topic: str, /) -> str:
+        """Why a topic takes no message, and what to do; empty for one that does."""
+
+    def writable_queue_count(self, topic: str, /) -> int:
+        """How many queues a producer may write to."""
+
+
 class MessageChecker:
     """Checks the messages of a request and encodes them as records that lack their place; thread-safe.
 
@@ -121,7 +133,7 @@ class MessageChecker:
 
     def __init__(
         self,
-        topics: TopicTable,
+        topics: CheckedTopics,
         turns: QueueTurns,
         unique_keys: UniqueKeyGenerator,
         clock_millis: Callable[[], int],
