@@ -196,6 +196,14 @@ class Tasks:
         seconds = time.perf_counter() - start
         return {"seconds": seconds, "count": self.spark.read.parquet(str(place / "files")).count()}
 
+    def ready_rows_to_parquet(self, store: str, out: str) -> dict[str, Any]:
+        """Writes rows that are ready in the workers, about as many as a log has, with all columns, into Parquet files."""
+        rows = self.spark.read.format("commitlog-bare").load(store)
+        start = time.perf_counter()
+        rows.write.parquet(out)
+        seconds = time.perf_counter() - start
+        return {"seconds": seconds, "count": self.spark.read.parquet(out).count()}
+
     def rebuild(
         self, store: str, out: str, slot_count: int, entry_count: int, split_bytes: int | None = None
     ) -> dict[str, Any]:
