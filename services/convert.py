@@ -77,8 +77,7 @@ def stored_message(record: Record, broker_name: str, *, omit_body: bool = False)
         omit_body: leave the body out and say so in `body_omitted`; a record without a body has nothing to omit.
     """
     omitted = omit_body and bool(record.body)
-    properties = record.properties
-    return message_pb2.StoredMessage(
+    message = message_pb2.StoredMessage(
         topic=_text(record.topic),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
@@ -94,7 +93,6 @@ def stored_message(record: Record, broker_name: str, *, omit_body: bool = False)
         prepared_transaction_offset=record.prepared_transaction_offset,
         body_crc=record.body_crc & 0xFFFFFFFF,
         body=b"" if omitted else bytes(record.body),
-        properties={_text(name): _text(value) for name, value in properties.items()},
         tags=_text(record.tags or ""),
         keys=[_text(key) for key in record.keys],
         unique_key=_text(record.unique_key or ""),
@@ -102,6 +100,10 @@ def stored_message(record: Record, broker_name: str, *, omit_body: bool = False)
         broker_name=broker_name,
         body_omitted=omitted,
     )
+    properties = message.properties  # one by one: protobuf takes a whole dict through slow code of Python's
+    for name, value in record.properties.items():
+        properties[_text(name)] = _text(value)
+    return message
 
 
 def dispatch_to_proto(request: DispatchRequest) -> commitlog_service_pb2.DispatchRequest:

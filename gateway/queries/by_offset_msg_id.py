@@ -80,7 +80,7 @@ def find_record(
     answers = shards.fan_out.ask(asked, ask)
     found = [answer for answer in answers if isinstance(answer, AddressedRecord)]
     of_host = [answer for answer in found if answer.record.store_host == str(host)]
-    if len(of_host) == 1 and _is_of_a_machine(host):
+    if len(of_host) == 1 and (len(asked) == 1 or _is_of_a_machine(host)):
         return of_host[0]
     # A shard that did not answer may have the message, so neither "not found" nor another record would be right.
     for shard, answer in zip(asked, answers, strict=True):
