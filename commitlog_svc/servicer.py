@@ -216,6 +216,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             request.batch_bytes_max,
             columns=request.columns,
             while_recovering=request.while_recovering,
+            gather_millis=request.gather_millis,
         )
         return map(_reput_response, batches)
 

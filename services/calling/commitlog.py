@@ -366,13 +366,16 @@ class CommitLogClient:
             for outcome in outcomes
         ]
 
-    def reput(self, start_offset: int, batch_bytes_max: int = 0, *, while_recovering: bool = False) -> ReputStream:
+    def reput(
+        self, start_offset: int, batch_bytes_max: int = 0, *, while_recovering: bool = False, gather_millis: int = 0
+    ) -> ReputStream:
         """Follow the log from an offset (-1 = its first record); services/following/reput_tail.py reconnects, too."""
         request = pb.ReputRequest(
             start_offset=start_offset,
             batch_bytes_max=batch_bytes_max,
             columns=True,
             while_recovering=while_recovering,
+            gather_millis=gather_millis,
         )
         return ReputStream(self._stub.Reput(request))
 
