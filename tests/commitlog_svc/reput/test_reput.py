@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commitlog_svc.reput.reput import (
@@ -84,6 +85,23 @@ def test_a_batch_is_small_however_wide_its_requests_are(tmp_path: Path) -> None:
         while count < 400:
             count += len(next(answers).requests)
         assert count == 400
+
+
+def test_followers_get_the_columns_of_their_own_place_whoever_else_asks(tmp_path: Path) -> None:
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        offsets = [receipt.commit_log_offset for receipt in append(log, *[new_message(b"x" * 400)] * 12)]
+        servicer = CommitLogServicer(log, "broker-a", "127.0.0.1:10911")
+        starts = (offsets[0], offsets[0], offsets[1], offsets[5])
+        streams = [
+            servicer.Reput(pb.ReputRequest(start_offset=start, batch_bytes_max=1_200, columns=True), None)
+            for start in starts
+        ]
+        shown: list[list[int]] = [[] for _ in streams]
+        for number in (0, 1, 2, 0, 1, 3, 2, 3, 0, 2, 1, 3) * 6:
+            if len(shown[number]) < len(offsets) - offsets.index(starts[number]):
+                shown[number] += np.frombuffer(next(streams[number]).columns.commit_log_offsets, "<i8").tolist()
+
+        assert shown == [[offset for offset in offsets if offset >= start] for start in starts]
 
 
 def test_a_follower_keeps_no_batch_from_one_to_the_next(tmp_path: Path) -> None:
