@@ -83,7 +83,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         self._replica = replica
         self._in_memory_size_bytes = in_memory_size_bytes
         # The newest batch that a follower got: the others that are as far get it, too (column_batches.py).
-        self._encoded: "tuple[DispatchColumns, pb.ReputColumns] | None" = None
+        self._encoded: tuple[DispatchColumns, pb.ReputColumns] | None = None
         self._id_prefix = encode_host(Host.parse(store_host)).hex().upper()
 
     def handlers(self) -> dict[str, AnyHandler]:
