@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -31,6 +32,9 @@ from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHa
 from store.format.freshness_token import encode_freshness_token
 from store.format.host import Host, encode_host
 from store.format.record_layout import I64
+
+if TYPE_CHECKING:
+    from store.derive.dispatch_columns import DispatchColumns
 
 OFFSET_COUNT_MAX = 1000
 BODY_BYTES_DEFAULT = 3_670_016
@@ -78,6 +82,8 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         self._auto_create_topic = auto_create_topic
         self._replica = replica
         self._in_memory_size_bytes = in_memory_size_bytes
+        # The newest batch that a follower got: the others that are as far get it, too (column_batches.py).
+        self._encoded: tuple[DispatchColumns, pb.ReputColumns] | None = None
         self._id_prefix = encode_host(Host.parse(store_host)).hex().upper()
 
     def handlers(self) -> dict[str, AnyHandler]:
@@ -216,8 +222,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             request.batch_bytes_max,
             columns=request.columns,
             while_recovering=request.while_recovering,
+            gather_millis=request.gather_millis,
         )
-        return map(_reput_response, batches)
+        return map(self._reput_response, batches)
 
     def Replicate(
         self, request_iterator: Iterator[replication_pb2.ReplicateRequest], context: grpc.ServicerContext
@@ -378,6 +385,23 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             replicated=request.flush == message_pb2.FLUSH_MODE_REPLICATED,
         )
 
+    def _reput_response(self, batch: ReputBatch) -> pb.ReputResponse:
+        response = pb.ReputResponse(
+            requests=map(dispatch_to_proto, batch.requests),
+            next_offset=batch.next_offset,
+            log_first_offset=batch.log_first_offset,
+            log_end_offset=batch.log_end_offset,
+        )
+        columns = batch.columns
+        if columns is not None and len(columns):
+            encoded = self._encoded
+            if encoded is None or encoded[0] is not columns:
+                from services.reput_columns import columns_to_proto  # an idle log does not load numpy
+
+                self._encoded = encoded = (columns, columns_to_proto(columns))
+            response.columns.CopyFrom(encoded[1])
+        return response
+
     def _check_shard(self, broker_name: str) -> None:
         if broker_name not in ("", self._broker_name):
             raise BrokerNotFoundError(
@@ -431,20 +455,6 @@ def _is_sync(flush: int) -> bool | None:
     if flush not in SYNC_BY_FLUSH_MODE:
         raise InvalidArgumentError(f"flush {flush} is not a FlushMode: use one of the proto", field="flush")
     return SYNC_BY_FLUSH_MODE[flush]
-
-
-def _reput_response(batch: ReputBatch) -> pb.ReputResponse:
-    response = pb.ReputResponse(
-        requests=map(dispatch_to_proto, batch.requests),
-        next_offset=batch.next_offset,
-        log_first_offset=batch.log_first_offset,
-        log_end_offset=batch.log_end_offset,
-    )
-    if batch.columns is not None and len(batch.columns):
-        from services.reput_columns import columns_to_proto  # an idle log does not load numpy
-
-        response.columns.CopyFrom(columns_to_proto(batch.columns))
-    return response
 
 
 @lru_cache(maxsize=4096)

@@ -6,7 +6,7 @@ import services.light_imports  # noqa: F401  # first of all
 
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from reput.schedule.v1 import schedule_service_pb2_grpc as pb_grpc
-from schedule_svc.follower import SchedulePart
+from schedule_svc.follower import GATHER_MILLIS, SchedulePart
 from schedule_svc.servicer import ScheduleServicer
 from schedule_svc.settings import ScheduleSettings
 from schedule_svc.state_topic import FOLLOWER
@@ -31,7 +31,9 @@ def serve(server: ServiceServer, settings: ScheduleSettings, origins: Origins) -
     server.add("reput.schedule.v1.ScheduleService", pb_grpc.add_ScheduleServiceServicer_to_server, servicer)
     part = SchedulePart(settings, servicer, progress, commitlog, consumequeue, lasting)
     server.on_stop(consumequeue.close)  # after the follower has stopped
-    follow(FOLLOWER, server, settings, commitlog, progress, part, servicer, follows_role=True)
+    follow(
+        FOLLOWER, server, settings, commitlog, progress, part, servicer, follows_role=True, gather_millis=GATHER_MILLIS
+    )
     verdicts = {LocalMethod.END_TRANSACTIONS: over_bytes(pb.EndTransactionsRequest, servicer.EndTransactions)}
     serve_local(VERDICTS, settings.address, verdicts, server)
 

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
 
 REPORT_SECONDS = 1.0
+# The pause between batches of the log. What waits here waits for a second at least, and verdicts read their half messages by
+# place; only a recall, and a list, directly behind its own append waits for it.
+GATHER_MILLIS = 50
 # Changes that a start reads quickly; one names up to 1,000 timers.
 FULL_CHANGE_COUNT = 1_000
 STOP_CHANGE_COUNT = 50

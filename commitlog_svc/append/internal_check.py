@@ -10,6 +10,7 @@ Prepared and rolled-back messages stand in no queue, as in RocketMQ 5.3.3 (`Appe
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from commitlog_svc.append.message_check import (
@@ -36,6 +37,7 @@ SYS_FLAG_MAX = 0x7FF  # all bits that have a meaning
 STATE_BODY_BYTES_MAX = 64 << 10
 FIRST_PROPERTIES = (KEYS, TAGS, UNIQ_KEY)
 OWN_PROPERTIES = frozenset((CRC32, REQUEST_MARK))
+_parse_host = lru_cache(maxsize=4096)(Host.parse)
 _NO_MARK = encode_request_mark(RequestMark(0, 0))  # to be replaced when the sizes of all records are known
 
 
@@ -168,16 +170,18 @@ def _host(field: str, text: str) -> Host | None:
     if not text:
         return None
     try:
-        return Host.parse(text)
+        return _parse_host(text)
     except InvalidArgumentError as error:
         raise InvalidMessageError(f"{field}: {error.message}", field=field, value=text) from error
 
 
 def _encode_properties(properties: Mapping[str, str]) -> bytes:
     """KEYS, TAGS and UNIQ_KEY, then the others by name. A value may hold U+0001, as RocketMQ reads it."""
-    first = [name for name in FIRST_PROPERTIES if name in properties]
+    # Not by differences of sets: the map of a proto makes them in Python.
+    names = [name for name in FIRST_PROPERTIES if name in properties]
+    names += sorted(name for name in properties if name not in FIRST_PROPERTIES and name not in OWN_PROPERTIES)
     parts: list[str] = []
-    for name in first + sorted(properties.keys() - OWN_PROPERTIES - set(first)):
+    for name in names:
         value = properties[name]
         if not name or not value or "\x01" in name or "\x02" in name or "\x02" in value:
             raise InvalidMessageError(

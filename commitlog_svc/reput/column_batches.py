@@ -34,9 +34,9 @@ AHEAD_BYTES_MAX = 32 << 20
 CACHE_SECONDS = 2.0  # older batches are dropped with the next one: a second follower reads a batch sooner
 DECODER_COUNT_MAX = 2  # at a time, each with up to 4 MiB of log
 READ_BYTES_MIN = 64 << 10
-# A follower so far behind, or so many records in all, are worth the second and the 65 MB of a kernel.
+# A follower so far behind, or so many records in all, are worth the 5 MB of a kernel (ADR 0083).
 KERNEL_LAG_BYTES = 8 << 20
-KERNEL_RECORD_COUNT = 20_000
+KERNEL_RECORD_COUNT = 2_000
 WAIT_SECONDS = 1.0  # a thread that waits for another one's batch checks this often, in case it missed a wake-up
 
 

@@ -2,12 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from commitlog_svc.confirm_offset import ConfirmOffset
 from commitlog_svc.frame_starts import FrameStarts
 from commitlog_svc.lookup import check_start
-from commitlog_svc.reput.reput import BATCH_BYTES_MAX, Gathering, ReputBatch, follow_log
+from commitlog_svc.reput.reput import BATCH_BYTES_MAX, GATHER_SECONDS_MAX, Gathering, ReputBatch, follow_log
 from store.errors import InvalidArgumentError, StoreRecoveringError
 from store.files.mapped_file_queue import MappedFileQueue
 
@@ -68,7 +69,13 @@ class LogFollowing:
             self.feed.fail()
 
     def follow(
-        self, start_offset: int, batch_bytes_max: int, *, columns: bool = False, while_recovering: bool = False
+        self,
+        start_offset: int,
+        batch_bytes_max: int,
+        *,
+        columns: bool = False,
+        while_recovering: bool = False,
+        gather_millis: int = 0,
     ) -> Iterator[ReputBatch]:
         """Batches of the data that builders need, from an offset on, without end.
 
@@ -78,10 +85,11 @@ class LogFollowing:
             columns: as columns, not as requests.
             while_recovering: also records that a long recovery has checked so far, with END_UNKNOWN as the log's end until
                 that is known.
+            gather_millis: the pause between batches at the end of the log that the receiver asks for; 1,000 at most count.
 
         Raises:
             StoreRecoveringError: the log is not recovered, or not yet up to the start.
-            InvalidArgumentError: a negative batch size.
+            InvalidArgumentError: a negative batch size or pause.
             OffsetOutOfRangeError: the start is outside the log as far as it may be shown.
             RecordNotFoundError: no record starts there.
         """
@@ -93,11 +101,14 @@ class LogFollowing:
             raise InvalidArgumentError(
                 f"batch_bytes_max is {batch_bytes_max}: 0 or more is allowed", field="batch_bytes_max"
             )
+        if gather_millis < 0:
+            raise InvalidArgumentError(f"gather_millis is {gather_millis}: 0 or more is allowed", field="gather_millis")
+        gathering = replace(self.gathering, asked_seconds=min(gather_millis / 1000, GATHER_SECONDS_MAX))
         confirm_offset = feed.confirm_offset if feed is not None else self._confirm.confirm_offset
         start = check_start(self._files, self._starts, start_offset, confirm_offset)
         batch_bytes_max = min(batch_bytes_max or BATCH_BYTES_MAX, BATCH_BYTES_MAX)
         read_columns = self._read_columns if columns else None
-        return follow_log(self._files, self._confirm, start, batch_bytes_max, read_columns, feed, self.gathering)
+        return follow_log(self._files, self._confirm, start, batch_bytes_max, read_columns, feed, gathering)
 
     def _read_columns(self, offset: int, end_offset: int, batch_bytes_max: int) -> "tuple[DispatchColumns, int]":
         return self._batches().read(offset, end_offset, batch_bytes_max)

@@ -45,6 +45,7 @@ GATHER_SECONDS = 0.01
 # Of a copy that does not lead, after every batch: nobody appends or consumes there, and a query still finds its builders
 # within the 50 ms.
 COPY_GATHER_SECONDS = 0.025
+GATHER_SECONDS_MAX = HEARTBEAT_SECONDS  # what a receiver may ask for
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +71,16 @@ class Recovering(ConfirmProgress, Protocol):
         """Whether the log is recovered; StoreRecoveringError when it could not be."""
 
 
-def gather_seconds(batch_bytes: int, *, is_copy: bool) -> float:
+def gather_seconds(batch_bytes: int, *, is_copy: bool, asked_seconds: float = 0.0) -> float:
     """How long a follower that has reached the end of the log waits for its next batch.
 
     Args:
         batch_bytes: of log, in the last batch.
         is_copy: whether the log is a replica that does not lead.
+        asked_seconds: what the follower asks for; it may be longer than that.
     """
-    if is_copy:
-        return COPY_GATHER_SECONDS
-    return GATHER_SECONDS if batch_bytes >= GATHER_BYTES_MIN else 0.0
+    seconds = GATHER_SECONDS if batch_bytes >= GATHER_BYTES_MIN else 0.0
+    return max(COPY_GATHER_SECONDS if is_copy else seconds, asked_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,13 @@ class Gathering:
         is_copy: whether the log is a replica that does not lead.
         clock: seconds, rising.
         sleep: takes seconds.
+        asked_seconds: what the receiver of a stream asks for.
     """
 
     is_copy: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
+    asked_seconds: float = 0.0
 
 
 class LogFollower:
@@ -151,7 +154,11 @@ class LogFollower:
                 requests, self._offset = read_batch(self._files, self._offset, confirm_offset, self._batch_bytes_max)
         end_offset = confirm_offset if self._recovering is None else END_UNKNOWN
         if begin_offset < self._offset == end_offset:
-            seconds = gather_seconds(self._offset - begin_offset, is_copy=self._gathering.is_copy())
+            seconds = gather_seconds(
+                self._offset - begin_offset,
+                is_copy=self._gathering.is_copy(),
+                asked_seconds=self._gathering.asked_seconds,
+            )
             self._next_at = self._gathering.clock() + seconds if seconds else None
         return ReputBatch(requests, self._offset, self._files.first_offset, end_offset, columns)
 

@@ -55,8 +55,9 @@ class ReputBatch:
 class ReputStream:
     """A running Reput call: iterate over its batches; `cancel` ends it from any thread."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, channel: grpc.Channel) -> None:
         self._call = call
+        self._channel = channel  # a call that its caller reads does not keep it open
 
     def __iter__(self) -> Iterator[ReputBatch]:
         """Batches, without end.
@@ -107,7 +108,7 @@ class CommitLogClient:
 
     def __init__(self, target: str, channel: grpc.Channel | None = None, tls: TlsIdentity | None = None) -> None:
         self.target = target
-        self.channel = channel or open_channel(target, tls)
+        self.channel = channel or open_channel(target, tls, read_by_caller=True)
         self._stub: Any = pb_grpc.CommitLogServiceStub(self.channel)
         self._local = LocalClient(LOOKUPS, target if channel is None else "", SERVICE)
         self._appends = LocalClient(APPENDS, target if channel is None else "", SERVICE)
@@ -366,15 +367,18 @@ class CommitLogClient:
             for outcome in outcomes
         ]
 
-    def reput(self, start_offset: int, batch_bytes_max: int = 0, *, while_recovering: bool = False) -> ReputStream:
+    def reput(
+        self, start_offset: int, batch_bytes_max: int = 0, *, while_recovering: bool = False, gather_millis: int = 0
+    ) -> ReputStream:
         """Follow the log from an offset (-1 = its first record); services/following/reput_tail.py reconnects, too."""
         request = pb.ReputRequest(
             start_offset=start_offset,
             batch_bytes_max=batch_bytes_max,
             columns=True,
             while_recovering=while_recovering,
+            gather_millis=gather_millis,
         )
-        return ReputStream(self._stub.Reput(request))
+        return ReputStream(self._stub.Reput(request), self.channel)
 
     def report_progress(
         self,

@@ -158,6 +158,7 @@ class FollowerProcess:
         stopping: ends `run` when set; `stop` sets it.
         read_only: take no lock and report nothing.
         follows_role: a life ends when the role of the commit log has changed.
+        gather_millis: the pause between batches at the end of the log that is asked for; 0: what the commit log likes.
         open_unbuilt: given when the follower is switched off: it serves the existing files, and nothing is built.
         backoff: pauses between lives.
         wait: pauses for a number of seconds or until `stopping`; None for `stopping.wait`.
@@ -181,6 +182,7 @@ class FollowerProcess:
         *,
         read_only: bool = False,
         follows_role: bool = False,
+        gather_millis: int = 0,
         open_unbuilt: Callable[[], None] | None = None,
         backoff: Backoff | None = None,
         wait: Callable[[float], object] | None = None,
@@ -197,6 +199,7 @@ class FollowerProcess:
         self._stopping = stopping
         self._read_only = read_only
         self._follows_role = follows_role
+        self._gather_millis = gather_millis
         self._role = ReplicaRole()
         self._role_at = 0.0
         self._open_unbuilt = open_unbuilt
@@ -312,6 +315,7 @@ class FollowerProcess:
                 on_broken=self._stream_broke,
                 stop_event=self._stopping,
                 while_recovering=log.end_offset == END_UNKNOWN,
+                gather_millis=self._gather_millis,
                 clock=self._clock,
             )
             self._tail.run()

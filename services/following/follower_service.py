@@ -160,6 +160,7 @@ def follow(
     servicer: StatefulServicer,
     *,
     follows_role: bool = False,
+    gather_millis: int = 0,
     open_unbuilt: Callable[[], None] | None = None,
 ) -> None:
     """Follow the log from the server's start to its stop; see FollowerProcess for the parameters.
@@ -179,6 +180,7 @@ def follow(
         server.stopping,
         read_only=settings.read_only,
         follows_role=follows_role,
+        gather_millis=gather_millis,
         on_settled=server.note_ready,
         open_unbuilt=open_unbuilt,
     )

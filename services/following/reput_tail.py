@@ -48,6 +48,7 @@ class ReputTail:
         backoff: pauses between streams.
         batch_bytes_max: of log a batch; 0 = the server's 4 MiB.
         while_recovering: also take the records that the log's recovery has checked, until the log's end is known.
+        gather_millis: the pause between batches at the end of the log that is asked for; 0: what the server likes.
         clock: seconds, rising.
 
     Attributes:
@@ -67,6 +68,7 @@ class ReputTail:
         backoff: Backoff | None = None,
         batch_bytes_max: int = 0,
         while_recovering: bool = False,
+        gather_millis: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
@@ -78,6 +80,7 @@ class ReputTail:
         self._backoff = backoff or Backoff()
         self._batch_bytes_max = batch_bytes_max
         self._while_recovering = while_recovering
+        self._gather_millis = gather_millis
         self._clock = clock
         self._stream: ReputStream | None = None
         self._silent_since: float | None = None  # None = not waiting for the stream
@@ -115,8 +118,12 @@ class ReputTail:
             self._ended.set()
 
     def _follow(self) -> None:
-        options = {"while_recovering": True} if self._while_recovering else {}
-        stream = self._client.reput(self._start_offset(), self._batch_bytes_max, **options)
+        stream = self._client.reput(
+            self._start_offset(),
+            self._batch_bytes_max,
+            while_recovering=self._while_recovering,
+            gather_millis=self._gather_millis,
+        )
         self._stream = stream
         began = self._clock()
         try:

@@ -25,9 +25,9 @@ RUN_COUNT_MAX = 16_384
 QueueKey = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which makes it three times as slow
 class _Run:
-    """Units of one queue at consecutive positions."""
+    """Units of one queue at consecutive positions; never changed."""
 
     key: QueueKey
     first: int
@@ -99,32 +99,29 @@ class RecentUnits:
         """Add a batch of the tail; returns the topics with new units."""
         import numpy as np  # with the first record: it takes memory
 
-        has_unit = np.flatnonzero((columns.sys_flags & NO_UNIT_BIT) == 0)
+        has_unit = ((columns.sys_flags & NO_UNIT_BIT) == 0).nonzero()[0]
         if not len(has_unit):
             return ()
         keys = columns.topic_numbers[has_unit].astype(np.int64) << 32 | columns.queue_ids[has_unit]
-        order = has_unit[np.argsort(keys, kind="stable")]
-        sorted_keys = np.sort(keys, kind="stable")
-        offsets = columns.queue_offsets[order]
-        breaks = (sorted_keys[1:] != sorted_keys[:-1]) | (offsets[1:] != offsets[:-1] + 1)
-        begins = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(order)]
-        topics: set[str] = set()
+        by_queue = keys.argsort(kind="stable")
+        order = has_unit[by_queue]
+        keys, offsets = keys[by_queue], columns.queue_offsets[order]
+        breaks = (keys[1:] != keys[:-1]) | (offsets[1:] != offsets[:-1] + 1)
+        begins = [0, *((breaks.nonzero()[0] + 1).tolist())]
+        numbers = columns.topic_numbers[order[begins]].tolist()
+        queue_ids, firsts = columns.queue_ids[order[begins]].tolist(), offsets[begins].tolist()
+        # Runs are parts of these: they are small, many, and dropped in the order in which they came.
+        commit_log_offsets, sizes_bytes = columns.commit_log_offsets[order], columns.record_sizes_bytes[order]
+        tags_codes = columns.tags_codes[order]
+        begins.append(len(order))
         with self._lock:
-            for begin, end in itertools.pairwise(begins):
-                at = order[begin:end]
-                topic = columns.topics[int(columns.topic_numbers[at[0]])]
-                key = (topic, int(columns.queue_ids[at[0]]))
-                topics.add(topic)
-                self._add(
-                    _Run(
-                        key,
-                        int(offsets[begin]),
-                        columns.commit_log_offsets[at],
-                        columns.record_sizes_bytes[at],
-                        columns.tags_codes[at],
-                    )
-                )
-        return sorted(topics)
+            for number, queue_id, first, (begin, end) in zip(
+                numbers, queue_ids, firsts, itertools.pairwise(begins), strict=True
+            ):
+                part = slice(begin, end)
+                key = (columns.topics[number], queue_id)
+                self._add(_Run(key, first, commit_log_offsets[part], sizes_bytes[part], tags_codes[part]))
+        return sorted({columns.topics[number] for number in numbers})
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Sequence[QueueUnit] | None:
         """At most `count` units from a position on; None when the first of them is not here."""

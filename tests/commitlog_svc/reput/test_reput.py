@@ -6,6 +6,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from commitlog_svc.reput.reput import (
@@ -14,6 +15,7 @@ from commitlog_svc.reput.reput import (
     COPY_GATHER_SECONDS,
     GATHER_BYTES_MIN,
     GATHER_SECONDS,
+    HEARTBEAT_SECONDS,
     Gathering,
     LogFollower,
     follow_log,
@@ -21,7 +23,7 @@ from commitlog_svc.reput.reput import (
 )
 from commitlog_svc.servicer import CommitLogServicer
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from store.errors import OffsetOutOfRangeError
+from store.errors import InvalidArgumentError, OffsetOutOfRangeError
 from store.files.file_system import RealFileSystem
 from tests.commitlog_svc.support import append, new_message, open_log
 
@@ -83,6 +85,23 @@ def test_a_batch_is_small_however_wide_its_requests_are(tmp_path: Path) -> None:
         while count < 400:
             count += len(next(answers).requests)
         assert count == 400
+
+
+def test_followers_get_the_columns_of_their_own_place_whoever_else_asks(tmp_path: Path) -> None:
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        offsets = [receipt.commit_log_offset for receipt in append(log, *[new_message(b"x" * 400)] * 12)]
+        servicer = CommitLogServicer(log, "broker-a", "127.0.0.1:10911")
+        starts = (offsets[0], offsets[0], offsets[1], offsets[5])
+        streams = [
+            servicer.Reput(pb.ReputRequest(start_offset=start, batch_bytes_max=1_200, columns=True), None)
+            for start in starts
+        ]
+        shown: list[list[int]] = [[] for _ in streams]
+        for number in (0, 1, 2, 0, 1, 3, 2, 3, 0, 2, 1, 3) * 6:
+            if len(shown[number]) < len(offsets) - offsets.index(starts[number]):
+                shown[number] += np.frombuffer(next(streams[number]).columns.commit_log_offsets, "<i8").tolist()
+
+        assert shown == [[offset for offset in offsets if offset >= start] for start in starts]
 
 
 def test_a_follower_keeps_no_batch_from_one_to_the_next(tmp_path: Path) -> None:
@@ -203,6 +222,42 @@ def test_single_messages_are_shown_at_once_where_they_are_appended_and_gathered_
             append(log, new_message(b"x"))
             assert len(next(follower).requests) == 1
         assert pauses.taken == [pytest.approx(seconds) for seconds in pause_seconds]
+
+
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_follower_that_asks_for_a_pause_gets_what_comes_within_it_as_one_batch(tmp_path: Path, is_copy: bool) -> None:
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        pauses = Pauses()
+        gathering = log.following.gathering = Gathering(lambda: is_copy, lambda: pauses.now, pauses.sleep)
+        follower = log.following.follow(-1, 0, gather_millis=50)
+        next(follower)  # the log is empty
+        append(log, new_message(b"x"))
+        assert len(next(follower).requests) == 1
+        assert pauses.taken == []
+        append(log, new_message(b"x"))
+        pauses.meanwhile = lambda: append(log, new_message(b"soon"))
+        assert len(next(follower).requests) == 2
+        assert pauses.taken == [pytest.approx(0.05)]
+
+        pauses.now += 0.05
+        append(log, new_message(b"x"))
+        assert len(next(follower).requests) == 1
+        assert len(pauses.taken) == 1
+        assert log.following.gathering is gathering, "other followers did not ask for it"
+
+
+def test_a_pause_is_no_longer_than_a_heartbeat_and_not_negative(tmp_path: Path) -> None:
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        pauses = Pauses()
+        log.following.gathering = Gathering(clock=lambda: pauses.now, sleep=pauses.sleep)
+        follower = log.following.follow(-1, 0, gather_millis=1 << 30)
+        for _ in range(2):
+            append(log, new_message(b"x"))
+            assert len(next(follower).requests) == 1
+        assert pauses.taken == [pytest.approx(HEARTBEAT_SECONDS)]
+
+        with pytest.raises(InvalidArgumentError, match="gather_millis is -1"):
+            log.following.follow(-1, 0, gather_millis=-1)
 
 
 def test_a_follower_that_is_behind_is_given_batch_after_batch(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class MemoryLog:
     def report_progress(self, builder, next_offset, store_time_millis=None, *, timeout_seconds=0):
         self.reports.append(next_offset)
 
-    def reput(self, start_offset, batch_bytes_max=0, *, while_recovering=False):
+    def reput(self, start_offset, batch_bytes_max=0, *, while_recovering=False, gather_millis=0):
         self.asked.append(while_recovering)
         if self.checked_offset is not None and not while_recovering:
             raise StoreRecoveringError("the commit log is being recovered")

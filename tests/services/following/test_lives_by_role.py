@@ -29,7 +29,7 @@ class Log:
             raise ServiceUnavailableError("commitlog is not there")
         return log_pb.GetStatusResponse(state="serving", role=self.role, epoch=self.epoch)
 
-    def reput(self, start_offset: int, batch_bytes_max: int = 0) -> "Log":
+    def reput(self, start_offset: int, batch_bytes_max: int = 0, **_options: object) -> "Log":
         return self
 
     def __iter__(self) -> Iterator[ReputBatch]:

@@ -63,6 +63,20 @@ def test_a_tail_hands_over_the_whole_log_in_order():
     assert builder.applied == ALL_OFFSETS
 
 
+def test_a_tail_asks_for_the_pause_that_its_follower_wants():
+    asked = []
+
+    def note_pause(request, context):
+        asked.append(request.gather_millis)
+        yield from follow_log(request, context)
+
+    with commit_log_server(reput=note_pause) as server:
+        Builder(CommitLogClient(server.address)).tail.run()
+        Builder(CommitLogClient(server.address), gather_millis=50).tail.run()
+
+    assert asked == [0, 50]
+
+
 def test_a_tail_goes_on_where_it_was_when_streams_break():
     starts = []
 

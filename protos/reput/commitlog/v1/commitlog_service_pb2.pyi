@@ -146,16 +146,18 @@ class BatchGetMessagesResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[BatchGetMessagesResponse.Outcome, _Mapping]]] = ...) -> None: ...
 
 class ReputRequest(_message.Message):
-    __slots__ = ("start_offset", "batch_bytes_max", "columns", "while_recovering")
+    __slots__ = ("start_offset", "batch_bytes_max", "columns", "while_recovering", "gather_millis")
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     BATCH_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     WHILE_RECOVERING_FIELD_NUMBER: _ClassVar[int]
+    GATHER_MILLIS_FIELD_NUMBER: _ClassVar[int]
     start_offset: int
     batch_bytes_max: int
     columns: bool
     while_recovering: bool
-    def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ..., columns: _Optional[bool] = ..., while_recovering: _Optional[bool] = ...) -> None: ...
+    gather_millis: int
+    def __init__(self, start_offset: _Optional[int] = ..., batch_bytes_max: _Optional[int] = ..., columns: _Optional[bool] = ..., while_recovering: _Optional[bool] = ..., gather_millis: _Optional[int] = ...) -> None: ...
 
 class DispatchRequest(_message.Message):
     __slots__ = ("topic", "queue_id", "queue_offset", "commit_log_offset", "record_size_bytes", "tags_code", "store_time_millis", "keys", "unique_key", "sys_flag", "prepared_transaction_offset")
