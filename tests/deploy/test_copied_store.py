@@ -59,7 +59,8 @@ def test_a_broker_s_store_is_found_in_with_the_command_and_the_settings_of_the_m
         sent = next(row for row in read_rows("broker.sends.jsonl") if row["keys"])
         here = ("--address", environ["REPUT_GATEWAY_ADDRESS"])
         found = run_command("queryMsgById", "-i", sent["offset_msg_id"], "-o", "json", *here)
-        assert json.loads(found.stdout)["messages"][0]["topic"] == sent["topic"], found.stderr
+        assert found.returncode == 0, found.stderr
+        assert json.loads(found.stdout)["messages"][0]["topic"] == sent["topic"]
         by_key = ("queryMsgByKey", "-t", sent["topic"], "-k", sent["keys"].split()[0], "-o", "json", *here)
         # Until the index is built, the answer says that it is partial.
         wait_until(lambda: run_command(*by_key).returncode == 0, lambda: run_command(*by_key).stderr, START_SECONDS_MAX)
