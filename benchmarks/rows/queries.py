@@ -124,11 +124,11 @@ class CompiledQueries(Queries):
         return _latencies(answer, "the echo")
 
 
-def _latencies(answer: Mapping[str, Mapping[str, float]], who: str) -> dict[str, float]:
+def _latencies(answer: Mapping[str, Mapping[str, float]], side: str) -> dict[str, float]:
     values = {}
     for kind, name in KINDS.items():
         if answer[kind]["found"] != answer[kind]["asked"]:
-            raise RuntimeError(f"{who} found {answer[kind]['found']} of {answer[kind]['asked']} {name}")
+            raise RuntimeError(f"{side} found {answer[kind]['found']} of {answer[kind]['asked']} {name}")
         values |= {f"{name}, p50": answer[kind]["p50_millis"], f"{name}, p99": answer[kind]["p99_millis"]}
     return values
 

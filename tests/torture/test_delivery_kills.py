@@ -11,7 +11,6 @@ started again. In the end everything left is consumed, all stop, and the log's o
 - no record was moved twice to a retry or dead-letter topic
 """
 
-import itertools
 import math
 import random
 import re
@@ -256,19 +255,18 @@ def order_problems(seen: Seen, frames: list[Frame]) -> list[str]:
     by_group: dict[str, list[str]] = defaultdict(list)
     for name in sorted(places, key=lambda each: places[each]):
         by_group[name.partition("-")[0]].append(name)
-    # All up to a message were done with at this time: a look at each earlier one is needed only for rows before it.
-    all_done_at: dict[str, float] = {}
+    # When all messages before one were done with: a look at each of them is needed only for rows before that time.
+    earlier_done_at: dict[str, float] = {}
     for names in by_group.values():
         latest = -math.inf
         for name in names:
+            earlier_done_at[name] = latest
             latest = max(latest, -math.inf if name in dead else seen.maybe_done.get(name, math.inf))
-            all_done_at[name] = latest
-    before = {name: earlier for names in by_group.values() for earlier, name in itertools.pairwise(names)}
     problems = []
     for row in seen.delivered:
         batch = together[row.pop_began, row.answered]
         batch.add(row.name)
-        if row.name not in before or all_done_at[before[row.name]] <= row.answered:
+        if earlier_done_at[row.name] <= row.answered:
             continue
         for earlier in by_group[row.message_group]:
             if places[earlier] >= places[row.name] or places[earlier][0] != places[row.name][0]:
