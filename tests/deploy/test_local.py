@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import select
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from tests.support.processes import wait_until_gone
 from tests.support.stack import Stack, running_stack
 
 END_SECONDS_MAX = 20
@@ -22,28 +22,6 @@ SMALL_FILES = {
     "REPUT_INDEX_HASH_SLOT_COUNT": "500",
     "REPUT_INDEX_ENTRY_COUNT_MAX": "1000",
 }
-
-
-def children_of(pid: int) -> dict[str, int]:
-    """The services' processes by module name."""
-    listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {
-        pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[3].decode(): int(child) for child in listed
-    }
-
-
-def wait_until_gone(pids: list[int]) -> None:
-    """Return once all have ended; fail when one lives on."""
-    for pid in pids:
-        try:
-            watched = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            ended, _, _ = select.select([watched], [], [], END_SECONDS_MAX)
-            assert ended, f"process {pid} lives on"
-        finally:
-            os.close(watched)
 
 
 def stopped_in_order(log: str) -> list[str]:
@@ -79,7 +57,7 @@ def test_every_service_answers_health_at_the_address_in_the_port_file(plain: Sta
 
 def test_children_stay_in_the_process_group_and_die_with_a_killed_parent(tmp_path: pathlib.Path) -> None:
     stack = Stack(tmp_path / "store", settings=SMALL_FILES)
-    children = children_of(stack.process.pid)
+    children = stack.children()
     try:
         modules = {"commitlog_svc", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc"}
         assert {"gateway", *modules} == set(children)
@@ -91,7 +69,7 @@ def test_children_stay_in_the_process_group_and_die_with_a_killed_parent(tmp_pat
 
 def test_sigterm_drains_against_the_flow_of_a_request(tmp_path: pathlib.Path) -> None:
     stack = Stack(tmp_path / "store", settings=SMALL_FILES)
-    children = children_of(stack.process.pid)
+    children = stack.children()
 
     assert stack.stop() == 0
 
@@ -134,7 +112,7 @@ def test_ctrl_c_drains_in_order_although_it_reaches_the_whole_group(tmp_path: pa
 
 def test_a_child_that_dies_ends_the_stack_with_its_code_and_is_named(tmp_path: pathlib.Path) -> None:
     stack = Stack(tmp_path / "store", settings=SMALL_FILES)
-    children = children_of(stack.process.pid)
+    children = stack.children()
     os.kill(children["index_svc"], signal.SIGKILL)
 
     assert stack.process.wait(END_SECONDS_MAX) == 128 + signal.SIGKILL

@@ -1,47 +1,20 @@
 """`reput cluster` as a process: what it leaves behind when it stops or is killed, and how it goes on."""
 
-import os
 import pathlib
-import select
 import shutil
 import signal
-from collections.abc import Iterable
 
 import pytest
 
 from reput_client import AppendClient, NewMessage, QueryClient
 from tests.support.cluster import Cluster, running_cluster
+from tests.support.processes import END_SECONDS_MAX, descendants_of, wait_until_gone
 
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(shutil.which("etcd") is None, reason="needs etcd (Debian: etcd-server)"),
     pytest.mark.timeout(600),
 ]
-END_SECONDS_MAX = 30
-
-
-def descendants_of(pid: int) -> list[int]:
-    """All processes below a process."""
-    children = [
-        int(child)
-        for task in pathlib.Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
-    return children + [each for child in children for each in descendants_of(child)]
-
-
-def wait_until_gone(pids: Iterable[int]) -> None:
-    """Return once all have ended; fail when one lives on."""
-    for pid in pids:
-        try:
-            watched = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            ended, _, _ = select.select([watched], [], [], END_SECONDS_MAX)
-            assert ended, f"process {pid} lives on: {pathlib.Path(f'/proc/{pid}/cmdline').read_bytes()!r}"
-        finally:
-            os.close(watched)
 
 
 def test_a_cluster_stops_without_a_trace_goes_on_and_dies_without_one(tmp_path: pathlib.Path) -> None:

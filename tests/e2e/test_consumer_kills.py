@@ -1,9 +1,7 @@
 """Consumers of real processes, of which one is killed, stopped or hung while messages are in flight."""
 
 import json
-import os
 import pathlib
-import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
@@ -21,6 +19,7 @@ from store.errors import (
     StoreRecoveringError,
     TopicNotFoundError,
 )
+from tests.support.halting import halt, resume
 from tests.support.ports import free_port
 from tests.support.service import Service
 from tests.support.stack import new_message
@@ -223,14 +222,14 @@ def test_a_consumer_service_that_hangs_hinders_no_append_and_goes_on(shard: Shar
     shard.send(1)
     (one,) = shard.pop_until(1, 60)
     pid = shard.running["consumer"].pid
-    os.kill(pid, signal.SIGSTOP)
+    halt(pid)
     try:
         for at in range(1, 50):
             shard.log.append([new_message("T", f"m{at}".encode(), queue_id=0)], timeout_seconds=5)
         with pytest.raises((ServiceUnavailableError, DeadlineExceededError)):
             shard.consumer.get_status(timeout_seconds=1)
     finally:
-        os.kill(pid, signal.SIGCONT)
+        resume(pid)
     assert len(shard.pop_until(49, 60)) == 49
     assert shard.ack([one]) == [OUTCOME.OUTCOME_OK]
 

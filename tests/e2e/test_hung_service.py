@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import urllib.request
@@ -17,6 +16,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.status import from_rpc_error
 from store.errors import ServiceUnavailableError
+from tests.support.halting import halt, resume
 from tests.support.stack import Stack, new_message, running_stack
 
 pytestmark = pytest.mark.life
@@ -38,7 +38,7 @@ def test_an_index_that_hangs_took_the_whole_deadline_and_was_not_named(stack: St
     by_key = pb.QueryMessageByKeyRequest(topic=TOPIC, key=KEY)
     by_offset = pb.QueryMessageByOffsetRequest(topic=TOPIC, queue_id=0)
     index = stack.children()["index_svc"]
-    os.kill(index, signal.SIGSTOP)
+    halt(index)
     try:
         for _ in range(2):  # also when it is known to hang
             with pytest.raises(grpc.RpcError) as refused:
@@ -61,7 +61,7 @@ def test_an_index_that_hangs_took_the_whole_deadline_and_was_not_named(stack: St
             urllib.request.urlopen(page, timeout=60)
         document = json.load(failed.value)
     finally:
-        os.kill(index, signal.SIGCONT)
+        resume(index)
 
     assert [message.body for message in whole.messages] == [b"body"], "another service of the shard"
     assert whole.completeness == message_pb2.COMPLETENESS_COMPLETE

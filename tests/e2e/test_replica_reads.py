@@ -8,7 +8,6 @@ import os
 import pathlib
 import random
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from reput_client import (
 from reput_client.querying.answers import Page
 from reput_client.querying.message import Message
 from tests.support.cluster import Cluster, Load, running_cluster
+from tests.support.halting import halt, resume
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -88,13 +88,13 @@ def process_of(name: str, directory: object) -> int:
 def without_a_leader(cluster: Cluster) -> Iterator[None]:
     """Inside the block nobody can lead: the coordinator is frozen, and the leader was killed, which makes it a follower."""
     leader, etcd = cluster.wait_until_whole(), process_of("etcd", cluster.directory)
-    os.kill(etcd, signal.SIGSTOP)
+    halt(etcd)
     try:
         cluster.kill(leader)
         wait_until(lambda: cluster.leader() is None, lambda: f"{cluster.replicas()}")
         yield
     finally:
-        os.kill(etcd, signal.SIGCONT)
+        resume(etcd)
 
 
 @pytest.mark.parametrize("read", [READ_ANY, READ_REPLICA], ids=["any", "replica"])
@@ -195,11 +195,11 @@ def test_pulls_from_a_replica_have_every_message_in_order_and_end_where_the_lead
 def without_the_leaders_consumer_service(cluster: Cluster) -> Iterator[None]:
     leader = cluster.replicas()[cluster.wait_until_whole()]
     consumer = process_of("consumer_svc", leader["store"])
-    os.kill(consumer, signal.SIGSTOP)
+    halt(consumer)
     try:
         yield
     finally:
-        os.kill(consumer, signal.SIGCONT)
+        resume(consumer)
 
 
 def test_a_member_of_a_group_reads_replicas_while_the_consumer_service_of_the_leader_hangs(cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.status import from_rpc_error
 from store.errors import InvalidArgumentError
 from tests.support.command import run_command
+from tests.support.processes import children_of
 from tests.support.stack import Stack, new_message, running_stack
 
 TOPIC = "Search"
@@ -107,13 +108,6 @@ def test_an_expression_that_allocates_is_refused_and_the_gateway_stays_small(sta
         pb.SearchMessagesRequest(topic=TOPIC, cel="message.tags == 'odd'"), timeout=60
     )
     assert len(answer.messages) == 64
-
-
-def children_of(pid: int) -> list[int]:
-    listed: list[int] = []
-    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        listed += map(int, (task / "children").read_text().split())
-    return listed
 
 
 def test_a_cancelled_evaluation_ends_its_process(stack: Stack) -> None:

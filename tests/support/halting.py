@@ -1,5 +1,6 @@
 """Processes that stand still: what a hung service looks like to the others."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -14,8 +15,13 @@ def halt(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
     tasks = pathlib.Path(f"/proc/{pid}/task")
 
+    def is_halted(task: pathlib.Path) -> bool:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return True
+
     def stands_still() -> bool:
-        return all((task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir())
+        return all(is_halted(task) for task in tasks.iterdir())
 
     wait_until(stands_still, f"process {pid} stands still", HALT_SECONDS_MAX, poll_seconds=0.001)
 

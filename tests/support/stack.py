@@ -15,6 +15,7 @@ import grpc
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
+from tests.support.processes import children_of
 from tests.support.waiting import wait_until
 
 START_SECONDS_MAX = 60
@@ -67,8 +68,8 @@ class Stack:
 
     def children(self) -> dict[str, int]:
         """The services' process ids, by the name of their module."""
-        listed = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        commands = {int(pid): pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in listed}
+        listed = children_of(self.process.pid)
+        commands = {pid: pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in listed}
         return {words[words.index(b"-m") + 1].decode(): pid for pid, words in commands.items() if b"-m" in words}
 
     def wait_until_built(self, seconds: float = 30.0) -> None:

@@ -234,12 +234,6 @@ def test_silent_readers_keep_no_deleted_log_file_open(tmp_path: pathlib.Path) ->
             assert service.health() == "serving"
 
 
-def pids_of(stack_pid: int) -> dict[str, int]:
-    """The services of a stack, by module."""
-    listed = pathlib.Path(f"/proc/{stack_pid}/task/{stack_pid}/children").read_text().split()
-    return {pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[3].decode(): int(pid) for pid in listed}
-
-
 class Callers:
     """Many callers of one gateway, each with a connection of its own."""
 
@@ -292,7 +286,7 @@ def test_senders_that_read_no_answer_cost_little_and_hold_nobody_up(tmp_path: pa
             yield request
 
     with running_stack(tmp_path / "store", settings=SMALL_FILES) as stack:
-        pids = [pids_of(stack.process.pid)[module] for module in ("gateway", "commitlog_svc")]
+        pids = [stack.children()[module] for module in ("gateway", "commitlog_svc")]
         memory = Memory(*pids)
         callers = Callers(stack.addresses["gateway"], sender_count)
         requests_each = amount(sample=10, change=20, full=100)
@@ -324,7 +318,7 @@ def test_downloads_that_nobody_takes_cost_little_and_hold_nobody_up(tmp_path: pa
         message = message_pb2.NewMessage(topic="large", body=body)
         sent = stack.gateway.AppendMessages(gateway_pb.AppendMessagesRequest(messages=[message]), timeout=60)
         request = gateway_pb.DownloadBodyRequest(offset_msg_id=sent.results[0].offset_msg_id)
-        pids = [pids_of(stack.process.pid)[module] for module in ("gateway", "commitlog_svc")]
+        pids = [stack.children()[module] for module in ("gateway", "commitlog_svc")]
         memory = Memory(*pids)
         callers = Callers(stack.addresses["gateway"], download_count)
         sizes = []

@@ -1,8 +1,6 @@
 """What only a real etcd shows: TLS, users, an etcd that stops, hangs, loses its data, and leadership over it."""
 
 import base64
-import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from services.coordination.port import RecordStore
 from store.errors import CoordinatorUnavailableError, RecordConflictError
 from tests.support.certificates import LOOPBACK, Authority
 from tests.support.etcd import ETCD, MISSING, Etcd, running_etcd
+from tests.support.halting import halt, resume
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.etcd, pytest.mark.skipif(ETCD is None, reason=MISSING)]
@@ -55,14 +54,14 @@ def test_an_etcd_that_is_away_is_an_error_of_its_own_and_later_answers_again(etc
 def test_a_call_to_an_etcd_that_hangs_ends_in_time(etcd: Etcd) -> None:
     store = store_of(etcd.endpoint)
     store.write(b"1", None, TIMEOUT_SECONDS)
-    os.kill(etcd.pid, signal.SIGSTOP)
+    halt(etcd.pid)
     try:
         began = time.monotonic()
         with pytest.raises(CoordinatorUnavailableError):
             store.read(SHORT_SECONDS)
         assert time.monotonic() - began < SHORT_SECONDS * 5
     finally:
-        os.kill(etcd.pid, signal.SIGCONT)
+        resume(etcd.pid)
     stored = store.read(TIMEOUT_SECONDS)
     assert stored is not None
 
