@@ -169,7 +169,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             request.ignore_perm,
             "" if request.ignore_perm else request.consumer_group,
         )
-        pulled = self._delivery.pulls.pull(ask, request.shown_as)
+        pulled = self._delivery.pulls.pull(ask, request.shown_as, as_records=request.as_records)
         head = pb.PullMessagesResponse(
             next_offset=pulled.next_offset,
             min_offset=pulled.range.min_offset,

@@ -278,6 +278,7 @@ def question_of(request: pb.PullMessagesRequest) -> PullQuestion:
         request.consumer_group,
         min(request.max_bytes or BODY_BYTES_DEFAULT, BODY_BYTES_MAX),
         encoded=True,
+        as_records=request.as_records,
     )
 
 
@@ -328,6 +329,8 @@ def responses_of(batch: Batch, broker_name: str) -> Iterator[bytes]:
         for message in messages:
             message.broker_name = broker_name
             message.source = message_pb2.MESSAGE_SOURCE_LIVE
-        messages = EncodedMessages(memoryview(pb.PullMessagesResponse(messages=messages).SerializeToString()))
+        messages = EncodedMessages(
+            memoryview(pb.PullMessagesResponse(messages=messages).SerializeToString()), broker_name
+        )
     for part, next_offset in messages.parts(PAGE_BYTES_MAX):
         yield b"".join((part, rest(next_offset)))

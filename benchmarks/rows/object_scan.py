@@ -8,13 +8,14 @@ from benchmarks.figures import OURS, Metric, RowResult, at_least
 from benchmarks.row import Context, Row
 from benchmarks.rows.pipeline_scans import QUEUE_COLUMNS
 from benchmarks.sides.spark_side import SparkSide
-from benchmarks.sizes import MIB, TINY, Sizes
+from benchmarks.sizes import GIB, MIB, TINY, Sizes
 from tests.support.archives import message, write_log
 from tests.support.object_store import CREDENTIALS, running_object_store
 
 RATIO, PYARROW, SCAN, RATE = "as fast as pyarrow", "pyarrow alone, s", "scan of queue columns, s", "scan, MiB/s"
 LATENCY_MILLIS = 50
-LOG_BYTES, FILE_BYTES = 256 * MIB, 64 * MIB
+# A job of Spark takes half a second whatever it reads.
+LOG_BYTES, FILE_BYTES = GIB, 128 * MIB
 LOG_BYTES_TINY, FILE_BYTES_TINY = 2 * MIB, MIB
 BODY_BYTES = 1024
 MILLIS_BETWEEN = 10

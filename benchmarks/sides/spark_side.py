@@ -106,7 +106,7 @@ class WorkerWatch:
             for pid in processes.family(os.getpid())[1:]:
                 with contextlib.suppress(OSError):
                     command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                    if len(command) > 2 and b"pyspark" in command[2]:  # of a process that ends it is empty
+                    if command[1:2] == [b"-m"] and command[2].startswith(b"pyspark"):  # the JVM's names pyspark, too
                         self.greatest_mib = max(self.greatest_mib, processes.memory_mib([pid]))
 
 

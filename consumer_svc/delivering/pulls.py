@@ -55,7 +55,7 @@ class PullAsk:
 
 
 class EncodedBatch:
-    """The messages of a pull as bytes, each as field 1 of an answer.
+    """The messages of a pull as bytes, each as field 1 of an answer, or their records, each as field 8.
 
     Args:
         form: what the messages have in common.
@@ -78,7 +78,7 @@ class EncodedBatch:
         self._count += 1
 
     def extend(self, run: EncodedRun) -> None:
-        """The messages of a run."""
+        """The messages, or records, of a run."""
         self.data += run.data
         self._count += run.count
 
@@ -119,18 +119,21 @@ class Pulls:
     def __init__(self, life: Life) -> None:
         self._life = life
 
-    def pull(self, ask: PullAsk, shown_as: str = "") -> Pulled:
+    def pull(self, ask: PullAsk, shown_as: str = "", *, as_records: bool = False) -> Pulled:
         """Messages from a position on.
 
         Args:
             ask: what is wanted.
             shown_as: the shard's name in the messages, which then are an EncodedBatch.
+            as_records: with `shown_as`: it may be one of records. Without a filter that is so up to the first record that is
+                not ordinary, and some positions from there on come as messages, in an answer of their own.
 
         Raises:
             TopicNotReadableError: the topic is configured without the right to read.
             StoreError: the queue or the log cannot be read.
         """
-        batch: Batch = EncodedBatch(MessageForm(ask.topic, ask.queue_id, shown_as)) if shown_as else []
+        batch: Batch = EncodedBatch(MessageForm(ask.topic, ask.queue_id, shown_as, as_records)) if shown_as else []
+        ends_with_form = isinstance(batch, EncodedBatch) and as_records
         reader = self._life.reader
         if not ask.ignore_perm:
             self._life.topics.check_readable(ask.topic)
@@ -155,10 +158,12 @@ class Pulls:
                     at += encoded.count
                     scanned += encoded.count
                     is_full, body_bytes_left = encoded.is_full, encoded.body_bytes_left
-                    if is_full or encoded.count == count:
+                    if is_full or encoded.count:
                         continue
                     # What stands here is not ordinary, or not built yet.
-                    count = min(count - encoded.count, PLAIN_COUNT)
+                    count = PLAIN_COUNT
+            if ends_with_form and batch:
+                break
             run = reader.units(ask.topic, ask.queue_id, at, count)
             if not run.units:
                 break
@@ -192,6 +197,8 @@ class Pulls:
                         is_whole = False
                 at += 1
                 scanned += 1
+            if ends_with_form and batch:
+                break
         if at == ask.queue_offset:
             # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.
             return Pulled(batch, at, known, "NO_NEW_MSG")

@@ -117,6 +117,7 @@ class PullQuestion:
         max_bytes: of bodies, at most 4 MiB; a first message is given whatever its size. 0: the service's default.
         encoded: the messages may come as the bytes in which the gateway shows them, decoded where they are looked at.
         ignore_perm: also of a topic without the right to read.
+        as_records: encoded ones may come as their records.
     """
 
     topic: str
@@ -128,6 +129,7 @@ class PullQuestion:
     max_bytes: int = 0
     encoded: bool = False
     ignore_perm: bool = False
+    as_records: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,28 @@
-"""EncodedMessages: the messages of a pull as the bytes in which they go on, decoded only where they are looked at."""
+"""EncodedMessages: a pull's messages, or their records, as the bytes in which they go on; decoded where they are looked at."""
 
 from collections.abc import Iterator, Sequence
 from typing import overload
 
-from reput.message.v1.message_pb2 import StoredMessage
-from services.calling.pulled_bytes import spans_of
+from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
+from services.calling.pulled_bytes import RECORDS_TAG, spans_of
+from services.convert import stored_message
+from store.format.record import decode_record
 
 
 class EncodedMessages(Sequence[StoredMessage]):
     """See the top of this file.
 
     Args:
-        data: the messages, with the shard's name and their source, each as field 1 of an answer.
+        data: the messages, with the shard's name and their source, each as field 1 of an answer, or their records, as field 8.
+        broker_name: the shard's name.
 
     Attributes:
         data: the same.
     """
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, broker_name: str) -> None:
         self.data = data
+        self._broker_name = broker_name
         self._known_spans: list[tuple[int, int, int]] | None = None
 
     @property
@@ -60,5 +64,10 @@ class EncodedMessages(Sequence[StoredMessage]):
             yield self.data, None
 
     def _decoded(self, span: tuple[int, int, int]) -> StoredMessage:
-        _, begin, end = span
-        return StoredMessage.FromString(self.data[begin:end].tobytes())
+        tag_at, begin, end = span
+        data = self.data[begin:end].tobytes()
+        if self.data[tag_at] == RECORDS_TAG:
+            message = stored_message(decode_record(data), self._broker_name)
+            message.source = MESSAGE_SOURCE_LIVE
+            return message
+        return StoredMessage.FromString(data)

@@ -136,6 +136,7 @@ class RemoteDelivering:
         )
         if question.encoded:
             request.shown_as = self.broker_name
+            request.as_records = question.as_records
             self._client.pull_bytes_later(request, seconds, _then(then, _pulled_bytes))
         else:
             self._client.pull_later(request, seconds, _then(then, _pulled))
@@ -213,8 +214,8 @@ def _pulled(answer: pb.PullMessagesResponse) -> Pulled[StoredMessage]:
 
 
 def _pulled_bytes(answer: PulledBytes) -> Pulled[StoredMessage]:
-    pulled = _pulled(answer.head)
-    return replace(pulled, messages=EncodedMessages(answer.messages)) if answer.head.shown_as else pulled
+    pulled, shown_as = _pulled(answer.head), answer.head.shown_as
+    return replace(pulled, messages=EncodedMessages(answer.messages, shown_as)) if shown_as else pulled
 
 
 def settings_of(group: pb.GroupSettings) -> GroupSettings:

@@ -119,9 +119,11 @@ class Gateway:
         return self._until_whole(ask)
 
     def pulled(
-        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None = None
+        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None = None, *, as_records: bool = False
     ) -> Iterator[pb.PullMessagesResponse]:
         """Batches of a queue from a queue offset on, to its end, by one call that is not sent again; only `wanted` messages.
+
+        With `as_records` a batch may have records instead.
 
         It ends with DEADLINE_EXCEEDED after `retry_seconds`, which are for all batches.
         """
@@ -134,6 +136,7 @@ class Gateway:
             max_bytes=PULL_BYTES,
             filter=wanted,
             read=self._read,
+            as_records=as_records,
         )
         return self._calls.stream("PullMessages", request, self._retry_seconds)
 

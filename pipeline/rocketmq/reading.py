@@ -5,6 +5,7 @@ messages and is always reported.
 
 A page is a batch of a bulk pull if that has every message from its begin to its end. In every other case it comes by
 QueryMessageByOffset, which also finds what is archived, and says what is lost or not built: a pull costs the services a tenth.
+Where the rows are all columns of the record itself, the pull asks for records, not messages (records.py).
 
 With a filter (`tags`, `sql`), the pull carries it. Then a position without a message may be an unwanted message or a lost one,
 and nothing on this side can tell: the queue's range is known late, and another replica may have more. So such a batch is a page
@@ -25,13 +26,16 @@ import pyarrow as pa
 import tenacity
 from pyspark.sql.types import StructType
 
+from pipeline.kept_workers import settle
 from pipeline.rocketmq.bodies.formats import BodyFormat
 from pipeline.rocketmq.errors import FilterNotAppliedError
 from pipeline.rocketmq.gateway import PAGE_COUNT_MAX, Gateway
-from pipeline.rocketmq.options import READ_FROM, RETRY_SECONDS_DEFAULT
+from pipeline.rocketmq.options import NATIVE, READ_FROM, RETRY_SECONDS_DEFAULT
 from pipeline.rocketmq.ranges import MessageRange, report_loss
+from pipeline.rocketmq.records import RecordBatches, before, queue_offsets_of, runs_of
 from pipeline.rocketmq.rows import BATCH_BYTES_MAX, RowBatches, StoredMessage
 from pipeline.rocketmq.security import NO_SECURITY, SecurityOptions
+from pipeline.scan.scan import RecordRun
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client.errors import (
@@ -84,11 +88,22 @@ class Task:
     def read(self, asked: MessageRange) -> Iterator[pa.RecordBatch]:
         """The rows of a range."""
         rows = RowBatches(self.schema, self.view, decompress=self.decompress, format_=self.format_)
+        records = self._record_batches(asked)
+        wanted = filter_of(self.tags, self.sql)
         with Gateway(asked.endpoint, self.retry_seconds, self.security, self.read_from) as gateway:
-            pages = Pages(gateway, asked, filter_of(self.tags, self.sql), self.retry_seconds)
+            pages = Pages(gateway, asked, wanted, self.retry_seconds, as_records=records is not None)
             for page in _pages(pages, asked, fail_on_data_loss=self.fail_on_data_loss):
-                wanted = [message for message in page if not self.tags or message.tags in self.tags]
-                yield from _batches(gateway, wanted, rows)
+                if records is not None:
+                    yield from map(records.batch, page.runs)
+                messages = [message for message in page.messages if not self.tags or message.tags in self.tags]
+                yield from _batches(gateway, messages, rows)
+        settle()
+
+    def _record_batches(self, asked: MessageRange) -> RecordBatches | None:
+        """What makes rows of records; None where messages are needed: to see their tags, keys and decoded bodies."""
+        if self.tags or self.sql or self.format_ is not None or self.view != NATIVE:
+            return None
+        return RecordBatches(self.schema, asked.key.broker_name, PAGE_COUNT_MAX, decompress=self.decompress)
 
 
 def filter_of(tags: frozenset[str], sql: str) -> pb.MessageFilter | None:
@@ -102,7 +117,7 @@ def filter_of(tags: frozenset[str], sql: str) -> pb.MessageFilter | None:
 class Page:
     """Messages of a queue, and where the next ones begin; `min_offset` and `max_offset` are the queue's.
 
-    `is_filtered`: positions without a message are not lost, but not wanted.
+    `is_filtered`: positions without a message are not lost, but not wanted. `runs`: records, instead of messages.
     """
 
     messages: Sequence[StoredMessage]
@@ -110,6 +125,11 @@ class Page:
     min_offset: int
     max_offset: int
     is_filtered: bool = False
+    runs: Sequence[RecordRun] = ()
+
+    def queue_offsets(self) -> list[int]:
+        """The positions that it has."""
+        return queue_offsets_of(self.runs) or [message.queue_offset for message in self.messages]
 
 
 class Pages:
@@ -120,6 +140,7 @@ class Pages:
         asked: the range.
         wanted: which messages a pull need not leave out; None: all. With tags, pages may have others, too.
         retry_seconds: how long a message that only a pull can give is waited for, in seconds.
+        as_records: pages may have records; without `wanted`.
     """
 
     def __init__(
@@ -128,12 +149,15 @@ class Pages:
         asked: MessageRange,
         wanted: pb.MessageFilter | None = None,
         retry_seconds: float = RETRY_SECONDS_DEFAULT,
+        *,
+        as_records: bool = False,
     ) -> None:
         self._gateway = gateway
         self._asked = asked
         self._wanted = wanted
         self._needs_pulls = wanted is not None and bool(wanted.sql)
         self._retry_seconds = retry_seconds
+        self._as_records = as_records
         self._pull: Iterator[pb.PullMessagesResponse] | None = None
         self._pulls_from = asked.begin
         self._problem: ReputClientError | None = None  # why the last pull gave no page, if it failed
@@ -166,30 +190,29 @@ class Pages:
         batch, self._problem = None, None
         try:
             if self._pull is None:
-                self._pull = self._gateway.pulled(asked.key, queue_offset, self._wanted)
+                self._pull = self._gateway.pulled(asked.key, queue_offset, self._wanted, as_records=self._as_records)
             batch = next(self._pull, None)
         except ReputClientError as error:  # for a page of the query, what it says is said again, or has passed
             self._problem = error
-        if batch is None or not self._is_whole(batch, queue_offset):
+        runs = runs_of(batch.records) if batch is not None else []
+        if batch is None or not self._is_whole(batch, runs, queue_offset):
             self._pull, self._pulls_from = None, queue_offset + QUERIED_COUNT
             return None
         follows = min(batch.next_offset, asked.end)
+        if follows < batch.next_offset:
+            runs = before(runs, follows)
         messages = [message for message in batch.messages if message.queue_offset < follows]
         is_filtered = self._wanted is not None
         if is_filtered and not self._needs_pulls and len(messages) * FILTERED_POSITIONS_MIN >= follows - queue_offset:
             self._wanted = self._pull = None
-        return Page(messages, follows, batch.min_offset, batch.max_offset, is_filtered=is_filtered)
+        return Page(messages, follows, batch.min_offset, batch.max_offset, is_filtered=is_filtered, runs=runs)
 
-    def _is_whole(self, batch: pb.PullMessagesResponse, queue_offset: int) -> bool:
+    def _is_whole(self, batch: pb.PullMessagesResponse, runs: Sequence[RecordRun], queue_offset: int) -> bool:
         if self._wanted is not None:
             return batch.is_whole and batch.next_offset > queue_offset
-        count = len(batch.messages)
-        return (
-            bool(count)
-            and batch.messages[0].queue_offset == queue_offset
-            and batch.messages[-1].queue_offset == queue_offset + count - 1
-            and batch.next_offset == queue_offset + count
-        )
+        found = queue_offsets_of(runs) or [message.queue_offset for message in batch.messages]
+        count = batch.next_offset - queue_offset
+        return bool(found) and len(found) == count and found == list(range(queue_offset, batch.next_offset))
 
     def _pulled_or_lost(self, queue_offset: int) -> Page:
         """The page of another pull, or one without messages up to the first that is not lost."""
@@ -244,8 +267,8 @@ def _batches(gateway: Gateway, messages: list[StoredMessage], rows: RowBatches) 
         yield rows.batch(batch)
 
 
-def _pages(pages: Pages, asked: MessageRange, *, fail_on_data_loss: bool) -> Iterator[list[StoredMessage]]:
-    """The messages of a range that the queue still holds, in order, one page each; of a filtered pull only the wanted ones."""
+def _pages(pages: Pages, asked: MessageRange, *, fail_on_data_loss: bool) -> Iterator[Page]:
+    """The pages of a range, in order, with the messages that the queue still holds; of a filtered pull only the wanted ones."""
 
     def lose(begin: int, end: int, why: str) -> None:
         report_loss(asked.key, begin, min(end, asked.end), why, fail_on_data_loss=fail_on_data_loss)
@@ -265,15 +288,14 @@ def _pages(pages: Pages, asked: MessageRange, *, fail_on_data_loss: bool) -> Ite
                 lose(position, asked.end, f"the queue ends at {response.max_offset}")
                 return
             coming = ahead.submit(pages.page, follows) if follows < asked.end else None
-            messages = list(response.messages)
-            for message in () if response.is_filtered else messages:
-                if message.queue_offset > position:
-                    lose(position, message.queue_offset, f"the queue begins at {response.min_offset}")
-                position = message.queue_offset + 1
+            for queue_offset in () if response.is_filtered else response.queue_offsets():
+                if queue_offset > position:
+                    lose(position, queue_offset, f"the queue begins at {response.min_offset}")
+                position = queue_offset + 1
             if position < follows and not response.is_filtered:
                 lose(position, follows, f"the queue begins at {response.min_offset}")
             position = follows
-            yield messages
+            yield response
     finally:
         # A task that stops early, as for LIMIT, does not wait for the next page.
         ahead.shutdown(wait=False, cancel_futures=True)

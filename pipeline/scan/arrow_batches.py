@@ -189,7 +189,7 @@ class ArrowBatches:
                 return pa.nulls(len(run), kind)
         assert found is not None, name
         column = _PROPERTY_COLUMNS[name](run, found, kind)
-        return _replaced(column, found.odd, [_plainly(run, row)[name] for row in found.odd], kind)
+        return replaced(column, found.odd, [_plainly(run, row)[name] for row in found.odd], kind)
 
 
 def mask_of(run: RecordRun, conditions: Sequence[Condition]) -> Rows | None:
@@ -300,7 +300,7 @@ _PROPERTY_COLUMNS: dict[str, Callable[[RecordRun, _Properties, pa.DataType], pa.
 }
 
 
-def _replaced(column: pa.Array, places: Sequence[int], values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+def replaced(column: pa.Array, places: Sequence[int], values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """The column with `values` at `places`."""
     if not places:
         return column

@@ -25,7 +25,7 @@ from pipeline.scan.filters import PHYSICAL_OFFSET, QUEUE_ID, STORE_TIME, TOPIC, 
 from pipeline.scan.log_files import LogFileGoneError
 from pipeline.scan.options import OFFSET_MAX, Corrupt, ScanOptions, parse_options
 from pipeline.scan.scan import Damage, RecordRun, SplitScan
-from pipeline.scan.schema import check_columns, choose_columns, native_schema
+from pipeline.scan.schema import check_columns, choose_columns, native_schema, own_names
 from pipeline.scan.split import Split
 from pipeline.scan.splits import CHECKS, plan_splits
 from store.format.delivery.delay_levels import use_delay_levels
@@ -114,7 +114,7 @@ class CommitLogReader(DataSourceReader):
     def _read(self, split: Split) -> Iterator[pa.RecordBatch]:
         use_delay_levels(self._scan.delay_levels_millis)
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        names = _own_names(self._schema)
+        names = own_names(self._schema)
         batches = ArrowBatches(schema, names, self._scan.batch_rows)
         scan = SplitScan(
             split,
@@ -183,9 +183,3 @@ def _conditions_of(scan: ScanOptions) -> list[Condition]:
     if scan.ending_time_millis is not None:
         conditions.append(Condition(STORE_TIME, "<", (scan.ending_time_millis * 1000,)))
     return conditions
-
-
-def _own_names(schema: StructType) -> list[str]:
-    """The columns' names in the spelling of `pipeline/scan/schema.py`."""
-    own = {field.name.lower(): field.name for field in native_schema(with_raw=True, with_damage=True)}
-    return [own[name.lower()] for name in schema.fieldNames()]

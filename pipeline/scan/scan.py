@@ -120,7 +120,7 @@ class _Tables:
         self.host_slots: Rows = np.empty(NAME_SLOT_COUNT, dtype=np.int32)
 
 
-class _RowCheck:
+class RowCheck:
     """Takes records as rows of tables, as many as the tables hold; see `SplitScan`."""
 
     def __init__(self, check: int, row_count_max: int, *, with_hosts: bool) -> None:
@@ -219,7 +219,7 @@ class SplitScan:
         cursor = RecordCursor(
             OneFile(file),
             begin,
-            _RowCheck(self._check, self._row_count_max, with_hosts=self._with_hosts),
+            RowCheck(self._check, self._row_count_max, with_hosts=self._with_hosts),
             end_offset=end,
             skip=skip if self._over_damage else None,
             piece_bytes=READ_BYTES,

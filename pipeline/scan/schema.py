@@ -87,6 +87,12 @@ def native_schema(*, with_raw: bool = False, with_damage: bool = False) -> Struc
     return StructType([*NATIVE_SCHEMA.fields, *([RAW] if with_raw else []), *([DAMAGE] if with_damage else [])])
 
 
+def own_names(schema: StructType) -> list[str]:
+    """The names of native columns in the spelling of this file."""
+    own = {field.name.lower(): field.name for field in native_schema(with_raw=True, with_damage=True)}
+    return [own[name.lower()] for name in schema.fieldNames()]
+
+
 def choose_columns(full: StructType, names: Sequence[str] | None, *, include_body: bool = True) -> StructType:
     """The columns of these names, in this order. Upper and lower case are equal.
 

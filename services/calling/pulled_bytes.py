@@ -1,8 +1,8 @@
 """PulledBytes: the answer to a pull whose messages stay bytes, on their way through a process that does not look at them.
 
 A consumer service that was given `shown_as` puts the messages behind the other fields of its PullMessagesResponse. So the
-few bytes at the begin say everything but the messages, and the rest is field 1 of any answer that has messages there. Answers
-of an older service, which does not know `shown_as`, are decoded as before.
+few bytes at the begin say everything but the messages, and the rest is field 1 of any answer that has messages there, or field
+8, records. Answers of an older service, which does not know `shown_as`, are decoded as before.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,8 @@ from google.protobuf.message import DecodeError
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
 
-_MESSAGES_TAG = 0x0A
+_MESSAGES_TAG, RECORDS_TAG = 0x0A, 0x42
+_TAGS = (_MESSAGES_TAG, RECORDS_TAG)
 _VARINT, _BYTES = 0, 2
 _VARINT_BYTES_MAX = 10
 
@@ -21,8 +22,8 @@ class PulledBytes:
     """See the top of this file.
 
     Attributes:
-        head: the answer; without messages, if it has `shown_as`.
-        messages: the messages, each with its tag and length; empty if `head` has them.
+        head: the answer; without messages and records, if it has `shown_as`.
+        messages: the messages, or records, each with its tag and length; empty if `head` has them.
     """
 
     head: pb.PullMessagesResponse
@@ -40,12 +41,12 @@ class PulledBytes:
 
 
 def spans_of(messages: memoryview) -> list[tuple[int, int, int]]:
-    """Where each message begins with its tag, where its own bytes begin, and where they end."""
+    """Where each message, or record, begins with its tag, where its own bytes begin, and where they end."""
     spans: list[tuple[int, int, int]] = []
     at = 0
     while at < len(messages):
         size_bytes, begin = _varint(messages, at + 1)
-        if messages[at] != _MESSAGES_TAG or begin + size_bytes > len(messages):
+        if messages[at] not in _TAGS or begin + size_bytes > len(messages):
             raise DecodeError("what stands behind the fields of an answer are no messages")
         spans.append((at, begin, begin + size_bytes))
         at = begin + size_bytes
@@ -53,9 +54,9 @@ def spans_of(messages: memoryview) -> list[tuple[int, int, int]]:
 
 
 def _head_size(answer: bytes) -> int:
-    """Bytes of the fields before the first message."""
+    """Bytes of the fields before the first message, or record."""
     at = 0
-    while at < len(answer) and answer[at] != _MESSAGES_TAG:
+    while at < len(answer) and answer[at] not in _TAGS:
         kind = answer[at] & 7
         if answer[at] > 0x7F or kind not in (_VARINT, _BYTES):
             return 0  # not a field that this release knows

@@ -29,11 +29,13 @@ class MessageForm:
     Attributes:
         topic, queue_id: the queue.
         broker_name: the shard's name in the messages, which also say that they are in the log.
+        as_records: runs have records instead of messages.
     """
 
     topic: str
     queue_id: int
     broker_name: str
+    as_records: bool = False
 
     def shown(self, message: StoredMessage) -> StoredMessage:
         """A message in this form; the same object."""
@@ -44,7 +46,7 @@ class MessageForm:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRun:
-    """Messages as field 1 of an answer.
+    """Messages as field 1 of an answer, or records as field 8.
 
     Attributes:
         data: the bytes, in pieces.
@@ -142,7 +144,8 @@ class RecordEncoder:
                 break
             end, size_bytes, left, code = kernel.encode(
                 kernel.PREAD_AT, part.fd, part.file_offset, part.end_offset, commit_log_offsets, sizes_bytes, row,
-                queue_offset + row, form.queue_id, topic, head, tail, int(is_first and not row), body_bytes_left,
+                queue_offset + row, form.queue_id, topic, head, tail, int(form.as_records), int(is_first and not row),
+                body_bytes_left,
                 buffers.records, buffers.spans, buffers.target,
             )  # fmt: skip
             if not part.has_name():

@@ -1,11 +1,12 @@
-"""Stored records as the bytes of `StoredMessage`s, read from a log file and checked, without an object for each message.
+"""Stored records as the bytes of `StoredMessage`s, or as they are, read and checked in a log file without an object for each.
 
 `encode` takes ordinary records and stops at the first that is not: the plain path (`convert.stored_message`) decides what that
 one is, and what its answer or error is. Not ordinary are: an IPv6 host; properties that are not UTF-8; a property name that
 comes twice, or more than PROPERTY_COUNT_MAX properties; a time that is outside the years 1970 to 9999; a record that is larger
 than the buffer, is not in order, has a wrong CRC, or is not the one of its position of the queue.
 
-The fields are those of `reput.message.v1.StoredMessage`; a test compares each message with the plain one.
+The fields are those of `reput.message.v1.StoredMessage`; a test compares each message with the plain one. Records as they are
+need no properties that are ordinary: nothing of them is rewritten.
 """
 
 import numpy as np
@@ -29,7 +30,10 @@ DONE, FULL, NO_ROOM, BEYOND, UNUSUAL = range(5)
 PROPERTY_COUNT_MAX = 64
 SPAN_COUNT = 4 * PROPERTY_COUNT_MAX
 
-_MESSAGES_TAG = 0x0A  # of the answer; those below are of StoredMessage, times 8 plus the kind of the value
+_MESSAGES_TAG, _RECORDS_TAG = (
+    0x0A,
+    0x42,
+)  # of the answer; those below are of StoredMessage, times 8 plus the value's kind
 _QUEUE_OFFSET, _COMMIT_LOG_OFFSET, _STORE_SIZE, _FLAG, _SYS_FLAG, _BORN_TIME = 0x18, 0x20, 0x28, 0x30, 0x38, 0x42
 _BORN_HOST, _STORE_TIME, _STORE_HOST, _RECONSUME_TIMES, _PREPARED_OFFSET, _BODY_CRC = 0x4A, 0x52, 0x5A, 0x60, 0x68, 0x70
 _BODY, _PROPERTIES, _TAGS, _KEYS, _UNIQUE_KEY, _OFFSET_MSG_ID = 0x7A, 0x82, 0x8A, 0x92, 0x9A, 0xA2
@@ -202,6 +206,13 @@ def _put_message(
 
 
 @compiled
+def _put_record(target: Bytes, to: Number, records: Bytes, at: Number, size: Number) -> Number:
+    """Writes a record with its tag and length."""
+    target[to] = _RECORDS_TAG
+    return copy(records, at, at + size, target, put_varint(target, to + 1, size))
+
+
+@compiled
 def encode(
     reading: Number,
     fd: Number,
@@ -215,6 +226,7 @@ def encode(
     topic: Bytes,
     head: Bytes,
     tail: Bytes,
+    as_records: Number,
     is_first: Number,
     body_bytes_left: Number,
     records: Bytes,
@@ -222,6 +234,8 @@ def encode(
     target: Bytes,
 ) -> tuple[Number, Number, Number, Number]:
     """Writes the messages of consecutive units of a queue, each as field 1 of an answer; stops before one that it cannot take.
+
+    With `as_records` it writes their records, each as field 8.
 
     Args:
         reading: PREAD_AT.
@@ -236,6 +250,7 @@ def encode(
         topic: its topic, in UTF-8.
         head: fields 1 and 2 of each message.
         tail: fields 21 and later.
+        as_records: whether records are wanted.
         is_first: whether a message is taken whatever the size of its body.
         body_bytes_left: bodies of the other messages.
         records: buffer for records.
@@ -278,25 +293,34 @@ def encode(
             or is_doubtful(records, at, at + size, body_at, properties_at)
             or load_i64(records, at + 40) < 0 or load_i64(records, at + 40) > _TIME_MILLIS_MAX
             or load_i64(records, at + 56) < 0 or load_i64(records, at + 56) > _TIME_MILLIS_MAX
-            or (bits_of(records, properties_at, at + size) > 0x7F and not is_utf8(records, properties_at, at + size))
         ):  # fmt: skip
             code = UNUSUAL
             break
-        property_count = _find_properties(records, properties_at, at + size, spans)
-        if property_count < 0:
-            code = UNUSUAL
-            break
+        property_count: Number = 0
+        if not as_records:
+            if bits_of(records, properties_at, at + size) > 0x7F and not is_utf8(records, properties_at, at + size):
+                code = UNUSUAL
+                break
+            property_count = _find_properties(records, properties_at, at + size, spans)
+            if property_count < 0:
+                code = UNUSUAL
+                break
         body_size = load_i32(records, body_at - 4)
         if not is_first and body_size > body_bytes_left:
             code = FULL
             break
-        size_max = (
-            _FIELDS_SIZE_MAX + len(head) + len(tail) + body_size + _PROPERTIES_GROWTH * (at + size - properties_at)
-        )
+        size_max = _FIELDS_SIZE_MAX + size
+        if not as_records:
+            size_max += len(head) + len(tail) + _PROPERTIES_GROWTH * (at + size - properties_at)
         if size_max > len(target) - to:
             code = NO_ROOM
             break
-        to = _put_message(target, to, size_of_varint(size_max), head, tail, records, at, body_at, spans, property_count)
+        if as_records:
+            to = _put_record(target, to, records, at, size)
+        else:
+            to = _put_message(
+                target, to, size_of_varint(size_max), head, tail, records, at, body_at, spans, property_count
+            )
         body_bytes_left -= body_size
         is_first = 0
         at += size
@@ -310,6 +334,6 @@ def touch() -> None:
     data = np.zeros(1, dtype=np.uint8)
     data.flags.writeable = False
     encode(
-        PREAD_AT, -1, 0, 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), 0, 0, 0, data, data, data, 1, 0,
+        PREAD_AT, -1, 0, 0, np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int32), 0, 0, 0, data, data, data, 0, 1, 0,
         np.zeros(1, dtype=np.uint8), np.zeros(SPAN_COUNT, dtype=np.int64), np.zeros(1, dtype=np.uint8),
     )  # fmt: skip

@@ -26,8 +26,10 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.serving.calls.cancellation import Cancellation
 from store.errors import DeadlineExceededError, QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError
+from store.format.record_frame import patch_record, prepare_record
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.memory_shard import MemoryShard
+from tests.store.walk.logs import message as ordinary_message
 
 # The promise is 200 ms; the rest is for a machine that is busy.
 END_SECONDS_MAX = 2.0
@@ -126,7 +128,7 @@ def encoded(messages, broker_name):
     """The messages as a consumer service sends them."""
     for message in messages:
         message.broker_name, message.source = broker_name, MESSAGE_SOURCE_LIVE
-    return EncodedMessages(memoryview(pb.PullMessagesResponse(messages=messages).SerializeToString()))
+    return EncodedMessages(memoryview(pb.PullMessagesResponse(messages=messages).SerializeToString()), "broker-a")
 
 
 @pytest.mark.parametrize("form", [lambda messages, _: messages, encoded], ids=["messages", "bytes"])
@@ -152,6 +154,21 @@ def test_a_batch_is_cut_into_answers_that_clients_take_by_default(form):
     assert len(parsed(alone).messages) == 1
     (none,) = responses_of(Pulled(form([], "broker-a"), 2, 0, 2, PullOutcome.NO_NEW), "broker-a")
     assert parsed(none) == pb.PullMessagesResponse(next_offset=2, max_offset=2, status=pb.PULL_STATUS_NO_NEW_MSG)
+
+
+def test_records_are_cut_into_answers_as_messages_are():
+    prepared = [prepare_record(ordinary_message(body=bytes(1 << 20))) for _ in range(5)]
+    for number, frame in enumerate(prepared):
+        patch_record(frame, 10 + number, 5_000 + number, 1_700_000_000_000)
+    frames = [bytes(frame) for frame in prepared]
+    messages = EncodedMessages(memoryview(pb.PullMessagesResponse(records=frames).SerializeToString()), "broker-a")
+
+    answers = [parsed(answer) for answer in responses_of(Pulled(messages, 20, 3, 99, PullOutcome.FOUND), "broker-a")]
+
+    assert [len(answer.records) for answer in answers] == [3, 2]
+    assert [answer.next_offset for answer in answers] == [13, 20]
+    assert [frame for answer in answers for frame in answer.records] == frames
+    assert (messages[-1].commit_log_offset, messages[-1].broker_name) == (5_004, "broker-a")
 
 
 def test_many_streams_together_get_no_more_bytes_than_there_are_but_each_gets_its_share():

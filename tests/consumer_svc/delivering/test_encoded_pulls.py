@@ -17,10 +17,11 @@ from consumer_svc.queue_locks import QueueLocks
 from consumer_svc.servicer import ConsumerServicer
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE
+from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.calling.commitlog import CommitLogClient
 from services.calling.consumequeue import ConsumeQueueClient
 from services.calling.pulled_bytes import PulledBytes
+from services.convert import stored_message
 from services.following.follower_progress import FollowerProgress
 from services.local import encoded_records
 from services.reading.queue_reader import QueueReader
@@ -29,6 +30,7 @@ from store.compiled import loading
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreError
 from store.files.file_system import RealFileSystem
+from store.format.record import decode_record
 from tests.commitlog_svc.support import append, new_message
 from tests.consumer_svc.memory_log import LogLife
 from tests.services.local.test_log_files import Served, served
@@ -157,6 +159,32 @@ def test_a_pull_as_bytes_is_the_pull_as_messages(pulling: Pulling, kernel_mode: 
     asks += [{"queue_offset": 0, "max_messages": 64, "filter": pb.Filter(sql="名 = '值'")}]
     for ask in asks:
         assert outcome(as_bytes, servicer, **ask) == outcome(as_messages, servicer, **ask), ask
+
+
+@pytest.mark.parametrize("is_recent", [True, False], ids=["recent", "old"])
+def test_records_and_messages_in_turns_are_the_queue(pulling: Pulling, kernel_mode: str, is_recent: bool) -> None:
+    """Records that are not ordinary, here after the loss of a file, come as messages in answers of their own."""
+    servicer = pulling.servicer(is_recent=is_recent)
+    whole = as_messages(servicer, topic=TOPIC, max_messages=1_024, max_bytes=4 << 20)
+    found: list[StoredMessage] = []
+    forms: list[bool] = []
+    while len(found) < pulling.damaged:
+        answer = as_bytes(servicer, topic=TOPIC, queue_offset=len(found), max_messages=50, as_records=True)
+        assert bool(answer.records) != bool(answer.messages)
+        shown = [stored_message(decode_record(frame), SHOWN_AS) for frame in answer.records] or answer.messages
+        found += shown
+        forms.append(bool(answer.records))
+        assert answer.next_offset == len(found)
+        assert answer.is_whole
+    for message in found:
+        message.source = MESSAGE_SOURCE_LIVE
+    assert found == list(whole.messages)
+    assert any(forms) == (kernel_mode != loading.OFF)
+    with pytest.raises(StoreError):
+        as_bytes(servicer, topic=TOPIC, queue_offset=pulling.damaged, max_messages=50, as_records=True)
+    wanted = as_bytes(servicer, topic=TOPIC, max_messages=50, as_records=True, filter=pb.Filter(tags="T"))
+    assert wanted.messages
+    assert not wanted.records
 
 
 def test_ordinary_records_are_not_decoded(

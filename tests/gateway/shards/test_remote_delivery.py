@@ -93,7 +93,7 @@ def test_messages_that_came_as_bytes_can_be_looked_at(pull):
     assert (len(messages), bool(messages)) == (3, True)
     assert messages[-1].queue_offset == 42
     assert [message.body for message in messages[1:]] == [b"1", b"2"]
-    assert not EncodedMessages(memoryview(b""))
+    assert not EncodedMessages(memoryview(b""), "broker-a")
 
 
 @pytest.mark.parametrize("pull", [answer_of], indirect=True)

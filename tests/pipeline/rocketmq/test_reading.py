@@ -17,6 +17,8 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE, MESSAGE_SOURCE_LIVE, StoredMessage
 from reput_client import UnavailableError
 from reput_client.errors import UnsupportedStoreError
+from store.format.record_frame import patch_record, prepare_record
+from tests.store.walk.logs import message as ordinary_message
 
 KEY = QueueKey("orders", "broker-a", 3)
 
@@ -32,7 +34,7 @@ class Queue:
         self.queries: list[tuple[int, int]] = []
 
     def pulled(
-        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None = None
+        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None = None, *, as_records: bool = False
     ) -> Iterator[pb.PullMessagesResponse]:
         assert key == KEY
         assert wanted is None
@@ -44,7 +46,8 @@ class Queue:
             positions = [queue_offset + place for place in batch]
             queue_offset = positions[-1] + 1 if positions else queue_offset
             yield pb.PullMessagesResponse(
-                messages=[StoredMessage(queue_offset=at) for at in positions],
+                messages=[] if as_records else [StoredMessage(queue_offset=at) for at in positions],
+                records=map(record_at, positions) if as_records else [],
                 next_offset=queue_offset,
                 max_offset=self.end,
             )
@@ -60,21 +63,29 @@ class Queue:
         )
 
 
-def read(queue: Queue, begin: int, end: int, count_max: int = 1_000) -> list[Page]:
+def record_at(queue_offset: int) -> bytes:
+    frame = prepare_record(ordinary_message())
+    patch_record(frame, queue_offset, 1_000 * queue_offset, 1_700_000_000_000)
+    return bytes(frame)
+
+
+def read(queue: Queue, begin: int, end: int, count_max: int = 1_000, *, as_records: bool = False) -> list[Page]:
     """The pages of a range; each message of it comes once."""
-    pages = Pages(cast(Gateway, queue), MessageRange("here", KEY, begin, end))
+    pages = Pages(cast(Gateway, queue), MessageRange("here", KEY, begin, end), as_records=as_records)
     found: list[Page] = []
     while begin < end and len(found) < count_max:
         found.append(pages.page(begin))
-        assert [message.queue_offset for message in found[-1].messages] == list(range(begin, found[-1].next_offset))
+        assert found[-1].queue_offsets() == list(range(begin, found[-1].next_offset))
         begin = found[-1].next_offset
     return found
 
 
-def test_whole_batches_of_one_pull_are_the_pages_and_end_with_the_range() -> None:
+@pytest.mark.parametrize("as_records", [False, True])
+def test_whole_batches_of_one_pull_are_the_pages_and_end_with_the_range(as_records: bool) -> None:
     queue = Queue([range(400), range(300), range(500)])
-    pages = read(queue, 50, 1_000)
-    assert [len(page.messages) for page in pages] == [400, 300, 250]
+    pages = read(queue, 50, 1_000, as_records=as_records)
+    assert [len(page.queue_offsets()) for page in pages] == [400, 300, 250]
+    assert [bool(page.messages) for page in pages] == [not as_records] * 3
     assert (queue.pulls, queue.queries) == ([50], [])
     assert {page.max_offset for page in pages} == {100_000}
 
@@ -84,12 +95,13 @@ def test_whole_batches_of_one_pull_are_the_pages_and_end_with_the_range() -> Non
     [[], [1, 2, 3], [0, 2, 3], UnavailableError("away")],
     ids=["nothing", "begins later", "has a gap", "fails"],
 )
+@pytest.mark.parametrize("as_records", [False, True])
 def test_what_is_not_whole_comes_by_queries_and_another_pull_begins_some_pages_later(
-    odd: list[int] | Exception,
+    odd: list[int] | Exception, as_records: bool
 ) -> None:
     queue = Queue([range(400), odd, range(500)])
     end = 400 + QUERIED_COUNT + 500
-    pages = read(queue, 0, end)
+    pages = read(queue, 0, end, as_records=as_records)
     assert queue.queries == [(at, 1_000) for at in range(400, 400 + QUERIED_COUNT, 1_000)]
     assert queue.pulls == [0, 400 + QUERIED_COUNT]
     assert pages[-1].next_offset == end
@@ -123,8 +135,9 @@ class ThinnedQueue:
         self.pulled_from: list[tuple[int, bool]] = []
 
     def pulled(
-        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None
+        self, key: QueueKey, queue_offset: int, wanted: pb.MessageFilter | None, *, as_records: bool
     ) -> Iterator[pb.PullMessagesResponse]:
+        assert not as_records
         self.pulled_from.append((queue_offset, wanted is not None))
         while self.first <= queue_offset < len(self.kinds):
             if self.failures:
@@ -165,7 +178,7 @@ def thinned(queue: ThinnedQueue, *, sql: bool, fail_on_data_loss: bool) -> list[
         return [
             message.queue_offset
             for page in reading._pages(pages, asked, fail_on_data_loss=fail_on_data_loss)
-            for message in page
+            for message in page.messages
             if sql or message.tags == "a"
         ]
 

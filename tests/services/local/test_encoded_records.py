@@ -68,11 +68,16 @@ class Log:
         self.path = path
         self.sizes = [len(frame) for frame in self.frames]
 
-    def encode(self, row: int = 0, *, left: int = ALL_BYTES, is_first: bool = True) -> EncodedRun:
+    def encode(
+        self, row: int = 0, *, left: int = ALL_BYTES, is_first: bool = True, as_records: bool = False
+    ) -> EncodedRun:
         self.path.write_bytes(self.data)
         files = OneFile(self.path, BASE, len(self.data))
         try:
-            return encode(files, self.offsets[row:], self.sizes[row:], FIRST + row, left=left, is_first=is_first)
+            return encode(
+                files, self.offsets[row:], self.sizes[row:], FIRST + row,
+                left=left, is_first=is_first, as_records=as_records,
+            )  # fmt: skip
         finally:
             os.close(files.fd)
 
@@ -87,9 +92,10 @@ def encode(
     queue_id: int = QUEUE_ID,
     left: int = ALL_BYTES,
     is_first: bool = True,
+    as_records: bool = False,
 ) -> EncodedRun:
     run = RecordEncoder(cast(LogFiles, files)).encode(
-        MessageForm(topic, queue_id, BROKER),
+        MessageForm(topic, queue_id, BROKER, as_records),
         queue_offset,
         np.array(offsets, dtype=np.int64),
         np.array(sizes, dtype=np.int32),
@@ -126,11 +132,18 @@ def is_ordinary(frame: bytes, shown: StoredMessage) -> bool:
     except UnicodeDecodeError:
         return False
     names = [entry.partition("\x01")[0] for entry in entries if all(entry.partition("\x01")[::2])]
-    return (
-        len(set(names)) == len(names) <= PROPERTY_COUNT_MAX
-        and "[" not in shown.born_host + shown.store_host
-        and b"__CR" not in properties.removesuffix(properties[-20:] if b"__CRC32#\x01" in properties[-20:] else b"")
-    )
+    return len(set(names)) == len(names) <= PROPERTY_COUNT_MAX and is_plain_frame(frame, shown)
+
+
+def is_plain_frame(frame: bytes, shown: StoredMessage) -> bool:
+    """Whether the kernel has to take the record whatever its properties are, if its times are of the years 1970 to 9999."""
+    properties = decode_record(frame).properties_bytes
+    own_guard = properties[-20:] if b"__CRC32#\x01" in properties[-20:] else b""
+    return "[" not in shown.born_host + shown.store_host and b"__CR" not in properties.removesuffix(own_guard)
+
+
+def has_plain_times(shown: StoredMessage) -> bool:
+    return all(0 <= time.seconds < 253_402_300_799 for time in (shown.born_time, shown.store_time))
 
 
 TEXTS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -188,19 +201,53 @@ def test_a_run_is_what_the_plain_path_makes_of_its_records(
                 assert not is_first
                 assert len(expected.body) > left
                 return
-            times_are_odd = expected is not None and not all(
-                0 <= time.seconds < 253_402_300_799 for time in (expected.born_time, expected.store_time)
-            )
             assert (
                 expected is None
                 or (expected.topic, expected.queue_id, expected.queue_offset) != (TOPIC, QUEUE_ID, FIRST + row)
-                or times_are_odd
+                or not has_plain_times(expected)
                 or not is_ordinary(frame, expected)
             )
             row += 1  # the plain path takes it
             left, is_first = left - (len(expected.body) if expected else 0), is_first and expected is None
     finally:
         loading.switch(before)
+
+
+@given(
+    messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=st.randoms(use_true_random=False), damage=st.booleans()
+)
+@settings(max_examples=100, deadline=None)
+def test_records_are_those_of_the_log_up_to_one_that_the_plain_path_has_to_judge(
+    tmp_path_factory: pytest.TempPathFactory,
+    messages: list[PreparedMessage],
+    chance: random.Random,
+    damage: bool,
+) -> None:
+    before = loading.switch(loading.EAGER)
+    try:
+        log = Log(tmp_path_factory.mktemp("log") / "file", messages, chance)
+        if damage:
+            log.data[chance.randrange(len(log.data))] ^= 1 << chance.randrange(8)
+        left = chance.choice((ALL_BYTES, 0, 100, 500))
+        run = log.encode(left=left, as_records=True)
+        answer = pb.PullMessagesResponse.FromString(b"".join(run.data))
+    finally:
+        loading.switch(before)
+    assert not answer.messages
+    frames = [bytes(log.data[at - BASE : at - BASE + size]) for at, size in zip(log.offsets, log.sizes, strict=True)]
+    assert list(answer.records) == frames[: run.count]
+    shown = [plain(frame, at) for frame, at in zip(frames, log.offsets, strict=True)]
+    for row, (frame, each) in enumerate(zip(frames, shown, strict=True)):
+        is_good = each is not None and (each.topic, each.queue_id, each.queue_offset) == (TOPIC, QUEUE_ID, FIRST + row)
+        if row < run.count:
+            assert is_good
+        elif run.is_full:
+            assert each is not None
+            assert len(each.body) > run.body_bytes_left
+            break
+        else:
+            assert not (is_good and has_plain_times(each) and is_plain_frame(frame, each))
+            break
 
 
 @pytest.mark.parametrize("name", ["broker", "engine", "engine_crc"])

@@ -149,7 +149,7 @@ class ForwardToDeadLetterTopicResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class PullMessagesRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group", "shown_as", "ignore_perm")
+    __slots__ = ("topic", "queue_id", "queue_offset", "max_messages", "max_bytes", "filter", "consumer_group", "shown_as", "ignore_perm", "as_records")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +159,7 @@ class PullMessagesRequest(_message.Message):
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     SHOWN_AS_FIELD_NUMBER: _ClassVar[int]
     IGNORE_PERM_FIELD_NUMBER: _ClassVar[int]
+    AS_RECORDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     queue_offset: int
@@ -168,10 +169,11 @@ class PullMessagesRequest(_message.Message):
     consumer_group: str
     shown_as: str
     ignore_perm: bool
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ...) -> None: ...
+    as_records: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ..., as_records: _Optional[bool] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
-    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as", "is_whole")
+    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as", "is_whole", "records")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +181,7 @@ class PullMessagesResponse(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     SHOWN_AS_FIELD_NUMBER: _ClassVar[int]
     IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
     next_offset: int
     min_offset: int
@@ -186,7 +189,8 @@ class PullMessagesResponse(_message.Message):
     status: PullStatus
     shown_as: str
     is_whole: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ...) -> None: ...
+    records: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class SendBackMessagesRequest(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level")

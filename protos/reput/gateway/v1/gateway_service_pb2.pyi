@@ -921,7 +921,7 @@ class MessageFilter(_message.Message):
     def __init__(self, tags: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
 
 class PullMessagesRequest(_message.Message):
-    __slots__ = ("topic", "queue_id", "broker_name", "queue_offset", "max_messages", "max_bytes", "wait", "filter", "consumer_group", "read")
+    __slots__ = ("topic", "queue_id", "broker_name", "queue_offset", "max_messages", "max_bytes", "wait", "filter", "consumer_group", "read", "as_records")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
@@ -932,6 +932,7 @@ class PullMessagesRequest(_message.Message):
     FILTER_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     READ_FIELD_NUMBER: _ClassVar[int]
+    AS_RECORDS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     broker_name: str
@@ -942,23 +943,26 @@ class PullMessagesRequest(_message.Message):
     filter: MessageFilter
     consumer_group: str
     read: ReadChoice
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., broker_name: _Optional[str] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., filter: _Optional[_Union[MessageFilter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., read: _Optional[_Union[ReadChoice, _Mapping]] = ...) -> None: ...
+    as_records: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., broker_name: _Optional[str] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., wait: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., filter: _Optional[_Union[MessageFilter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., read: _Optional[_Union[ReadChoice, _Mapping]] = ..., as_records: _Optional[bool] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
-    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "is_whole")
+    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "is_whole", "records")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
     next_offset: int
     min_offset: int
     max_offset: int
     status: PullStatus
     is_whole: bool
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., is_whole: _Optional[bool] = ...) -> None: ...
+    records: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class QueuePosition(_message.Message):
     __slots__ = ("topic", "queue_id", "broker_name", "consumer_offset")

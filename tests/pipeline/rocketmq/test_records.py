@@ -1,0 +1,99 @@
+"""Rows of records are the rows of the messages that a gateway makes of them."""
+
+import contextlib
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from pipeline.rocketmq.records import RecordBatches, before, queue_offsets_of, runs_of
+from pipeline.rocketmq.rows import BROKER, RowBatches
+from pipeline.scan.schema import native_schema
+from reput_client.errors import BodyCompressionError
+from services.convert import stored_message
+from store.errors import RecordCorruptedError
+from store.format.record import decode_record
+from store.format.sys_flag import COMPRESSED
+from store.walk.scan_layout import NAME_COUNT_MAX
+from tests.store.walk.logs import ODD, frames_of, message
+from tests.support.fixture_stores import unpack_store, walk_frames
+
+SHARD = "broker-a"
+ALL = StructType([*native_schema().fields, BROKER])
+
+
+def rows_of_messages(frames: Sequence[bytes], schema: StructType, *, decompress: bool) -> list[dict[str, Any]]:
+    shown = [stored_message(decode_record(frame), SHARD) for frame in frames]
+    return comparable(RowBatches(schema, "native", decompress=decompress).batch(shown))
+
+
+def rows_of_records(frames: Sequence[bytes], schema: StructType, *, decompress: bool) -> list[dict[str, Any]]:
+    batches = RecordBatches(schema, SHARD, len(frames), decompress=decompress)
+    return [row for run in runs_of(frames) for row in comparable(batches.batch(run))]
+
+
+def is_whole(frame: bytes) -> bool:
+    with contextlib.suppress(RecordCorruptedError):
+        decode_record(frame)
+        return True
+    return False
+
+
+def comparable(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    rows = batch.to_pylist()
+    for row in rows:
+        if "properties" in row:
+            assert len(dict(row["properties"])) == len(row["properties"]), "a map with a key twice"
+            row["properties"] = dict(row["properties"])
+    return rows
+
+
+@pytest.mark.parametrize("decompress", [False, True])
+@pytest.mark.parametrize("name", ["broker", "engine", "engine_crc"])
+def test_records_of_the_real_rocketmq(tmp_path: Path, name: str, decompress: bool) -> None:
+    frames = [frame for _, frame in walk_frames(unpack_store(name, tmp_path / name))]
+    assert len(frames) > 100
+    expected = rows_of_messages(frames, ALL, decompress=decompress)
+    assert rows_of_records(frames, ALL, decompress=decompress) == expected
+
+
+def test_odd_records_and_any_choice_of_columns() -> None:
+    chance = random.Random(5)
+    frames = [frame for frame in frames_of(ODD * 3, base=1 << 40) if is_whole(frame)]
+    assert len(frames) > 100
+    for _ in range(30):
+        fields = chance.sample(ALL.fields, chance.randrange(1, len(ALL.fields)))
+        schema = StructType(fields)
+        expected = rows_of_messages(frames, schema, decompress=False)
+        assert rows_of_records(frames, schema, decompress=False) == expected
+
+
+def test_more_hosts_than_a_run_can_have() -> None:
+    frames = frames_of(
+        [message(born_host=type(message().born_host)(f"10.0.{at // 250}.{at % 250}", at)) for at in range(9_000)]
+    )
+    runs = runs_of(frames)
+    assert len(runs) > 1
+    assert NAME_COUNT_MAX < len(frames)
+    assert queue_offsets_of(runs) == [decode_record(frame).queue_offset for frame in frames]
+
+
+def test_records_before_a_position() -> None:
+    runs = runs_of(frames_of([message()] * 10))
+    offsets = queue_offsets_of(runs)
+    assert queue_offsets_of(before(runs, offsets[4])) == offsets[:4]
+    assert before(runs, offsets[0]) == []
+    assert runs_of([]) == []
+
+
+def test_a_body_that_cannot_be_decompressed_names_its_message() -> None:
+    damaged = message(body=b"no zlib", sys_flag=COMPRESSED)
+    frames = frames_of([message(), damaged])
+    with pytest.raises(BodyCompressionError) as failure:
+        rows_of_records(frames, ALL, decompress=True)
+    shown = stored_message(decode_record(frames[1]), SHARD)
+    assert failure.value.metadata["offsetMsgId"] == shown.offset_msg_id
