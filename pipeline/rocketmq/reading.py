@@ -103,7 +103,7 @@ class Task:
         """What makes rows of records; None where messages are needed: to see their tags, keys and decoded bodies."""
         if self.tags or self.sql or self.format_ is not None or self.view != NATIVE:
             return None
-        return RecordBatches(self.schema, asked.key.broker_name, PAGE_COUNT_MAX, decompress=self.decompress)
+        return RecordBatches(self.schema, asked.key.broker_name, decompress=self.decompress)
 
 
 def filter_of(tags: frozenset[str], sql: str) -> pb.MessageFilter | None:

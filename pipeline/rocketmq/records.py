@@ -24,14 +24,21 @@ from store.format.record import decode_record
 from store.format.sys_flag import COMPRESSED
 from store.walk.scan_layout import AT, LENGTHS, QUEUE_OFFSET, SIZE, SYS_FLAG
 
+# The gateway's limit for an answer.
+RUN_COUNT_MAX = 1_024
+
 
 def runs_of(records: Sequence[bytes]) -> list[RecordRun]:
-    """Records of one queue as runs: one, unless they have more hosts than a run can."""
+    """Records of one queue as runs of at most RUN_COUNT_MAX: one, for what a gateway answers.
+
+    Raises:
+        RecordCorruptedError: these bytes are no records.
+    """
     data = b"".join(records)
     runs: list[RecordRun] = []
     at = 0
     while at < len(data):
-        run, at = RowCheck(LENGTHS, len(records), with_hosts=True).take(data, at, at)
+        run, at = RowCheck(LENGTHS, min(len(records), RUN_COUNT_MAX), with_hosts=True).take(data, at, at)
         runs.append(run)
     return runs
 
@@ -53,11 +60,10 @@ class RecordBatches:
     Args:
         schema: the columns; upper and lower case of names are equal.
         broker_name: the shard of all records.
-        row_count_max: records of a run, at most.
         decompress: bodies as their producers sent them.
     """
 
-    def __init__(self, schema: StructType, broker_name: str, row_count_max: int, *, decompress: bool) -> None:
+    def __init__(self, schema: StructType, broker_name: str, *, decompress: bool) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._broker_name = broker_name
         self._broker_place = next(
@@ -66,7 +72,7 @@ class RecordBatches:
         of_records = StructType([field for place, field in enumerate(schema) if place != self._broker_place])
         self._names = own_names(of_records)
         self._decompress = decompress
-        self._batches = ArrowBatches(to_arrow_schema(of_records, timezone="UTC"), self._names, row_count_max)
+        self._batches = ArrowBatches(to_arrow_schema(of_records, timezone="UTC"), self._names, RUN_COUNT_MAX)
 
     def batch(self, run: RecordRun) -> pa.RecordBatch:
         """One row for each record.

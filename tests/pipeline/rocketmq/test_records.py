@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from pipeline.rocketmq.records import RecordBatches, before, queue_offsets_of, runs_of
+from pipeline.rocketmq.records import RUN_COUNT_MAX, RecordBatches, before, queue_offsets_of, runs_of
 from pipeline.rocketmq.rows import BROKER, RowBatches
 from pipeline.scan.schema import native_schema
 from reput_client.errors import BodyCompressionError
 from services.convert import stored_message
 from store.errors import RecordCorruptedError
+from store.format.host import Host
 from store.format.record import decode_record
 from store.format.sys_flag import COMPRESSED
-from store.walk.scan_layout import NAME_COUNT_MAX
 from tests.store.walk.logs import ODD, frames_of, message
 from tests.support.fixture_stores import unpack_store, walk_frames
 
@@ -32,7 +32,7 @@ def rows_of_messages(frames: Sequence[bytes], schema: StructType, *, decompress:
 
 
 def rows_of_records(frames: Sequence[bytes], schema: StructType, *, decompress: bool) -> list[dict[str, Any]]:
-    batches = RecordBatches(schema, SHARD, len(frames), decompress=decompress)
+    batches = RecordBatches(schema, SHARD, decompress=decompress)
     return [row for run in runs_of(frames) for row in comparable(batches.batch(run))]
 
 
@@ -72,14 +72,18 @@ def test_odd_records_and_any_choice_of_columns() -> None:
         assert rows_of_records(frames, schema, decompress=False) == expected
 
 
-def test_more_hosts_than_a_run_can_have() -> None:
-    frames = frames_of(
-        [message(born_host=type(message().born_host)(f"10.0.{at // 250}.{at % 250}", at)) for at in range(9_000)]
-    )
-    runs = runs_of(frames)
-    assert len(runs) > 1
-    assert NAME_COUNT_MAX < len(frames)
-    assert queue_offsets_of(runs) == [decode_record(frame).queue_offset for frame in frames]
+def test_more_records_than_a_gateway_answers() -> None:
+    """The tables of a batch have room for a run, and no more."""
+    frames = frames_of([message(born_host=Host("10.0.0.1", at)) for at in range(2 * RUN_COUNT_MAX + 1)])
+    assert [len(run) for run in runs_of(frames)] == [RUN_COUNT_MAX, RUN_COUNT_MAX, 1]
+    expected = rows_of_messages(frames, ALL, decompress=False)
+    assert rows_of_records(frames, ALL, decompress=False) == expected
+
+
+@pytest.mark.parametrize("records", [[b"no record"], [b""] * 3 + [bytes(100)], [frames_of([message()])[0][:-1]]])
+def test_bytes_that_are_no_records_are_refused(records: list[bytes]) -> None:
+    with pytest.raises(RecordCorruptedError):
+        runs_of(records)
 
 
 def test_records_before_a_position() -> None:
