@@ -30,8 +30,9 @@ from store.compiled import loading
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreError
 from store.files.file_system import RealFileSystem
+from store.format.host import Host
 from store.format.record import decode_record
-from tests.commitlog_svc.support import append, new_message
+from tests.commitlog_svc.support import BORN_HOST, append, new_message
 from tests.consumer_svc.memory_log import LogLife
 from tests.services.local.test_log_files import Served, served
 from tests.support.dispatches import requests_of
@@ -72,7 +73,9 @@ class Pulling:
         for number in range(COUNT):
             properties = {f"name-{place}": "x" for place in range(70)} if chance.random() < 0.1 else {"名": "值"}
             body = chance.randbytes(chance.choice((1, 20, 300, 3_000)))
-            append(it.log, new_message(body, queue_id=0, tags="T", keys=["k", str(number)], properties=properties))
+            message = new_message(body, queue_id=0, tags="T", keys=["k", str(number)], properties=properties)
+            born_host = Host("2001:db8::7", 1) if number % 23 == 5 else BORN_HOST
+            it.log.opened.appends.append_messages([message], sync=True, born_host=born_host)
             append(it.log, new_message(b"between", queue_id=number % 3))
         requests = [request for request in requests_of(root) if request.queue_id == 0]
         self.count = len(requests)
@@ -163,7 +166,7 @@ def test_a_pull_as_bytes_is_the_pull_as_messages(pulling: Pulling, kernel_mode: 
 
 @pytest.mark.parametrize("is_recent", [True, False], ids=["recent", "old"])
 def test_records_and_messages_in_turns_are_the_queue(pulling: Pulling, kernel_mode: str, is_recent: bool) -> None:
-    """Records that are not ordinary, here after the loss of a file, come as messages in answers of their own."""
+    """Records of IPv6 hosts come as messages, in answers of their own."""
     servicer = pulling.servicer(is_recent=is_recent)
     whole = as_messages(servicer, topic=TOPIC, max_messages=1_024, max_bytes=4 << 20)
     found: list[StoredMessage] = []
@@ -180,6 +183,7 @@ def test_records_and_messages_in_turns_are_the_queue(pulling: Pulling, kernel_mo
         message.source = MESSAGE_SOURCE_LIVE
     assert found == list(whole.messages)
     assert any(forms) == (kernel_mode != loading.OFF)
+    assert not all(forms)
     with pytest.raises(StoreError):
         as_bytes(servicer, topic=TOPIC, queue_offset=pulling.damaged, max_messages=50, as_records=True)
     wanted = as_bytes(servicer, topic=TOPIC, max_messages=50, as_records=True, filter=pb.Filter(tags="T"))
@@ -200,7 +204,7 @@ def test_ordinary_records_are_not_decoded(
 
     monkeypatch.setattr(CommitLogClient, "get_many", noted)
     answer = as_bytes(servicer, topic=TOPIC, max_messages=1_024, max_bytes=4 << 20)
-    odd_count = sum(len(message.properties) > 64 for message in answer.messages)
+    odd_count = sum(len(message.properties) > 64 or "[" in message.born_host for message in answer.messages)
     assert len(answer.messages) == pulling.damaged
     assert len(plain) <= odd_count + 1
     assert pulling.queues.pages == 1
