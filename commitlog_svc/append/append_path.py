@@ -250,8 +250,8 @@ class AppendPath:
         except (FlushFailedError, OSError) as error:
             raise self._fatal(error) from error
         scanner = self._scanner
-        if scanner is not None and not topics.issubset(scanner.topics):
-            self._add_topics(scanner, topics)
+        if scanner is not None and (unknown := scanner.unknown(topics)):
+            self._add_topics(scanner, unknown)
         return receipts, self._written(receipts, sync, replicated=replicated, began=began)
 
     def check_messages(self, messages: Sequence[NewMessage], *, born_host: Host, deduplicate: bool) -> None:
@@ -435,9 +435,9 @@ class AppendPath:
             properties_crc=self._settings.properties_crc,
         )
 
-    def _add_topics(self, scanner: "RequestScanner", topics: set[str]) -> None:
+    def _add_topics(self, scanner: "RequestScanner", topics: Iterable[str]) -> None:
         with self._lock:
-            for topic in topics.difference(scanner.topics):
+            for topic in topics:
                 # Replies are looked at one by one (message_check.py).
                 if self._topics.find(topic) is not None and not topic.endswith(REPLY_TOPIC_SUFFIX):
                     scanner.add_topic(topic, self._topics.writable_queue_count(topic))

@@ -6,7 +6,7 @@ same clock, turns and unique keys both paths make the same records.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from commitlog_svc.append.message_check import (
 from commitlog_svc.append.recent_keys import RecentKeys
 from commitlog_svc.append.records import PreparedRecord
 from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets, QueueTurns
-from commitlog_svc.append.topics.topic_columns import TopicColumns, hash_table
+from commitlog_svc.append.topics.topic_columns import TOPIC_COUNT_MIN, KnownTopics, TopicColumns, hash_table, with_room
 from store.compiled import loading
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
@@ -222,7 +222,8 @@ class RequestScanner:
         self._give_queue_slots = give_queue_slots
         self._store_host = store_host
         self._is_guarded = properties_crc
-        self._topics = TopicColumns.empty()
+        self._known = KnownTopics()
+        self._topics = self._known.columns
         self._refused = hash_table([*sorted(REFUSED_PROPERTIES | WAITING_PROPERTIES), SHARDING_KEY], 256)
         limits = [0] * at.LIMIT_COUNT
         limits[at.LIMIT_MESSAGE_COUNT] = MESSAGE_COUNT_MAX
@@ -234,16 +235,16 @@ class RequestScanner:
         self._limits = np.array(limits, dtype=np.int64)
         self._kept: deque[Buffers] = deque(maxlen=BUFFERS_KEPT_MAX)
         self._heads = lru_cache(maxsize=4096)(self._make_head)
-        self._topic_hashes: tuple[TopicColumns, RecentKeys, at.Int64s] | None = None
+        self._topic_hashes: tuple[RecentKeys, int, at.Int64s] | None = None  # how many of the topics have theirs
 
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics whose messages may be taken."""
-        return self._topics.topics
+    def unknown(self, topics: Iterable[str]) -> list[str]:
+        """Those of the topics whose messages are not taken."""
+        return [topic for topic in topics if topic not in self._known]
 
     def add_topic(self, topic: str, queue_count: int) -> None:
         """Accepts messages of this topic from now on; for one thread at a time."""
-        self._topics = self._topics.with_topic(topic, queue_count, self._give_queue_slots)
+        self._known.add(topic, queue_count, self._give_queue_slots)
+        self._topics = self._known.columns
 
     def scan(self, data: bytes, born_host: Host, recent: RecentKeys | None) -> ScannedBatch | None:
         """The records of a request, or None when the plain path must take it.
@@ -330,11 +331,15 @@ class RequestScanner:
 
     def _hashes(self, topics: TopicColumns, recent: RecentKeys) -> at.Int64s:
         """The hashes of the topics, with which the hashes of their keys begin."""
-        known = self._topic_hashes
-        if known is None or known[0] is not topics or known[1] is not recent:
-            hashes = np.array([recent.key_hash.of_topic(topic) for topic in topics.topics], dtype=np.int64)
-            known = self._topic_hashes = topics, recent, hashes
-        return known[2]
+        known, count = self._topic_hashes, len(topics.sizes)
+        if known is None or known[0] is not recent:
+            known = recent, 0, np.zeros(TOPIC_COUNT_MIN, dtype=np.int64)
+        if known[1] < count:
+            # Another thread may do the same: it writes the same.
+            hashes = with_room(known[2], count)
+            hashes[known[1] : count] = [recent.key_hash.of_topic(topic) for topic in topics.topics[known[1] : count]]
+            known = self._topic_hashes = recent, count, hashes
+        return known[2][:count]
 
 
 @lru_cache(maxsize=4)

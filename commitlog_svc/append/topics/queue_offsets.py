@@ -52,7 +52,7 @@ class QueueOffsets:
 
     @property
     def column(self) -> "Int64s":
-        """The next offsets of the queues that have a slot; `give_slots` replaces the column."""
+        """The next offsets of the queues that have a slot, and room behind them; `give_slots` may replace the column."""
         assert self._column is not None
         return self._column
 
@@ -61,13 +61,16 @@ class QueueOffsets:
         import numpy as np
 
         fresh = [key for key in keys if key not in self._slots]
-        column = np.zeros(len(self._slots) + len(fresh), dtype=np.int64)
-        if self._column is not None:
-            column[: len(self._slots)] = self._column
+        count = len(self._slots)
+        if self._column is None or count + len(fresh) > len(self._column):
+            # Twice as long, so that many topics, one after the other, copy it a few times only.
+            column = np.zeros(2 * (count + len(fresh)), dtype=np.int64)
+            if self._column is not None:
+                column[:count] = self._column[:count]
+            self._column = column
         for key in fresh:
-            column[len(self._slots)] = self._offsets.pop(key, 0)
+            self._column[len(self._slots)] = self._offsets.pop(key, 0)
             self._slots[key] = len(self._slots)
-        self._column = column
         return [self._slots[key] for key in keys]
 
 

@@ -1,7 +1,14 @@
-"""The topics that kernels know, as columns: configured topics that have got messages."""
+"""The topics that kernels know, as columns: configured topics that have got messages.
 
-from collections.abc import Callable
-from typing import NamedTuple
+    names  |a|b|c| room |      grow by doubling; a view has the first `len(topics)` rows
+    slots  numbers of topics by the hash of the name, shared by the views of one size
+
+A kernel that runs with an older view while a topic is added finds at most a number that its view does not have. It takes that
+for no topic, and the plain path takes the request.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -10,18 +17,21 @@ from commitlog_svc.append.layout import HASH_MASK, Int64s, hash_bytes
 from commitlog_svc.append.topics.queue_offsets import QueueKey
 from store.format.record_layout import TOPIC_SIZE_BYTES_MAX_V1
 
-# The table is copied for each new topic. Messages of topics beyond the limit take the plain path.
-TOPIC_COUNT_MAX = 1024
-QUEUE_COUNT_MAX = 65_536
-SLOT_COUNT = 4 * TOPIC_COUNT_MAX
+# Messages of topics beyond these limits take the plain path. The columns take 40 MiB then.
+TOPIC_COUNT_MAX = 1 << 17
+QUEUE_COUNT_MAX = 1 << 20
+TOPIC_COUNT_MIN = 64  # room that is there from the start
+SLOTS_PER_TOPIC = 4
+
+Rows = TypeVar("Rows", bound=npt.NDArray[np.generic])
 
 
 class TopicColumns(NamedTuple):
-    """Topics by number; never changed, replaced when there are more.
+    """Topics by number; never changed.
 
     Attributes:
-        topics: their names.
-        slots: numbers by `hash_bytes` of the name, open addressing, -1 in empty slots.
+        topics: their names; the sequence may go on behind those that the columns have.
+        slots: numbers by `hash_bytes` of the name, open addressing, -1 in empty slots; later topics are added to it.
         names: their bytes, one row for each.
         sizes: of the names, in bytes.
         queue_counts: number of queues that may be written to.
@@ -29,7 +39,7 @@ class TopicColumns(NamedTuple):
         queue_slots: index of a queue's next offset in the column of QueueOffsets.
     """
 
-    topics: tuple[str, ...]
+    topics: Sequence[str]
     slots: Int64s
     names: npt.NDArray[np.uint8]
     sizes: Int64s
@@ -37,46 +47,86 @@ class TopicColumns(NamedTuple):
     queue_slot_begins: Int64s
     queue_slots: Int64s
 
-    @classmethod
-    def empty(cls) -> "TopicColumns":
-        """No topic yet."""
-        nothing = np.zeros(0, dtype=np.int64)
-        names = np.zeros((0, TOPIC_SIZE_BYTES_MAX_V1), dtype=np.uint8)
-        slots = np.full(SLOT_COUNT, -1, dtype=np.int64)
-        return cls((), slots, names, nothing, nothing, nothing, nothing)
 
-    def with_topic(
-        self, topic: str, queue_count: int, give_queue_slots: Callable[[list[QueueKey]], list[int]]
-    ) -> "TopicColumns":
-        """The columns with one more topic; unchanged when it does not fit or kernels cannot take its name."""
+class KnownTopics:
+    """Makes the columns; for one thread at a time.
+
+    Attributes:
+        columns: of all topics so far.
+    """
+
+    def __init__(self) -> None:
+        self._topics: list[str] = []
+        self._hashes: dict[str, int] = {}
+        self._slots = np.full(SLOTS_PER_TOPIC * TOPIC_COUNT_MIN, -1, dtype=np.int64)
+        self._names = np.zeros((TOPIC_COUNT_MIN, TOPIC_SIZE_BYTES_MAX_V1), dtype=np.uint8)
+        self._sizes, self._queue_counts, self._begins, self._queue_slots = (
+            np.zeros(TOPIC_COUNT_MIN, dtype=np.int64) for _ in range(4)
+        )
+        self._queue_count = 0
+        self.columns = self._view()
+
+    def __contains__(self, topic: object) -> bool:
+        return topic in self._hashes
+
+    def add(self, topic: str, queue_count: int, give_queue_slots: Callable[[list[QueueKey]], list[int]]) -> None:
+        """One more topic, unless it is known, does not fit, or kernels cannot take its name."""
         name = topic.encode(errors="replace")
-        number = len(self.topics)
+        number, begin = len(self._topics), self._queue_count
         if (
-            topic in self.topics
+            topic in self._hashes
             or number >= TOPIC_COUNT_MAX
             or not 0 < len(name) <= TOPIC_SIZE_BYTES_MAX_V1
             or not topic.isascii()
-            or not 0 < queue_count <= QUEUE_COUNT_MAX - len(self.queue_slots)
+            or not 0 < queue_count <= QUEUE_COUNT_MAX - begin
         ):
-            return self
-        row = np.zeros((1, TOPIC_SIZE_BYTES_MAX_V1), dtype=np.uint8)
-        row[0, : len(name)] = np.frombuffer(name, dtype=np.uint8)
-        queue_slots = give_queue_slots([(topic, queue_id) for queue_id in range(queue_count)])
+            return
+        self._make_room(number + 1, begin + queue_count)
+        self._names[number, : len(name)] = np.frombuffer(name, dtype=np.uint8)
+        self._sizes[number], self._queue_counts[number], self._begins[number] = len(name), queue_count, begin
+        keys = [(topic, queue_id) for queue_id in range(queue_count)]
+        self._queue_slots[begin : begin + queue_count] = give_queue_slots(keys)
+        self._queue_count += queue_count
+        self._topics.append(topic)
+        self._hashes[topic] = hash_bytes(name)
+        enter(self._slots, self._hashes[topic], number)
+        self.columns = self._view()
 
-        def longer(column: Int64s, values: list[int]) -> Int64s:
-            return np.concatenate((column, np.array(values, dtype=np.int64)))
-
-        slots = self.slots.copy()
-        enter(slots, hash_bytes(name), number)
-        return TopicColumns(
-            (*self.topics, topic),
-            slots,
-            np.concatenate((self.names, row)),
-            longer(self.sizes, [len(name)]),
-            longer(self.queue_counts, [queue_count]),
-            longer(self.queue_slot_begins, [len(self.queue_slots)]),
-            longer(self.queue_slots, queue_slots),
+    def _make_room(self, topic_count: int, queue_count: int) -> None:
+        self._queue_slots = with_room(self._queue_slots, queue_count)
+        if topic_count <= len(self._sizes):
+            return
+        self._names = with_room(self._names, topic_count)
+        self._sizes, self._queue_counts, self._begins = (
+            with_room(column, topic_count) for column in (self._sizes, self._queue_counts, self._begins)
         )
+        self._slots = np.full(SLOTS_PER_TOPIC * len(self._sizes), -1, dtype=np.int64)
+        for number, hash_ in enumerate(self._hashes.values()):
+            enter(self._slots, hash_, number)
+
+    def _view(self) -> TopicColumns:
+        count = len(self._topics)
+        return TopicColumns(
+            self._topics,
+            self._slots,
+            self._names[:count],
+            self._sizes[:count],
+            self._queue_counts[:count],
+            self._begins[:count],
+            self._queue_slots[: self._queue_count],
+        )
+
+
+def with_room(column: Rows, count: int) -> Rows:
+    """The column, or a copy of twice its size, and again twice, with room for `count` rows; new rows are 0."""
+    size = len(column)
+    if count <= size:
+        return column
+    while size < count:
+        size *= 2
+    larger = np.zeros((size, *column.shape[1:]), dtype=column.dtype)
+    larger[: len(column)] = column
+    return larger  # type: ignore[return-value]
 
 
 def enter(slots: Int64s, hash_: int, value: int) -> None:
