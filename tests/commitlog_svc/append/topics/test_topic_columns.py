@@ -12,7 +12,7 @@ from commitlog_svc.append.topics.topic_columns import TOPIC_COUNT_MIN, KnownTopi
 
 
 def number_of(view: TopicColumns, topic: str) -> int:
-    data = np.frombuffer(topic.encode(), dtype=np.uint8)
+    data = np.frombuffer(bytearray(topic.encode()), dtype=np.uint8)  # writable: the kind that is compiled
     return int(find_name(data, 0, len(data), view.slots, view.names, view.sizes))
 
 
