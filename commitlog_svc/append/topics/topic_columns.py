@@ -8,7 +8,7 @@ for no topic, and the plain path takes the request.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ QUEUE_COUNT_MAX = 1 << 20
 TOPIC_COUNT_MIN = 64  # room that is there from the start
 SLOTS_PER_TOPIC = 4
 
-Rows = TypeVar("Rows", bound=npt.NDArray[np.generic])
+Rows = npt.NDArray[Any]
 
 
 class TopicColumns(NamedTuple):
@@ -124,9 +124,9 @@ def with_room(column: Rows, count: int) -> Rows:
         return column
     while size < count:
         size *= 2
-    larger = np.zeros((size, *column.shape[1:]), dtype=column.dtype)
+    larger: Rows = np.zeros((size, *column.shape[1:]), dtype=column.dtype)
     larger[: len(column)] = column
-    return larger  # type: ignore[return-value]
+    return larger
 
 
 def enter(slots: Int64s, hash_: int, value: int) -> None:

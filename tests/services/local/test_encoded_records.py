@@ -165,9 +165,20 @@ MESSAGES = st.builds(
 )  # fmt: skip
 
 
-@given(
-    messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=st.randoms(use_true_random=False), damage=st.booleans()
-)
+CHANCE = st.randoms(use_true_random=False)
+
+
+def log_and_room(
+    path: Path, messages: Sequence[PreparedMessage], chance: random.Random, *, damage: bool
+) -> tuple[Log, int]:
+    """A log, with a bit flipped if it shall have damage, and how many bytes of bodies are wanted."""
+    log = Log(path, messages, chance)
+    if damage:
+        log.data[chance.randrange(len(log.data))] ^= 1 << chance.randrange(8)
+    return log, chance.choice((ALL_BYTES, 0, 100, 500))
+
+
+@given(messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=CHANCE, damage=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_a_run_is_what_the_plain_path_makes_of_its_records(
     tmp_path_factory: pytest.TempPathFactory,
@@ -177,10 +188,7 @@ def test_a_run_is_what_the_plain_path_makes_of_its_records(
 ) -> None:
     before = loading.switch(loading.EAGER)
     try:
-        log = Log(tmp_path_factory.mktemp("log") / "file", messages, chance)
-        if damage:
-            log.data[chance.randrange(len(log.data))] ^= 1 << chance.randrange(8)
-        left = chance.choice((ALL_BYTES, 0, 100, 500))
+        log, left = log_and_room(tmp_path_factory.mktemp("log") / "file", messages, chance, damage=damage)
         row, is_first = 0, True
         while row < len(messages):
             run = log.encode(row, left=left, is_first=is_first)
@@ -213,9 +221,7 @@ def test_a_run_is_what_the_plain_path_makes_of_its_records(
         loading.switch(before)
 
 
-@given(
-    messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=st.randoms(use_true_random=False), damage=st.booleans()
-)
+@given(messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=CHANCE, damage=st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_records_are_those_of_the_log_up_to_one_that_the_plain_path_has_to_judge(
     tmp_path_factory: pytest.TempPathFactory,
@@ -225,10 +231,7 @@ def test_records_are_those_of_the_log_up_to_one_that_the_plain_path_has_to_judge
 ) -> None:
     before = loading.switch(loading.EAGER)
     try:
-        log = Log(tmp_path_factory.mktemp("log") / "file", messages, chance)
-        if damage:
-            log.data[chance.randrange(len(log.data))] ^= 1 << chance.randrange(8)
-        left = chance.choice((ALL_BYTES, 0, 100, 500))
+        log, left = log_and_room(tmp_path_factory.mktemp("log") / "file", messages, chance, damage=damage)
         run = log.encode(left=left, as_records=True)
         answer = pb.PullMessagesResponse.FromString(b"".join(run.data))
     finally:
