@@ -33,7 +33,7 @@ from services.following.follower_progress import FollowerProgress
 from services.local.server import Handler, RevocableAnswer, over_bytes
 from services.local.wire import LocalMethod
 from services.serving.calls.raw_handlers import AnyHandler, add_with_raw
-from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError
+from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError, TopicNotFoundError
 
 HEARTBEAT_SECONDS = 1.0
 CLIENT_COUNT_MAX = 1_024
@@ -169,7 +169,12 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             request.ignore_perm,
             "" if request.ignore_perm else request.consumer_group,
         )
-        pulled = self._delivery.pulls.pull(ask, request.shown_as, as_records=request.as_records)
+        seen_offset = max(self._progress.next_offset, 0)  # before the pull: what comes meanwhile may be missing in it
+        try:
+            pulled = self._delivery.pulls.pull(ask, request.shown_as, as_records=request.as_records)
+        except TopicNotFoundError as error:
+            error.metadata["seenOffset"] = str(seen_offset)
+            raise
         head = pb.PullMessagesResponse(
             next_offset=pulled.next_offset,
             min_offset=pulled.range.min_offset,
@@ -177,6 +182,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             status=f"PULL_STATUS_{pulled.status}",
             shown_as=request.shown_as,
             is_whole=pulled.is_whole,
+            seen_offset=seen_offset if pulled.is_built else 0,
         )
         batch = pulled.messages
         if isinstance(batch, EncodedBatch):

@@ -3,6 +3,9 @@
 A stream has a thread of its lane and holds one batch. While its caller takes it, the next one is pulled, if the queue has more.
 The bytes that batches of all streams may have are limited: while many are on their way, further ones are smaller. At the end of
 its queue a stream waits in the room (delivery/waiting_room.py) until something arrives, its time is over or its caller is gone.
+
+A stream says that its queue has ended only when that is sure: the consumer service follows the log some milliseconds behind,
+and for longer after a change of leaders. So its answer must have seen what the log had when the stream was at the end.
 """
 
 import contextlib
@@ -31,17 +34,17 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
-from store.errors import StoreError, TopicNotFoundError
+from store.errors import ServiceUnavailableError, StoreError, TopicNotFoundError
 
 MESSAGE_COUNT_DEFAULT = 32
 MESSAGE_COUNT_MAX = 1_024
 BODY_BYTES_DEFAULT = 262_144  # RocketMQ's maxTransferBytesOnMessageInMemory
 BODY_BYTES_MAX = 4 << 20
 WAIT_MILLIS_MAX = 60_000
-# A stream that shall not wait waits so long all the same for what was acknowledged and the consumer service does not know yet,
-# as queries do for the builders; and so long when queries find it already.
-END_MILLIS = 50
-BEHIND_MILLIS = 5_000
+# A consumer service that has not seen what the log had is asked again after such pauses, and after this time the stream fails.
+BEHIND_PAUSE_SECONDS_MIN = 0.005
+BEHIND_PAUSE_SECONDS_MAX = 0.25
+BEHIND_SECONDS_MAX = 5.0
 # Of all batches on their way; each takes about three times as much memory.
 ALL_BODY_BYTES_MAX = 64 << 20
 # What a stream gets also when all of that is taken, and while it waits.
@@ -109,6 +112,54 @@ class PullUnderWay:
         self._body_bytes.give_back(self.question.max_bytes)
 
 
+class LogEndOfStream:
+    """Where the log ended when a stream was at the end of its queue.
+
+    Args:
+        shard: that of the queue.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, shard: Shard[StoredMessage], clock: Callable[[], float]) -> None:
+        self._shard = shard
+        self._clock = clock
+        self._ends_at = clock() + BEHIND_SECONDS_MAX
+        self._offset: int | None = None
+        self._pause_seconds = BEHIND_PAUSE_SECONDS_MIN
+
+    def is_seen_by(self, question: PullQuestion, batch: Batch) -> bool:
+        """Whether an answer has taken into account what the log had.
+
+        Raises:
+            ServiceUnavailableError: it has not after BEHIND_SECONDS_MAX.
+            StoreError: the commitlog does not say where its log ends.
+        """
+        log_end, seen_offset = self._shard.log_end, batch.seen_offset
+        if log_end is None or seen_offset is None:
+            return True
+        if self._offset is None:
+            if seen_offset and log_end.is_written_at(seen_offset) is False:
+                return True
+            self._offset = log_end.offset(Deadline.after(INNER_SECONDS))
+        if self._offset is not None and self._offset <= seen_offset:
+            return True
+        if self._clock() < self._ends_at:
+            return False
+        had = "is being recovered" if self._offset is None else f"had {self._offset} bytes"
+        raise ServiceUnavailableError(
+            f"The consumer service of shard {self._shard.broker_name} has seen the log up to byte {seen_offset}, and the log "
+            f"{had}: whether queue {question.queue_id} of {question.topic!r} ends at position {question.queue_offset} is not "
+            "known. Ask again; reput status shows the service.",
+            service="consumer",
+            brokerName=self._shard.broker_name,
+        )
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        seconds, self._pause_seconds = self._pause_seconds, min(self._pause_seconds * 2, BEHIND_PAUSE_SECONDS_MAX)
+        return seconds
+
+
 class PullStreams:
     """Serves PullMessages; thread-safe.
 
@@ -147,11 +198,12 @@ class PullStreams:
             StoreError: the consumer service failed; the stream may be asked for again from the last `next_offset` on.
         """
         question = question_of(request)
-        wait_millis = max(min(millis_of_duration(request, "wait"), WAIT_MILLIS_MAX), END_MILLIS)
+        wait_seconds = min(millis_of_duration(request, "wait"), WAIT_MILLIS_MAX) / 1000
         delivering = puller or self._source.named(request.broker_name)
         shard = shards.named(delivering.broker_name)
         quiet_at = self._clock()
         is_known = False
+        end: LogEndOfStream | None = None
         with contextlib.ExitStack() as held:
             pull = self._begin(delivering, question, held, seconds())
             while True:
@@ -167,15 +219,20 @@ class PullStreams:
                             ahead = self._begin(delivering, next_question, held, seconds())
                         yield from responses_of(batch, delivering.broker_name)
                 if batch is not None and is_at_end(question, batch):
-                    millis = max(wait_millis, BEHIND_MILLIS) if is_behind(shard, question, batch) else wait_millis
                     waiting = replace(question, max_bytes=min(question.max_bytes, SHARE_BYTES_MIN))
-                    batch = self._arrived(delivering, waiting, cancellation, quiet_at + millis / 1000) or batch
+                    batch = self._arrived(delivering, waiting, cancellation, quiet_at + wait_seconds) or batch
+                    if is_at_end(question, batch) and not cancellation.is_set:
+                        end = end or LogEndOfStream(shard, self._clock)
+                        if not end.is_seen_by(question, batch):
+                            wait((cancellation.happened,), end.pause())
+                            pull = self._begin(delivering, question, held, seconds())
+                            continue
                     if not cancellation.is_set:
                         yield from responses_of(batch, delivering.broker_name)
                 if batch is None or cancellation.is_set or batch.outcome in ENDS:
                     return
                 if batch.outcome is PullOutcome.FOUND:
-                    quiet_at = self._clock()
+                    quiet_at, end = self._clock(), None
                 question = replace(question, queue_offset=batch.next_offset)
                 pull = ahead or self._begin(delivering, question, held, seconds())
 
@@ -289,24 +346,10 @@ def is_at_end(question: PullQuestion, batch: Batch) -> bool:
     return batch.outcome is PullOutcome.NO_NEW
 
 
-def is_behind(shard: Shard[StoredMessage], question: PullQuestion, batch: Batch) -> bool:
-    """Whether queries find more of the queue than the consumer service knows: its position must not be taken for the end."""
-    try:
-        queues = shard.queues.list_queues(question.topic, Deadline.after(INNER_SECONDS))
-    except StoreError:  # a pull does not need the queues' service
-        return False
-    return any(
-        each.queue_id == question.queue_id
-        and each.max_offset > batch.max_offset
-        and each.max_offset >= question.queue_offset
-        for each in queues
-    )
-
-
 def batch_of(question: PullQuestion, outcome: Batch | StoreError) -> Batch:
     """What a pull has found. A topic without messages is an empty queue here; whether there is one is seen elsewhere."""
     if isinstance(outcome, TopicNotFoundError):
-        return pulled_from_no_message(question)
+        return pulled_from_no_message(question, outcome)
     if isinstance(outcome, StoreError):
         raise outcome
     return outcome

@@ -91,6 +91,7 @@ class Pulled:
     """Messages of a queue; `status` is the name of the proto's PullStatus.
 
     `is_whole`: no position up to `next_offset` was passed over because its message is not in the log any more.
+    `is_built`: False when the queue's units at `next_offset` are not built yet.
     """
 
     messages: Batch
@@ -98,6 +99,7 @@ class Pulled:
     range: QueueRange
     status: str
     is_whole: bool = False
+    is_built: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class Pulls:
                 break
         if at == ask.queue_offset:
             # Its units are not built yet: RocketMQ's OFFSET_FOUND_NULL, which clients see as this.
-            return Pulled(batch, at, known, "NO_NEW_MSG")
+            return Pulled(batch, at, known, "NO_NEW_MSG", is_built=False)
         return Pulled(batch, at, known, "FOUND" if batch else "NO_MATCHED_MSG", is_whole)
 
     def commit(self, consumer_group: str, offsets: Sequence[tuple[str, int, int]]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from store.errors import StoreError
+from store.errors import StoreError, TopicNotFoundError
 
 Answer = TypeVar("Answer")
 # The type of a message: `reput.message.v1.StoredMessage` in the gateway.
@@ -142,6 +142,7 @@ class Pulled(Generic[Message_co]):
         min_offset, max_offset: the queue's range.
         outcome: what was found.
         is_whole: no position up to `next_offset` was passed over because its message is not in the log any more.
+        seen_offset: every message of the queue before this byte of the log was taken into account; None: not known.
     """
 
     messages: Sequence[Message_co]
@@ -150,11 +151,20 @@ class Pulled(Generic[Message_co]):
     max_offset: int
     outcome: PullOutcome
     is_whole: bool = False
+    seen_offset: int | None = None
 
 
-def pulled_from_no_message(question: PullQuestion) -> Pulled[Any]:
-    """The answer of a queue that never had a message."""
-    return Pulled((), 0, 0, 0, PullOutcome.OFFSET_ILLEGAL if question.queue_offset else PullOutcome.NO_NEW)
+def pulled_from_no_message(question: PullQuestion, error: TopicNotFoundError) -> Pulled[Any]:
+    """The answer of a queue that never had a message, from the error of a service that knows none of its topic."""
+    seen_offset = error.metadata.get("seenOffset")
+    return Pulled(
+        (),
+        0,
+        0,
+        0,
+        PullOutcome.OFFSET_ILLEGAL if question.queue_offset else PullOutcome.NO_NEW,
+        seen_offset=None if seen_offset is None else int(seen_offset),
+    )
 
 
 @dataclass(frozen=True, slots=True)

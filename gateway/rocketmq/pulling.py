@@ -183,7 +183,7 @@ class PullPoll(Poll):
 
     def _pulled(self, outcome: Pulled[StoredMessage] | StoreError) -> None:
         if isinstance(outcome, TopicNotFoundError):
-            outcome = pulled_from_no_message(self._question)
+            outcome = pulled_from_no_message(self._question, outcome)
         if isinstance(outcome, StoreError):
             self._failed(outcome)
         elif outcome.max_offset or self._is_known:

@@ -210,6 +210,7 @@ def _pulled(answer: pb.PullMessagesResponse) -> Pulled[StoredMessage]:
         answer.max_offset,
         PULL_OUTCOMES[answer.status],
         answer.is_whole,
+        answer.seen_offset if answer.HasField("seen_offset") else None,
     )
 
 

@@ -12,7 +12,7 @@ from consumer_svc.queue_locks import QueueLocks
 from consumer_svc.servicer import DELIVERED_COUNT_MAX, ConsumerServicer
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.following.follower_progress import FollowerProgress
-from store.errors import InvalidArgumentError, StoreRecoveringError
+from store.errors import InvalidArgumentError, StoreRecoveringError, TopicNotFoundError
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 
 CONTEXT: Any = None
@@ -91,3 +91,25 @@ def test_a_lock_for_a_name_that_is_no_group_is_refused(life: LogLife) -> None:
     request = pb.LockQueuesRequest(consumer_group="no group", client_id="a", queues=[pb.TopicQueue(topic="t")])
     with pytest.raises(InvalidArgumentError):
         servicer.LockQueues(request, CONTEXT)
+
+
+def test_an_answer_to_a_pull_says_what_of_the_log_it_has_seen(log: MemoryLog, life: LogLife) -> None:
+    progress = FollowerProgress()
+    servicer = ConsumerServicer(
+        progress, Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+    )
+    servicer.open(Delivery.of(life.life))
+    log.send("t")
+    progress.retreat(500, 0)
+
+    def seen(topic: str, queue_offset: int) -> int:
+        request = pb.PullMessagesRequest(topic=topic, queue_offset=queue_offset)
+        return servicer.PullMessages(request, CONTEXT).seen_offset
+
+    assert [seen("t", 0), seen("t", 1), seen("t", 2)] == [500, 500, 500]
+    with pytest.raises(TopicNotFoundError) as refused:
+        seen("other", 0)
+    assert refused.value.metadata["seenOffset"] == "500"
+    # The log has a message whose unit is not there: its place in the log is not known.
+    life.life.reader.recent.set_ends([("t", 0, 2)])
+    assert seen("t", 1) == 0

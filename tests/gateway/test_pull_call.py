@@ -3,10 +3,12 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from gateway import pull_call
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
@@ -25,7 +27,13 @@ from gateway.shards.encoded_messages import EncodedMessages
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_LIVE, StoredMessage
 from services.serving.calls.cancellation import Cancellation
-from store.errors import DeadlineExceededError, QueueNotFoundError, ServiceUnavailableError, TopicNotFoundError
+from store.errors import (
+    DeadlineExceededError,
+    QueueNotFoundError,
+    ServiceUnavailableError,
+    StoreRecoveringError,
+    TopicNotFoundError,
+)
 from store.format.record_frame import patch_record, prepare_record
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 from tests.gateway.memory_shard import MemoryShard
@@ -38,6 +46,25 @@ END_SECONDS_MAX = 2.0
 parsed = pb.PullMessagesResponse.FromString
 
 
+class LogEnd:
+    """The port: a log that ends at byte 1,000, as far as its commitlog says it."""
+
+    def __init__(self):
+        self.offsets = [1_000]  # the answers; the last one again and again
+        self.files_say = None
+        self.asked_count = 0
+
+    def is_written_at(self, commit_log_offset):
+        return self.files_say
+
+    def offset(self, deadline):
+        self.asked_count += 1
+        answer = self.offsets.pop(0) if len(self.offsets) > 1 else self.offsets[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
 class Pulling:
     """Streams over one shard whose topic `T` has four queues."""
 
@@ -47,7 +74,8 @@ class Pulling:
         self.delivering = MemoryDelivering()
         self.source = DeliveryShards(self.room)
         self.streams = PullStreams(self.source, self.room)
-        self.shards = Shards([MemoryShard([], {"T": 4}).shard()], fan_out)
+        self.log_end = LogEnd()
+        self.shards = Shards([replace(MemoryShard([], {"T": 4}).shard(), log_end=self.log_end)], fan_out)
         self.timers.start()
         self.source.keep([self.delivering])
 
@@ -101,6 +129,79 @@ def test_a_stream_that_waits_gets_what_arrives_and_goes_on_until_it_is_quiet(pul
         assert [each.body for each in first.result(END_SECONDS_MAX).messages] == [b"one"]
     (last,) = list(stream)
     assert (last.status, last.next_offset) == (pb.PULL_STATUS_NO_NEW_MSG, 1)
+
+
+@pytest.mark.parametrize("known_count", [0, 2])
+def test_a_queue_ended_before_a_message_that_the_consumer_service_had_not_seen_yet(pulling, known_count):
+    """After a change of leaders all of a topic may be missing; the replicas had given 500 messages of it."""
+    for number in range(known_count):
+        pulling.delivering.store("T", b"%d" % number)
+    pulling.delivering.seen_offset = 500
+    pull, looks = pulling.delivering.pull, []
+
+    def noted(question, seconds, then):
+        looks.append(question.queue_offset)
+        if looks.count(known_count) == 3 and question.queue_offset == known_count:
+            pulling.delivering.store("T", b"last")
+            pulling.delivering.seen_offset = 1_000
+        pull(question, seconds, then)
+
+    pulling.delivering.pull = noted
+    answers = list(pulling.answers())
+    bodies = [message.body for answer in answers for message in answer.messages]
+    assert bodies == [*(b"%d" % number for number in range(known_count)), b"last"]
+    assert (answers[-1].status, answers[-1].next_offset) == (pb.PULL_STATUS_NO_NEW_MSG, known_count + 1)
+
+
+def test_a_stream_that_cannot_know_whether_its_queue_ends_fails_and_says_so(pulling, monkeypatch):
+    monkeypatch.setattr(pull_call, "BEHIND_SECONDS_MAX", 0.05)
+    pulling.delivering.store("T", b"one")
+    pulling.delivering.seen_offset = 999
+    stream = pulling.answers()
+    assert [message.body for message in next(stream).messages] == [b"one"]
+    with pytest.raises(ServiceUnavailableError, match="up to byte 999, and the log had 1000 bytes") as raised:
+        next(stream)
+    assert raised.value.metadata == {"service": "consumer", "brokerName": "broker-a"}
+    pulling.log_end.offsets = [None]
+    with pytest.raises(ServiceUnavailableError, match="is being recovered"):
+        list(pulling.answers())
+    pulling.log_end.offsets = [StoreRecoveringError("later")]
+    with pytest.raises(StoreRecoveringError):
+        list(pulling.answers())
+
+
+@pytest.mark.parametrize("seen_offset", [None, 999, 1_000], ids=["older service", "the files tell", "the log tells"])
+def test_a_stream_ends_at_once_where_it_is_sure_that_its_queue_does(pulling, seen_offset):
+    pulling.delivering.store("T", b"one")
+    pulling.delivering.seen_offset = seen_offset
+    pulling.log_end.files_say = False if seen_offset == 999 else None
+    pull, looks = pulling.delivering.pull, []
+
+    def noted(question, seconds, then):
+        looks.append(question.queue_offset)
+        pull(question, seconds, then)
+
+    pulling.delivering.pull = noted
+    *_, last = list(pulling.answers())
+    assert (last.status, last.next_offset, looks) == (pb.PULL_STATUS_NO_NEW_MSG, 1, [0, 1])
+    assert pulling.log_end.asked_count == (seen_offset == 1_000)
+
+
+def test_the_end_of_the_log_is_asked_for_again_when_a_stream_is_at_the_end_again(pulling):
+    pulling.delivering.store("T", b"one")
+    pulling.delivering.seen_offset = 1_000
+    pulling.log_end.offsets = [2_000, 1_000]
+    pull, looks = pulling.delivering.pull, []
+
+    def noted(question, seconds, then):
+        looks.append(question.queue_offset)
+        if looks == [0, 1, 1]:
+            pulling.delivering.store("T", b"two")  # it has seen no more of the log than before
+        pull(question, seconds, then)
+
+    pulling.delivering.pull = noted
+    assert [message.body for answer in pulling.answers() for message in answer.messages] == [b"one", b"two"]
+    assert pulling.log_end.asked_count == 2
 
 
 def test_an_empty_queue_that_is_configured_is_empty_and_one_that_is_not_is_absent(pulling):

@@ -37,6 +37,7 @@ class MemoryDelivering:
         confirmed: the handles of deliveries whose clients have them.
         ended: the clients that have ended.
         is_down: every call fails.
+        seen_offset: what pulls have seen of the log (bytes); None: they do not say.
     """
 
     def __init__(self, broker_name="broker-a"):
@@ -54,6 +55,7 @@ class MemoryDelivering:
         self.given_back = []
         self.dead = []
         self.is_down = False
+        self.seen_offset = None
         self.held = None
         self._numbers = 0
         self._streams = []
@@ -153,12 +155,13 @@ class MemoryDelivering:
             messages = self.messages[question.topic, question.queue_id]
             is_known = any(stored for (topic, _), stored in self.messages.items() if topic == question.topic)
         end = len(messages)
-        if not is_known:
-            then(TopicNotFoundError("no message"))  # as the service: it does not know what is configured
+        if not is_known:  # as the service: it does not know what is configured
+            seen = {} if self.seen_offset is None else {"seenOffset": self.seen_offset}
+            then(TopicNotFoundError("no message", **seen))
         elif question.queue_offset > end:
-            then(Pulled((), end, 0, end, PullOutcome.OFFSET_ILLEGAL))
+            then(Pulled((), end, 0, end, PullOutcome.OFFSET_ILLEGAL, seen_offset=self.seen_offset))
         elif question.queue_offset == end:
-            then(Pulled((), end, 0, end, PullOutcome.NO_NEW))
+            then(Pulled((), end, 0, end, PullOutcome.NO_NEW, seen_offset=self.seen_offset))
         else:
             found = messages[question.queue_offset : question.queue_offset + question.max_messages]
             then(Pulled(found, question.queue_offset + len(found), 0, end, PullOutcome.FOUND))

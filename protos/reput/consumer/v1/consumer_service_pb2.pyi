@@ -173,7 +173,7 @@ class PullMessagesRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., consumer_group: _Optional[str] = ..., shown_as: _Optional[str] = ..., ignore_perm: _Optional[bool] = ..., as_records: _Optional[bool] = ...) -> None: ...
 
 class PullMessagesResponse(_message.Message):
-    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as", "is_whole", "records")
+    __slots__ = ("messages", "next_offset", "min_offset", "max_offset", "status", "shown_as", "is_whole", "records", "seen_offset")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,7 @@ class PullMessagesResponse(_message.Message):
     SHOWN_AS_FIELD_NUMBER: _ClassVar[int]
     IS_WHOLE_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SEEN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[_message_pb2.StoredMessage]
     next_offset: int
     min_offset: int
@@ -190,7 +191,8 @@ class PullMessagesResponse(_message.Message):
     shown_as: str
     is_whole: bool
     records: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    seen_offset: int
+    def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ..., seen_offset: _Optional[int] = ...) -> None: ...
 
 class SendBackMessagesRequest(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level")
