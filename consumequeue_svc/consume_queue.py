@@ -215,8 +215,7 @@ class ConsumeQueue:
     def mark_all_dirty(self) -> None:
         """The next flush takes every file and folder: what was read from them may be in the page cache only."""
         self.dirty.update(self.paths())
-        directory = self.units.directory
-        self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
+        self._mark_directories_dirty()
         if self.ext_files is not None:
             self.ext_files.mark_directories_dirty()
 
@@ -420,11 +419,9 @@ class ConsumeQueue:
             # The disk may not read it any more. It stays open until there is a new one, so that no block of it is used again.
             old = self._files.get(path)
             self._files.fs.unlink(path)
-        self._files.create(path, self.units.file_size_bytes).write(0, data)
+        self._create(path).write(0, data)
         del old
         self.dirty.add(path)
-        directory = self.units.directory
-        self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
         self._tail_crc = None
         self.units.forget_front()
 
@@ -435,11 +432,19 @@ class ConsumeQueue:
         self.dirty.add(path)
         if first_byte in self._file_offsets:
             return self._files.get(path, writing=True)
-        file = self._files.create(path, self.units.file_size_bytes)
+        file = self._create(path)
         self._file_offsets.add(first_byte)
-        directory = self.units.directory
-        self.dirty_directories.update((directory, directory.parent, directory.parent.parent))
         return file
+
+    def _create(self, path: Path) -> OpenFile:
+        """Makes a file. Its folders are flushed by the next checkpoint: with many new queues the disk would set the pace."""
+        self._mark_directories_dirty()
+        return self._files.create(path, self.units.file_size_bytes, durable_folders=False)
+
+    def _mark_directories_dirty(self) -> None:
+        """The folder of the queue, and all of which it may be a new entry, up to the root of the store."""
+        directory = self.units.directory
+        self.dirty_directories.update((directory, *directory.parents[:3]))
 
     def _remove(self, first_byte: int) -> None:
         path = self.units.path_of(first_byte)

@@ -232,7 +232,7 @@ class QueueExtFiles:
     def _open(self, first_byte: int, within: int) -> None:
         """Makes a file that is missing, complete up to a byte of it; at its begin the file before it is marked as ended."""
         if first_byte not in self._firsts:
-            self._files.create(self.path_of(first_byte), self.file_size_bytes)
+            self._files.create(self.path_of(first_byte), self.file_size_bytes, durable_folders=False)
             self.mark_directories_dirty()
             self._fill(first_byte, 0, within // HEAD_SIZE_BYTES)
         before = first_byte - self.file_size_bytes

@@ -225,7 +225,7 @@ class ObjectFileSystem:
         """Refused."""
         self._refuse(self.root)
 
-    def mkdirs(self, path: PathLike) -> None:
+    def mkdirs(self, path: PathLike, *, durable: bool = True) -> None:
         """Refused."""
         self._refuse(path)
 

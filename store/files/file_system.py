@@ -6,7 +6,7 @@ Rules:
   Linux marks the pages clean after the first failure, so a second flush says OK without having written anything.
 - Bytes that the disk cannot read back are a `StoreCorruptedError` that names file and byte.
 - No free file handle is a `ResourceBusyError`: nothing is wrong with the store.
-- A new directory is on the disk, in its parent, before `mkdirs` returns.
+- A new directory is on the disk, in its parent, before `mkdirs` returns, unless its caller flushes the parents later.
 - A missing directory lists as empty.
 - File handles are real file descriptors, so that a reader may map them.
 
@@ -95,8 +95,12 @@ class FileSystem(Protocol):
     def drop_cache(self, fd: int, position: int) -> None:
         """Forgets clean cached pages, at least those from `position` on, so that reads show what the disk holds."""
 
-    def mkdirs(self, path: PathLike) -> None:
-        """Makes the directory and its parents, on the disk before this returns; FlushFailedError when it refuses."""
+    def mkdirs(self, path: PathLike, *, durable: bool = True) -> None:
+        """Makes the directory and its parents; if `durable`, on the disk before this returns.
+
+        Raises:
+            FlushFailedError: the disk refuses to flush.
+        """
 
     def listdir(self, path: PathLike) -> list[str]:
         """Names in a directory, sorted; empty when it does not exist."""
@@ -308,7 +312,7 @@ class RealFileSystem:
         # Drop the whole file: of a range the kernel keeps the first page, and the large folio around it.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def mkdirs(self, path: PathLike) -> None:
+    def mkdirs(self, path: PathLike, *, durable: bool = True) -> None:
         """See FileSystem."""
         missing = []
         directory = Path(path)
@@ -324,7 +328,8 @@ class RealFileSystem:
                         f"{directory} is no directory, or a link that leads to none: move it away and try again",
                         directory=directory,
                     ) from error
-            self.fsync_dir(directory.parent)
+            if durable:
+                self.fsync_dir(directory.parent)
 
     def listdir(self, path: PathLike) -> list[str]:
         """See FileSystem."""

@@ -151,13 +151,14 @@ class OpenFiles:
                 self._files.popitem(last=False)
             return file
 
-    def create(self, path: Path, size_bytes: int) -> OpenFile:
+    def create(self, path: Path, size_bytes: int, *, durable_folders: bool = True) -> OpenFile:
         """Makes a file of `size_bytes`, filled with zeros; an existing file keeps its bytes up to that size.
 
         What has its name and is no regular file, or a file where one of its folders belongs, is renamed, not removed.
+        Without `durable_folders` the caller flushes the parents of new folders later.
         """
         make_way(self.fs, path)
-        self.fs.mkdirs(path.parent)
+        self.fs.mkdirs(path.parent, durable=durable_folders)
         fd = self.fs.open(path, os.O_RDWR | os.O_CREAT)
         try:
             self.fs.ftruncate(fd, size_bytes)

@@ -63,7 +63,7 @@ class OverlayFileSystem(RealFileSystem):
         """True: what happens to the file on the disk does not concern the copy."""
         return True
 
-    def mkdirs(self, path: PathLike) -> None:
+    def mkdirs(self, path: PathLike, *, durable: bool = True) -> None:
         """See FileSystem."""
         with self._lock:
             directory = os.path.abspath(path)

@@ -9,6 +9,7 @@ from store.derive.dispatch_columns import DispatchColumns
 from store.errors import DiskFullError, QueueNotFoundError, TopicNotFoundError
 from store.files.file_system import RealFileSystem
 from tests.support.dispatches import file_bytes, make_request
+from tests.support.faulty_file_system import FaultyFileSystem
 
 FILE_SIZE = 5 * 20
 FILLER = struct.pack(">qiq", 0, 2**31 - 1, 0)
@@ -122,3 +123,20 @@ def test_a_batch_that_met_a_full_disk_is_completed_by_the_next_try(tmp_path, wri
     for queue_id in (0, 1):
         units = table.queue("orders", queue_id).units
         assert [u.commit_log_offset for _, u in units.units(0, 100)] == [(2 * n + queue_id) * 100 for n in range(10)]
+
+
+def test_each_new_queue_waited_twice_for_the_disk(tmp_path):
+    """Only a checkpoint needs its folders on the disk; it flushes each once, up to the root of the store."""
+    fs = FaultyFileSystem()
+    table = ConsumeQueueTable(tmp_path, fs, FILE_SIZE)
+    table.apply(DispatchColumns.of([make_request(n, topic=f"t{n % 3}", queue_id=n, queue_offset=0) for n in range(6)]))
+    assert {call.kind for call in fs.calls} & {"fdatasync", "fsync_dir"} == set()
+
+    table.flush()
+
+    queues = tmp_path / "consumequeue"
+    folders = [tmp_path, queues, *(queues / f"t{n}" for n in range(3)), *(queues / f"t{n % 3}/{n}" for n in range(6))]
+    assert [call.path for call in fs.calls if call.kind == "fsync_dir"] == sorted(map(str, folders))
+    assert [call.path for call in fs.calls if call.kind == "fdatasync"] == [
+        str(queues / f"t{n % 3}/{n}/{0:020}") for n in (0, 3, 1, 4, 2, 5)
+    ]

@@ -202,9 +202,9 @@ class FaultyFileSystem(RealFileSystem):
             self._flushed.pop(os.path.abspath(path), None)
             self._lost.discard(os.path.abspath(path))
 
-    def mkdirs(self, path: PathLike) -> None:
+    def mkdirs(self, path: PathLike, *, durable: bool = True) -> None:
         self._pass("mkdirs", str(path), 0)
-        super().mkdirs(path)
+        super().mkdirs(path, durable=durable)
 
     def _path(self, fd: int) -> str:
         with self._lock:

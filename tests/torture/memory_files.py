@@ -178,7 +178,7 @@ class MemoryFileSystem:
     def drop_cache(self, fd: int, position: int) -> None:
         """Nothing: no flush ever fails here."""
 
-    def mkdirs(self, path: PathLike) -> None:
+    def mkdirs(self, path: PathLike, *, durable: bool = True) -> None:
         with self._lock:
             directory = os.path.abspath(path)
             while directory not in self._directories:
