@@ -219,8 +219,9 @@ class PullStreams:
                             ahead = self._begin(delivering, next_question, held, seconds())
                         yield from responses_of(batch, delivering.broker_name)
                 if batch is not None and is_at_end(question, batch):
-                    waiting = replace(question, max_bytes=min(question.max_bytes, SHARE_BYTES_MIN))
-                    batch = self._arrived(delivering, waiting, cancellation, quiet_at + wait_seconds) or batch
+                    if batch.outcome is PullOutcome.NO_NEW:
+                        waiting = replace(question, max_bytes=min(question.max_bytes, SHARE_BYTES_MIN))
+                        batch = self._arrived(delivering, waiting, cancellation, quiet_at + wait_seconds) or batch
                     if is_at_end(question, batch) and not cancellation.is_set:
                         end = end or LogEndOfStream(shard, self._clock)
                         if not end.is_seen_by(question, batch):

@@ -204,6 +204,14 @@ def test_the_end_of_the_log_is_asked_for_again_when_a_stream_is_at_the_end_again
     assert pulling.log_end.asked_count == 2
 
 
+def test_a_position_behind_the_end_was_waited_at_and_then_went_past_what_had_arrived(pulling):
+    """As RocketMQ's PULL_OFFSET_MOVED, the answer comes at once: what arrives later comes from there on."""
+    pulling.delivering.store("T", b"one")
+    pulling.delivering.seen_offset = 1_000
+    (answer,) = pulling.answers(queue_offset=1_000, wait=Duration(seconds=60))
+    assert (answer.status, answer.next_offset, answer.max_offset) == (pb.PULL_STATUS_OFFSET_ILLEGAL, 1, 1)
+
+
 def test_an_empty_queue_that_is_configured_is_empty_and_one_that_is_not_is_absent(pulling):
     (answer,) = list(pulling.answers(queue_id=3))
     assert (answer.status, answer.next_offset) == (pb.PULL_STATUS_NO_NEW_MSG, 0)

@@ -123,7 +123,8 @@ def test_seek_pause_and_resume_choose_what_is_polled(stack: Stack, topic: str) -
         assert consumer.poll(timeout_seconds=0.5) == []
         consumer.resume([second])
         assert [message.body for message in polled(consumer, 1)] == [b"paused"]
-        consumer.seek(first, 1_000)  # outside the queue: it goes on inside
+        consumer.seek(first, 1_000)  # outside the queue: it goes on at its end
+        wait_until(lambda: consumer.position(first) == 10, lambda: consumer.position(first))
         send(stack, topic, [b"inside"], queue_id=0)
         assert polled(consumer, 1)[0].body == b"inside"
 
