@@ -38,6 +38,10 @@ class Clients:
         self._order: dict[tuple[str, str], None] = {}  # the one that was silent for longest first
         self._large_bytes = 0
 
+    def begin_again(self) -> None:
+        """Gateways report to this service from now on, because its log leads: nothing is known of any client yet."""
+        self._started = self._clock()
+
     def keep(self, client: pb.Client) -> None:
         """Note that a client lives."""
         size_bytes = client.ByteSize()
@@ -63,7 +67,8 @@ class Clients:
     def is_renewed(self, consumer_group: str, client_id: str) -> bool:
         """Whether what is in flight for the client is to be renewed.
 
-        After a start nothing is known of any client, so all are taken to live until they had time to be heard of.
+        After a start or a change of leaders nothing is known of any client, so all are taken to live until they had time to
+        be heard of.
         """
         now = self._clock()
         if now - self._started < RENEWED_SECONDS:

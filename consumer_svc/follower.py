@@ -41,7 +41,6 @@ from services.following.state_topic.state_log import StateLog
 from services.following.store_clock import StoreClock
 from services.reading.queue_reader import CALL_SECONDS, QueueReader
 from services.reading.recent_units import RecentUnits
-from services.replica_role import not_leading
 from store.errors import (
     ServiceUnavailableError,
 )
@@ -310,9 +309,8 @@ class ConsumerPart:
             self._rules,
             clock,
             TopicView(self._commitlog, self._arrivals, time.monotonic),
+            leadership=log.role.epoch if log.role.leads or self._settings.writes_no_records else None,
         )
-        if writer is None and not self._settings.writes_no_records:
-            life.refusal = not_leading
         if courtesy is not None:
             courtesy.take_over(life, newest_millis)
         broker = BrokerGroups(self._commitlog) if self._settings.has_live_broker else None

@@ -1,8 +1,8 @@
 """QueueLocks: which member of a group has a queue for itself, for members that pull in order; RocketMQ's RebalanceLockManager.
 
-A lock holds for LOCK_SECONDS after its member asked last. In memory only. After a start nothing is known of the locks that were
-held before. So a queue that somebody may have locked (its group has a position in it) is given only to a member that says that
-it has it, for the first LOCK_SECONDS. So a lock is never held by two, also over a restart. RocketMQ gives it to the first that
+A lock holds for LOCK_SECONDS after its member asked last. In memory only. After a start, and where the log leads its shard from
+now on, nothing is known of the locks that were held before. So a queue that somebody may have locked (its group has a position in it) is given only to a member that says that
+it has it, for the first LOCK_SECONDS. So a lock is never held by two, also over a restart or a change of leaders. RocketMQ gives it to the first that
 asks.
 """
 
@@ -43,6 +43,12 @@ class QueueLocks:
         self._lock = threading.Lock()
         self._locks: dict[QueueRef, _Lock] = {}
         self._sweep_at = SWEEP_COUNT_MIN
+
+    def begin_again(self) -> None:
+        """Locks are asked for here from now on, because the log leads: others may have been given meanwhile, elsewhere."""
+        with self._lock:
+            self._started = self._clock()
+            self._locks.clear()
 
     def lock(
         self, client_id: str, queues: Sequence[QueueRef], *, renew: bool, was_consumed: Callable[[QueueRef], bool]

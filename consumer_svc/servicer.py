@@ -81,9 +81,18 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         self._arrivals = arrivals
         self._is_stopping = is_stopping
         self._open: Delivery | None = None
+        self._leadership: int | None = None
 
     def open(self, delivery: Delivery) -> None:
-        """Serve this life from now on."""
+        """Serve this life from now on.
+
+        With a new leadership, what is only in memory is of the leader before: clients and locks are waited for as after a start.
+        """
+        leadership = delivery.life.leadership
+        if leadership is not None and leadership != self._leadership:
+            self._clients.begin_again()
+            self._locks.begin_again()
+        self._leadership = leadership
         self._open = delivery
         self._arrivals.note_all()
 
@@ -200,7 +209,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:
         """See the proto."""
-        states = self._delivery.life.states
+        states = self._current.life.states
         check_group_name(request.consumer_group)
         queues = [QueueRef(request.consumer_group, each.topic, each.queue_id) for each in request.queues]
         if request.unlock:
@@ -238,7 +247,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def GetOffsets(self, request: pb.GetOffsetsRequest, context: grpc.ServicerContext) -> pb.GetOffsetsResponse:
         """See the proto."""
-        delivery = self._delivery
+        delivery = self._current
         delivery.groups.known(request.consumer_group)
         return pb.GetOffsetsResponse(
             offsets=[
@@ -249,7 +258,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def ResetOffsets(self, request: pb.ResetOffsetsRequest, context: grpc.ServicerContext) -> pb.ResetOffsetsResponse:
         """See the proto."""
-        delivery = self._delivery
+        delivery = self._current
         targets = delivery.groups.reset_targets(request)
         resets = delivery.pulls.reset(request.consumer_group, request.topic, targets, dry_run=request.dry_run)
         return pb.ResetOffsetsResponse(
@@ -275,7 +284,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             self._clients.keep(client)
         if delivered:
             self._delivery.acks.note_delivered(delivered)
-        delivery = self._open
+        delivery = self._current_or_none
         names = sorted({client.consumer_group for client in request.clients})
         settings = [] if delivery is None else map(delivery.groups.settings, names)
         return pb.KeepClientsResponse(groups=settings)
@@ -307,11 +316,11 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def ListGroups(self, request: pb.ListGroupsRequest, context: grpc.ServicerContext) -> pb.ListGroupsResponse:
         """See the proto."""
-        return pb.ListGroupsResponse(groups=self._delivery.groups.all(request.topic))
+        return pb.ListGroupsResponse(groups=self._current.groups.all(request.topic))
 
     def GetGroup(self, request: pb.GetGroupRequest, context: grpc.ServicerContext) -> pb.GetGroupResponse:
         """See the proto."""
-        return self._delivery.groups.describe(request.consumer_group)
+        return self._current.groups.describe(request.consumer_group)
 
     def UpdateGroup(self, request: pb.UpdateGroupRequest, context: grpc.ServicerContext) -> pb.UpdateGroupResponse:
         """See the proto."""
@@ -326,7 +335,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def TrackMessage(self, request: pb.TrackMessageRequest, context: grpc.ServicerContext) -> pb.TrackMessageResponse:
         """See the proto."""
         response = pb.TrackMessageResponse()
-        for track in self._delivery.tracks.track(request.message):
+        for track in self._current.tracks.track(request.message):
             row = response.tracks.add(
                 consumer_group=track.consumer_group,
                 state=f"TRACK_STATE_{track.state}",
@@ -360,8 +369,8 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         return response
 
     def lag_counts(self) -> Mapping[tuple[str, ...], int]:
-        """Messages that are not consumed, by group and topic; none while the groups' state is being read."""
-        delivery = self._open
+        """Messages that are not consumed, by group and topic; none while the groups' state is being read, or not kept current."""
+        delivery = self._current_or_none
         return dict(delivery.groups.lag_counts().items()) if delivery is not None else {}
 
     @property
@@ -370,6 +379,18 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if delivery is None:
             raise StoreRecoveringError("the state of the consumer groups is being read: try again soon")
         return delivery
+
+    @property
+    def _current(self) -> Delivery:
+        """For what tells of groups: NotLeaderError on a replica that does not lead, whose state is older than the log."""
+        delivery = self._delivery
+        delivery.life.refuse_if_not_current()
+        return delivery
+
+    @property
+    def _current_or_none(self) -> Delivery | None:
+        delivery = self._open
+        return delivery if delivery is not None and delivery.life.leadership is not None else None
 
 
 def add_to_server(servicer: ConsumerServicer, server: grpc.Server) -> None:

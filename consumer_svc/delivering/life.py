@@ -8,7 +8,7 @@ Rules:
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -24,6 +24,7 @@ from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.store_clock import StoreClock
 from services.reading.queue_reader import Reader
+from services.replica_role import not_leading
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, StoreReadOnlyError
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.topic import dead_letter_topic_of, validate_topic
@@ -70,12 +71,12 @@ class Life:
         rules: the settings.
         clock: the time of leases.
         topics: what the topic table says.
+        leadership: epoch in which the log leads its shard (0 without replicas); None on a replica that does not lead.
 
     Attributes:
         lock: see above.
         expiry: when the leases end.
         dirty: the courtesy files are older than the state.
-        refusal: makes the error of every change in a life that only reads.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Life:
         rules: Rules,
         clock: StoreClock,
         topics: TopicView,
+        leadership: int | None = 0,
     ) -> None:
         self.states = states
         self.reader = reader
@@ -101,7 +103,7 @@ class Life:
         self.lock = threading.RLock()
         self.expiry = ExpiryHeap()
         self.dirty = bool(states.groups)
-        self.refusal: Callable[[], StoreError] = _read_only
+        self.leadership = leadership
         self._writer = writer
         self._turns: dict[tuple[str, str], threading.Lock] = {}
         self._serial = max(
@@ -116,12 +118,18 @@ class Life:
 
     def refuse_if_over(self) -> None:
         """Raise StoreReadOnlyError, NotLeaderError or ServiceUnavailableError when nothing can be changed."""
+        self.refuse_if_not_current()
         if self._writer is None:
-            raise self.refusal()
+            raise _read_only()
         if self._writer.error is not None:
             raise ServiceUnavailableError(
                 f"the state of the groups is being read again: {self._writer.error.message}; try again"
             )
+
+    def refuse_if_not_current(self) -> None:
+        """Raise NotLeaderError on a replica that does not lead: the state is what the log had when this life began."""
+        if self.leadership is None:
+            raise not_leading()
 
     @property
     def is_over(self) -> bool:

@@ -68,6 +68,7 @@ class LogLife:
         begins_at_end: where new groups begin.
         recent_count_max: units kept in memory.
         clients: the consumers that live.
+        leadership: see Life.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class LogLife:
         begins_at_end: bool = False,
         recent_count_max: int = 262_144,
         clients: Clients | None = None,
+        leadership: int | None = 0,
     ) -> None:
         epoch = log.state().epoch + 1
         self.log = log
@@ -100,6 +102,7 @@ class LogLife:
             Rules(attempts_max, begins_at_end),
             log.clock,
             TopicView(log, self.arrivals, always_newer()),
+            leadership,
         )
         self.pops, self.acks, self.pulls = Pops(self.life), Acks(self.life), Pulls(self.life)
         self.send_backs = SendBacks(self.life)

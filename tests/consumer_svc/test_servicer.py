@@ -1,18 +1,19 @@
 """What the servicer checks itself."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.clients import Clients
+from consumer_svc.clients import RENEWED_SECONDS, Clients
 from consumer_svc.delivering.delivery import Delivery
-from consumer_svc.queue_locks import QueueLocks
+from consumer_svc.queue_locks import LOCK_SECONDS, QueueLocks
 from consumer_svc.servicer import DELIVERED_COUNT_MAX, ConsumerServicer
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.following.follower_progress import FollowerProgress
-from store.errors import InvalidArgumentError, StoreRecoveringError, TopicNotFoundError
+from store.errors import InvalidArgumentError, NotLeaderError, StoreRecoveringError, TopicNotFoundError
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 
 CONTEXT: Any = None
@@ -60,6 +61,84 @@ def test_locks_outlive_a_life_and_a_queue_with_a_position_waits_for_its_holder_a
     assert locked(servicer, "b", renew=True) == [1]
     assert locked(servicer, "a", unlock=True) == []
     assert locked(servicer, "b") == [0, 1]
+
+
+class Replica:
+    """A consumer service whose process began with the test, on a clock that stands at `now`."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.clients = Clients(lambda: self.now)
+        locks = QueueLocks(lambda: self.now)
+        self.servicer = ConsumerServicer(FollowerProgress(), self.clients, locks, Arrivals(), lambda: False)
+
+    def locks(self, client_id: str, **named: bool) -> bool:
+        queues = [pb.TopicQueue(topic="t")]
+        request = pb.LockQueuesRequest(consumer_group="g", client_id=client_id, queues=queues, **named)
+        return bool(self.servicer.LockQueues(request, CONTEXT).queues)
+
+
+def test_after_a_change_of_leaders_a_locked_queue_was_given_to_a_second_member(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    """The service of a replica runs for hours before its log leads; its careful start was over then."""
+    log.send("t")
+    log.configure("t")
+    begin().pulls.commit("g", [("t", 0, 0)])
+    one, other = Replica(), Replica()
+    other.servicer.open(Delivery.of(begin(leadership=None).life))
+    one.servicer.open(Delivery.of(begin(leadership=1).life))
+    one.now = other.now = 5_000.0
+    assert one.locks("a")
+    other.servicer.open(Delivery.of(begin(leadership=2).life))
+    assert not other.locks("b")
+    assert other.locks("a", renew=True)
+    # The first one leads again: what it knew is older than what the other one has given since.
+    one.now = other.now = 5_050.0
+    one.servicer.open(Delivery.of(begin(leadership=3).life))
+    assert not one.locks("b")
+    one.servicer.open(Delivery.of(begin(leadership=3).life))  # a new life of the same leadership
+    one.now = 5_050.0 + LOCK_SECONDS
+    assert one.locks("b")
+    one.servicer.open(Delivery.of(begin(leadership=3).life))
+    assert not one.locks("a", renew=True)
+
+
+def test_after_a_change_of_leaders_what_was_in_work_was_taken_for_abandoned(begin: Callable[..., LogLife]) -> None:
+    replica = Replica()
+    replica.servicer.open(Delivery.of(begin(leadership=None).life))
+    replica.now = 5_000.0
+    assert not replica.clients.is_renewed("g", "c")
+    replica.servicer.open(Delivery.of(begin(leadership=2).life))
+    assert replica.clients.is_renewed("g", "c")
+    replica.now += RENEWED_SECONDS
+    assert not replica.clients.is_renewed("g", "c")
+
+
+def test_a_replica_that_does_not_lead_yet_told_positions_of_its_start(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    log.send("t")
+    log.configure("t")
+    begin().pulls.commit("g", [("t", 0, 0)])
+    replica = Replica()
+    replica.servicer.open(Delivery.of(begin(leadership=None).life))
+    replica.clients.keep(pb.Client(client_id="c", consumer_group="g"))
+    servicer = replica.servicer
+    for ask in (
+        lambda: servicer.GetOffsets(pb.GetOffsetsRequest(consumer_group="g"), CONTEXT),
+        lambda: servicer.GetGroup(pb.GetGroupRequest(consumer_group="g"), CONTEXT),
+        lambda: servicer.ListGroups(pb.ListGroupsRequest(), CONTEXT),
+        lambda: servicer.TrackMessage(pb.TrackMessageRequest(), CONTEXT),
+        lambda: servicer.ResetOffsets(pb.ResetOffsetsRequest(consumer_group="g", topic="t", dry_run=True), CONTEXT),
+        lambda: replica.locks("c"),
+    ):
+        with pytest.raises(NotLeaderError):
+            ask()
+    assert not servicer.KeepClients(pb.KeepClientsRequest(clients=[pb.Client(consumer_group="g")]), CONTEXT).groups
+    assert servicer.lag_counts() == {}
+    # Messages are the same on every replica.
+    assert len(servicer.PullMessages(pb.PullMessagesRequest(topic="t"), CONTEXT).messages) == 1
 
 
 def test_queues_that_do_not_exist_were_locked_and_kept(log: MemoryLog, life: LogLife) -> None:
