@@ -1,9 +1,9 @@
 """QueueLocks: which member of a group has a queue for itself, for members that pull in order; RocketMQ's RebalanceLockManager.
 
 A lock holds for LOCK_SECONDS after its member asked last. In memory only. After a start, and where the log leads its shard from
-now on, nothing is known of the locks that were held before. So a queue that somebody may have locked (its group has a position in it) is given only to a member that says that
-it has it, for the first LOCK_SECONDS. So a lock is never held by two, also over a restart or a change of leaders. RocketMQ gives it to the first that
-asks.
+now on, nothing is known of the locks that were held before. So a queue that somebody may have locked (its group has a position
+in it) is given only to a member that says that it has it, for the first LOCK_SECONDS. So a lock is never held by two, also over
+a restart or a change of leaders. RocketMQ gives it to the first that asks.
 """
 
 import threading

@@ -86,7 +86,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def open(self, delivery: Delivery) -> None:
         """Serve this life from now on.
 
-        With a new leadership, what is only in memory is of the leader before: clients and locks are waited for as after a start.
+        With a new leadership the leader before had the clients and locks: they are waited for as after a start.
         """
         leadership = delivery.life.leadership
         if leadership is not None and leadership != self._leadership:
@@ -369,7 +369,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         return response
 
     def lag_counts(self) -> Mapping[tuple[str, ...], int]:
-        """Messages that are not consumed, by group and topic; none while the groups' state is being read, or not kept current."""
+        """Messages that are not consumed, by group and topic; none while the groups' state is being read or not current."""
         delivery = self._current_or_none
         return dict(delivery.groups.lag_counts().items()) if delivery is not None else {}
 
