@@ -33,9 +33,17 @@ from services.following.follower_progress import FollowerProgress
 from services.local.server import Handler, RevocableAnswer, over_bytes
 from services.local.wire import LocalMethod
 from services.serving.calls.raw_handlers import AnyHandler, add_with_raw
-from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError, TopicNotFoundError
+from store.errors import (
+    InvalidArgumentError,
+    ServiceUnavailableError,
+    StoreError,
+    StoreRecoveringError,
+    TopicNotFoundError,
+)
 
 HEARTBEAT_SECONDS = 1.0
+# A service that follows its log is some milliseconds behind it.
+BEHIND_SECONDS_MAX = 5.0
 CLIENT_COUNT_MAX = 1_024
 DELIVERED_COUNT_MAX = 8_192
 OUTCOMES = {
@@ -242,6 +250,10 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     ) -> pb.CommitOffsetsResponse:
         """See the proto."""
         offsets = [(one.topic, one.queue_id, one.queue_offset) for one in request.offsets]
+        recent = self._delivery.life.reader.recent
+        if any(queue_offset > recent.end(topic, queue_id) for topic, queue_id, queue_offset in offsets):
+            # Whoever asked the queues may know their ends before this service, and a pop takes a position behind them back.
+            self._see_all()
         self._delivery.pulls.commit(request.consumer_group, offsets)
         return pb.CommitOffsetsResponse()
 
@@ -259,6 +271,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def ResetOffsets(self, request: pb.ResetOffsetsRequest, context: grpc.ServicerContext) -> pb.ResetOffsetsResponse:
         """See the proto."""
         delivery = self._current
+        self._see_all()  # the ends of the queues are what the log has now
         targets = delivery.groups.reset_targets(request)
         resets = delivery.pulls.reset(request.consumer_group, request.topic, targets, dry_run=request.dry_run)
         return pb.ResetOffsetsResponse(
@@ -379,6 +392,20 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if delivery is None:
             raise StoreRecoveringError("the state of the consumer groups is being read: try again soon")
         return delivery
+
+    def _see_all(self) -> None:
+        """Wait until this service has seen what the log has now.
+
+        Raises:
+            ServiceUnavailableError: it has not after BEHIND_SECONDS_MAX.
+        """
+        end_offset = self._delivery.life.reader.log_end()
+        if not self._progress.wait_past(end_offset - 1, BEHIND_SECONDS_MAX):
+            raise ServiceUnavailableError(
+                f"this service has seen the log up to byte {self._progress.next_offset}, and it has {end_offset}: where the "
+                "queues end is not known; try again soon",
+                service="consumer",
+            )
 
     @property
     def _current(self) -> Delivery:

@@ -18,13 +18,13 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from gateway.delivery.polls import Poll, QueueName, not_answered
+from gateway.delivery.queue_end import QueueEnd, is_at_end
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.group_wire import filter_of, millis_of_duration
 from gateway.groups.asking import check_consumed_topic, check_users_group
 from gateway.ports.cancellation import Cancellation
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DeliveringSource, Pulled, PullOutcome, PullQuestion, pulled_from_no_message
-from gateway.ports.shard import Shard
 from gateway.ports.shards import has_unwritten_queue
 from gateway.queries.limits import PAGE_BYTES_MAX, check_not_negative, check_topic
 from gateway.shards.encoded_messages import EncodedMessages
@@ -34,17 +34,13 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
-from store.errors import ServiceUnavailableError, StoreError, TopicNotFoundError
+from store.errors import StoreError, TopicNotFoundError
 
 MESSAGE_COUNT_DEFAULT = 32
 MESSAGE_COUNT_MAX = 1_024
 BODY_BYTES_DEFAULT = 262_144  # RocketMQ's maxTransferBytesOnMessageInMemory
 BODY_BYTES_MAX = 4 << 20
 WAIT_MILLIS_MAX = 60_000
-# A consumer service that has not seen what the log had is asked again after such pauses, and after this time the stream fails.
-BEHIND_PAUSE_SECONDS_MIN = 0.005
-BEHIND_PAUSE_SECONDS_MAX = 0.25
-BEHIND_SECONDS_MAX = 5.0
 # Of all batches on their way; each takes about three times as much memory.
 ALL_BODY_BYTES_MAX = 64 << 20
 # What a stream gets also when all of that is taken, and while it waits.
@@ -112,54 +108,6 @@ class PullUnderWay:
         self._body_bytes.give_back(self.question.max_bytes)
 
 
-class LogEndOfStream:
-    """Where the log ended when a stream was at the end of its queue.
-
-    Args:
-        shard: that of the queue.
-        clock: seconds, rising.
-    """
-
-    def __init__(self, shard: Shard[StoredMessage], clock: Callable[[], float]) -> None:
-        self._shard = shard
-        self._clock = clock
-        self._ends_at = clock() + BEHIND_SECONDS_MAX
-        self._offset: int | None = None
-        self._pause_seconds = BEHIND_PAUSE_SECONDS_MIN
-
-    def is_seen_by(self, question: PullQuestion, batch: Batch) -> bool:
-        """Whether an answer has taken into account what the log had.
-
-        Raises:
-            ServiceUnavailableError: it has not after BEHIND_SECONDS_MAX.
-            StoreError: the commitlog does not say where its log ends.
-        """
-        log_end, seen_offset = self._shard.log_end, batch.seen_offset
-        if log_end is None or seen_offset is None:
-            return True
-        if self._offset is None:
-            if seen_offset and log_end.is_written_at(seen_offset) is False:
-                return True
-            self._offset = log_end.offset(Deadline.after(INNER_SECONDS))
-        if self._offset is not None and self._offset <= seen_offset:
-            return True
-        if self._clock() < self._ends_at:
-            return False
-        had = "is being recovered" if self._offset is None else f"had {self._offset} bytes"
-        raise ServiceUnavailableError(
-            f"The consumer service of shard {self._shard.broker_name} has seen the log up to byte {seen_offset}, and the log "
-            f"{had}: whether queue {question.queue_id} of {question.topic!r} ends at position {question.queue_offset} is not "
-            "known. Ask again; reput status shows the service.",
-            service="consumer",
-            brokerName=self._shard.broker_name,
-        )
-
-    def pause(self) -> float:
-        """Seconds until the next look."""
-        seconds, self._pause_seconds = self._pause_seconds, min(self._pause_seconds * 2, BEHIND_PAUSE_SECONDS_MAX)
-        return seconds
-
-
 class PullStreams:
     """Serves PullMessages; thread-safe.
 
@@ -203,7 +151,7 @@ class PullStreams:
         shard = shards.named(delivering.broker_name)
         quiet_at = self._clock()
         is_known = False
-        end: LogEndOfStream | None = None
+        end: QueueEnd | None = None
         with contextlib.ExitStack() as held:
             pull = self._begin(delivering, question, held, seconds())
             while True:
@@ -223,7 +171,7 @@ class PullStreams:
                         waiting = replace(question, max_bytes=min(question.max_bytes, SHARE_BYTES_MIN))
                         batch = self._arrived(delivering, waiting, cancellation, quiet_at + wait_seconds) or batch
                     if is_at_end(question, batch) and not cancellation.is_set:
-                        end = end or LogEndOfStream(shard, self._clock)
+                        end = end or QueueEnd(shard, self._clock)
                         if not end.is_seen_by(question, batch):
                             wait((cancellation.happened,), end.pause())
                             pull = self._begin(delivering, question, held, seconds())
@@ -338,13 +286,6 @@ def question_of(request: pb.PullMessagesRequest) -> PullQuestion:
         encoded=True,
         as_records=request.as_records,
     )
-
-
-def is_at_end(question: PullQuestion, batch: Batch) -> bool:
-    """Whether the position is the queue's end as the consumer service knows it, or behind it."""
-    if batch.outcome is PullOutcome.OFFSET_ILLEGAL:
-        return question.queue_offset > batch.max_offset
-    return batch.outcome is PullOutcome.NO_NEW
 
 
 def batch_of(question: PullQuestion, outcome: Batch | StoreError) -> Batch:

@@ -15,8 +15,8 @@ from gateway.groups.asking import (
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DELIVERY_ATTEMPTS_DEFAULT, ClientFacts, GroupSettings
 from gateway.ports.groups import GroupFacts, GroupQueue
-from gateway.ports.shard import Boundary, QueueLocator, Shard
-from gateway.ports.shards import Shards
+from gateway.ports.shard import Boundary, Shard
+from gateway.ports.shards import Shards, list_built_queues
 from gateway.queries.completeness import ShardOutcome, raise_first_error
 from gateway.queries.limits import check_topic
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
@@ -95,7 +95,7 @@ def describe_group(shards: Shards[object], consumer_group: str, deadline: Deadli
         raise_failure(answers, (GroupNotFoundError,), "")
         raise group_not_found(consumer_group)
     outcomes = outcomes_of(answers)
-    sizes = shards.fan_out.ask(shards, lambda shard: _dead_letter_count(shard.queues, consumer_group, deadline))
+    sizes = shards.fan_out.ask(shards, lambda shard: _dead_letter_count(shard, consumer_group, deadline))
     outcomes = [
         replace(outcome, error=size, complete=False)
         if outcome.error is None and isinstance(size, StoreError)
@@ -170,9 +170,9 @@ def delete_group(shards: Shards[object], consumer_group: str, deadline: Deadline
     raise_failure(answers, (GroupNotFoundError,), "the group is forgotten")
 
 
-def _dead_letter_count(queues: QueueLocator, consumer_group: str, deadline: Deadline) -> int:
+def _dead_letter_count(shard: Shard[object], consumer_group: str, deadline: Deadline) -> int:
     try:
-        ranges = queues.list_queues(dead_letter_topic_of(consumer_group), deadline)
+        ranges = list_built_queues(shard, dead_letter_topic_of(consumer_group), deadline)
     except PermissionDeniedError:  # a topic that the caller may not see behaves as an absent one
         return 0
     return sum(each.max_offset - each.min_offset for each in ranges)
@@ -183,7 +183,7 @@ def _unread(shard: Shard[object], facts: GroupFacts, deadline: Deadline) -> list
     known = {(queue.topic, queue.queue_id) for queue in facts.queues}
     queues = []
     for topic in sorted({queue.topic for queue in facts.queues}):
-        for each in shard.queues.list_queues(topic, deadline):
+        for each in list_built_queues(shard, topic, deadline):
             if (topic, each.queue_id) in known or each.max_offset == each.min_offset:
                 continue
             found = shard.queues.search_offset(topic, each.queue_id, 0, Boundary.LOWER, deadline)

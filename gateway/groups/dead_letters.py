@@ -6,15 +6,24 @@ first page saw them: what is given up again meanwhile is not sent again by the s
 """
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from gateway.delivery.queue_end import QueueEnd, is_at_end
 from gateway.groups.asking import answered, ask_all, check_users_group, group_not_found, raise_failure
 from gateway.ports.deadline import Deadline
-from gateway.ports.delivery import ALL_MESSAGES, Filter, Pulled, PullOutcome, PullQuestion
+from gateway.ports.delivery import (
+    ALL_MESSAGES,
+    Filter,
+    Pulled,
+    PullOutcome,
+    PullQuestion,
+    pulled_from_no_message,
+)
 from gateway.ports.shard import Boundary, Message, Shard
-from gateway.ports.shards import Shards
+from gateway.ports.shards import Shards, list_built_queues
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.page_token import PageTokens
 from store.errors import (
@@ -89,6 +98,7 @@ class Resending(Generic[Message]):
         pull: asks the consumer service of a shard for messages of a queue.
         letter_of: reads a dead letter.
         appending: sends; also says what cannot be sent.
+        pause: waits for so many seconds.
     """
 
     def __init__(
@@ -98,12 +108,14 @@ class Resending(Generic[Message]):
         pull: Callable[[str, PullQuestion, Deadline], Pulled[Message]],
         letter_of: Callable[[Message], Letter],
         appending: Appending[Message],
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._shards = shards
         self._tokens = tokens
         self._pull = pull
         self._letter_of = letter_of
         self._appending = appending
+        self._pause = pause
 
     def resend(self, question: ResendQuestion, page_token: str, deadline: Deadline) -> tuple[list[Resent], str]:
         """One page, in each queue oldest first, and the token that goes on; an empty one at the end.
@@ -160,7 +172,7 @@ class Resending(Generic[Message]):
             APPEND_BODY_BYTES_MAX,
             ignore_perm=True,
         )
-        pulled = self._pull(queue.broker_name, ask, deadline)
+        pulled = self._pulled(queue, ask, deadline)
         if pulled.outcome is PullOutcome.NO_NEW or pulled.next_offset <= queue.next_offset:
             queue.next_offset = queue.end_offset
             return []
@@ -177,6 +189,18 @@ class Resending(Generic[Message]):
             new_ids = {letter.offset_msg_id: new_id for (_, letter), new_id in zip(sendable, ids, strict=True)}
         queue.next_offset = next_offset
         return [Resent(letter, new_ids.get(letter.offset_msg_id, "")) for _, letter in letters]
+
+    def _pulled(self, queue: _Queue, ask: PullQuestion, deadline: Deadline) -> Pulled[Message]:
+        """What the queue has; a consumer service that has not seen all of the log is asked again, as it passes nothing over."""
+        end = QueueEnd(self._shards.named(queue.broker_name), deadline.clock)
+        while True:
+            try:
+                pulled = self._pull(queue.broker_name, ask, deadline)
+            except TopicNotFoundError as error:
+                pulled = pulled_from_no_message(ask, error)
+            if not is_at_end(ask, pulled) or end.is_seen_by(ask, pulled):
+                return pulled
+            self._pause(end.pause())
 
     def _queues(self, question: ResendQuestion, cursors: Mapping[str, str | int], deadline: Deadline) -> list[_Queue]:
         """The queues and what of them is left, as the token says or as they are now."""
@@ -200,7 +224,7 @@ class Resending(Generic[Message]):
 
     def _ranges(self, shard: Shard[Message], question: ResendQuestion, topic: str, deadline: Deadline) -> list[_Queue]:
         queues: list[_Queue] = []
-        for each in shard.queues.list_queues(topic, deadline):
+        for each in list_built_queues(shard, topic, deadline):
             begin, begin_millis = each.min_offset, question.window.begin_millis
             if begin_millis is not None and each.max_offset > each.min_offset:
                 found = shard.queues.search_offset(topic, each.queue_id, begin_millis, Boundary.LOWER, deadline)

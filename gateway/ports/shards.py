@@ -5,8 +5,14 @@ from typing import Generic, Protocol
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.fan_out import FanOut
-from gateway.ports.shard import Message_co, Shard
-from store.errors import BrokerNotFoundError, QueueNotFoundError, StoreError, TopicNotFoundError
+from gateway.ports.shard import Message_co, QueueRange, Shard
+from store.errors import (
+    BrokerNotFoundError,
+    QueueNotFoundError,
+    ServiceUnavailableError,
+    StoreError,
+    TopicNotFoundError,
+)
 
 
 class Shards(Generic[Message_co]):
@@ -75,6 +81,23 @@ def require_topic(shards: Shards[object], topic: str, deadline: Deadline) -> Non
 def topic_not_found(topic: str) -> TopicNotFoundError:
     """The error for an unknown topic."""
     return TopicNotFoundError(f"The store has no topic {topic!r}.", topic=topic)
+
+
+def list_built_queues(shard: Shard[object], topic: str, deadline: Deadline) -> Sequence[QueueRange]:
+    """The ranges of a topic's queues, which have all messages.
+
+    Raises:
+        ServiceUnavailableError: the queues are being built; a range may end too early, or a queue be missing.
+    """
+    progress = shard.queues.progress(0, 0.0, deadline)  # before the ranges: they may lack what is built meanwhile
+    if progress.catching_up:
+        raise ServiceUnavailableError(
+            f"The queues of shard {shard.broker_name} are being built, up to byte {progress.next_offset} of the log: how "
+            f"many messages {topic!r} has is not known yet. Ask again; reput status shows how far they are.",
+            service="consumequeue",
+            brokerName=shard.broker_name,
+        )
+    return shard.queues.list_queues(topic, deadline)
 
 
 def has_unwritten_queue(shard: Shard[object], topic: str, queue_id: int, deadline: Deadline) -> bool:

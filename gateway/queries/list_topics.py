@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import QueueRange, Shard
+from gateway.ports.shard import BuildProgress, QueueRange, Shard
 from gateway.ports.shards import Shards
 from gateway.ports.topic_admin import TopicSettings
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
@@ -118,9 +118,12 @@ def list_topics(
 
     shard_deadline = deadline.for_one_of(len(shards))
 
-    def ask(shard: Shard[object]) -> tuple[list[ShardTopic], StoreError | None]:
+    def ask(shard: Shard[object]) -> tuple[list[ShardTopic], BuildProgress, StoreError | None]:
         problem = shard.archive.problem(None, shard_deadline) if shard.archive is not None else None
-        return _topics_of(shard, choice, count_max + 1, shard_deadline), problem
+        progress = shard.queues.progress(
+            0, 0.0, shard_deadline
+        )  # before the ranges: they may lack what is built meanwhile
+        return _topics_of(shard, choice, count_max + 1, shard_deadline), progress, problem
 
     answers = shards.fan_out.ask(shards, ask)
     outcomes = []
@@ -129,8 +132,10 @@ def list_topics(
         if isinstance(answer, StoreError):
             outcomes.append(ShardOutcome(shard.broker_name, answer, complete=False))
             continue
-        topics, problem = answer
-        outcomes.append(ShardOutcome(shard.broker_name, problem, complete=problem is None))
+        topics, progress, problem = answer
+        # What the queues lack after a start is messages of days, or whole queues; what they lack otherwise is milliseconds.
+        is_complete = problem is None and not progress.catching_up
+        outcomes.append(ShardOutcome(shard.broker_name, problem, progress, complete=is_complete))
         for found in topics:
             by_topic.setdefault(found.topic, []).append((shard.broker_name, found))
     if all(isinstance(answer, StoreError) for answer in answers):

@@ -16,7 +16,14 @@ import structlog
 
 from gateway.ports.delivery import ClientFacts, Delivering, DeliveringSource, GroupSettings
 from gateway.ports.shard import Message
-from store.errors import DeadlineExceededError, ServiceUnavailableError, StoreError
+from store.errors import (
+    DeadlineExceededError,
+    NotLeaderError,
+    ResourceBusyError,
+    ServiceUnavailableError,
+    StoreError,
+    StoreRecoveringError,
+)
 
 KEEP_SECONDS = 1.0
 KEEP_CALL_SECONDS = 2.0
@@ -42,6 +49,14 @@ GROUP_COUNT_MAX = 16_384
 # For so long the settings of a group are not asked for again when they are needed.
 GROUP_SECONDS = 5.0
 REQUEST_SECONDS_DEFAULT = 3.0
+# After these a shard will take what it was told: it is away, begins a life, or leads soon.
+NOT_NOW = (
+    ServiceUnavailableError,
+    DeadlineExceededError,
+    StoreRecoveringError,
+    NotLeaderError,
+    ResourceBusyError,
+)
 
 _log = structlog.get_logger("reput.gateway")
 
@@ -222,7 +237,7 @@ class Clients(Generic[Message]):
                 self._note_groups(shard.keep_clients(clients[:count], KEEP_CALL_SECONDS, some))
                 clients, delivered = clients[count:], delivered[DELIVERED_COUNT_MAX:]
         except StoreError as error:
-            if isinstance(error, ServiceUnavailableError | DeadlineExceededError):
+            if isinstance(error, NOT_NOW):
                 self._put_back(shard.broker_name, delivered)
             _log.info("delivery.keep_failed", broker_name=shard.broker_name, error=error.message)
             return False

@@ -1,18 +1,20 @@
 """PullMessage: messages of a queue from an offset on. It waits for some like ReceiveMessage, and takes no thread.
 
 The consumer service knows only topics that have messages. Whether there is a queue without any is asked in a few threads, once
-for each pull.
+for each pull; and so is whether an offset is really behind the end of its queue: a client that is told to go on before it gets
+messages twice.
 """
 
 import itertools
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from google.protobuf.message import DecodeError
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.delivery.polls import Poll, QueueName, not_answered
+from gateway.delivery.queue_end import QueueEnd, is_at_end
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import (
@@ -63,6 +65,7 @@ class Pulling:
         room: where polls wait.
         catalogs: the shards, whoever asks; they know which queues there are.
         clock: that of the room.
+        pause: waits for so many seconds.
     """
 
     def __init__(
@@ -71,11 +74,13 @@ class Pulling:
         room: WaitingRoom,
         catalogs: ShardsSource[object],
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = time.sleep,
     ) -> None:
         self._shards = shards
         self.room = room
         self._catalogs = catalogs
         self._clock = clock
+        self._pause = pause
         self._checks = ThreadPoolExecutor(CHECK_THREAD_COUNT_MAX, "pull-checks")
 
     def pull_message(self, request: bytes, call: Streamable) -> None:
@@ -101,6 +106,38 @@ class Pulling:
             except StoreError as failure:
                 error = failure
             then(error)
+
+        self._checks.submit(look)
+
+    def settle(
+        self,
+        delivering: Delivering[StoredMessage],
+        question: PullQuestion,
+        pulled: Pulled[StoredMessage],
+        then: Callable[[Pulled[StoredMessage] | StoreError], None],
+    ) -> None:
+        """Call `then` with an answer that has seen all of the log, or with the error that says why there is none."""
+
+        def look() -> None:
+            found = pulled
+            failure: StoreError | None = None
+            try:
+                end = QueueEnd(self._catalogs.now().named(delivering.broker_name), self._clock)
+                while is_at_end(question, found) and not end.is_seen_by(question, found):
+                    self._pause(end.pause())
+                    asked: Future[Pulled[StoredMessage] | StoreError] = Future()
+                    delivering.pull(question, INNER_SECONDS, asked.set_result)
+                    again = asked.result(INNER_SECONDS + 1.0)  # the call has a deadline of its own
+                    if isinstance(again, TopicNotFoundError):
+                        again = pulled_from_no_message(question, again)
+                    if isinstance(again, StoreError):
+                        raise again
+                    found = again
+            except StoreError as error:
+                failure = error
+            except TimeoutError:
+                failure = not_answered(delivering.broker_name)
+            then(failure or found)
 
         self._checks.submit(look)
 
@@ -206,6 +243,16 @@ class PullPoll(Poll):
 
     def _known(self, pulled: Pulled[StoredMessage]) -> None:
         """What was found in a queue that there is."""
+        if pulled.outcome is PullOutcome.OFFSET_ILLEGAL and is_at_end(self._question, pulled):
+            self._pulling.settle(self._delivering, self._question, pulled, self._settled)
+        else:
+            self._settled(pulled)
+
+    def _settled(self, pulled: Pulled[StoredMessage] | StoreError) -> None:
+        """What was found, and is the truth."""
+        if isinstance(pulled, StoreError):
+            self._failed(pulled)
+            return
         self._seen = pulled.next_offset
         if pulled.outcome is PullOutcome.NO_NEW:
             self._room.found_nothing(self)

@@ -77,6 +77,7 @@ class ShardReading(Generic[Message]):
         is_led: whether there is a leader.
         cold_end: records before it (bytes) are read from a replica.
         has_tokens: the query waits for freshness tokens, which says nothing about the end of the log.
+        lists: the query only lists topics and queues: how far they are built is asked of whoever gives them.
         clock: that of the facts, seconds.
     """
 
@@ -89,6 +90,7 @@ class ShardReading(Generic[Message]):
         is_led: bool,
         cold_end: int,
         has_tokens: bool = False,
+        lists: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._is_led = is_led
@@ -107,7 +109,8 @@ class ShardReading(Generic[Message]):
         if is_led and first is not None and is_near(first, choice, self._arrived_at):
             self.near = [replicas[0], own, *replicas[1:]]
         # Who waits for a token wants the newest, which the leader has first.
-        self.derived = self.near if choice.read_from is ReadFrom.REPLICA and not has_tokens else self.lists
+        is_near_first = choice.read_from is ReadFrom.REPLICA and not has_tokens and not lists
+        self.derived = self.near if is_near_first else self.lists
         log_end = None if leader.log_end is None else _End(leader.log_end, self)
         self.shard = replace(
             leader,

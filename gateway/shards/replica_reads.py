@@ -164,6 +164,7 @@ class ReplicaReads(Generic[Message]):
             is_led=is_led,
             cold_end=cold,
             has_tokens=reading.has_tokens,
+            lists=reading.lists,
             clock=self._clock,
         )
         return reading.shards[name].shard

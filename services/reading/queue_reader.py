@@ -103,7 +103,14 @@ class Reader(Protocol):
         """A record by a call of its own, given without its body; UnsupportedStoreError when it can never be appended again."""
 
     def offset_at(self, topic: str, queue_id: int, time_millis: int) -> int:
-        """Position of a queue's first message that was stored at or after a time (ms since 1970)."""
+        """Position of a queue's first message that was stored at or after a time (ms since 1970).
+
+        Raises:
+            ServiceUnavailableError: the queue is being built.
+        """
+
+    def log_end(self) -> int:
+        """End of the log (bytes): everything that was acknowledged lies before it. ServiceUnavailableError: not known now."""
 
 
 def read_message(reader: Reader, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
@@ -116,7 +123,7 @@ def read_message(reader: Reader, topic: str, queue_id: int, queue_offset: int) -
     if run.queue_offset > queue_offset:
         return None
     if not run.units:
-        raise ServiceUnavailableError(f"queue {queue_id} of topic {topic} is being built: try again")
+        raise _being_built(topic, queue_id)
     (outcome,) = reader.records(run.units, ANSWER_BODY_BYTES_MAX)
     outcome = checked(outcome, topic, queue_id, queue_offset)
     if isinstance(outcome, StoreError):
@@ -126,6 +133,12 @@ def read_message(reader: Reader, topic: str, queue_id: int, queue_offset: int) -
     if outcome.body_omitted:
         raise too_large(outcome)
     return outcome
+
+
+def _being_built(topic: str, queue_id: int) -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        f"queue {queue_id} of topic {topic} is being built: try again", service="consumequeue"
+    )
 
 
 def too_large(message: StoredMessage) -> StoreError:
@@ -223,8 +236,22 @@ class QueueReader:
 
     def offset_at(self, topic: str, queue_id: int, time_millis: int) -> int:
         """See Reader."""
-        answer = self._consumequeue.search_offset(topic, queue_id, time_millis, timeout_seconds=CALL_SECONDS)
+        try:
+            answer = self._consumequeue.search_offset(topic, queue_id, time_millis, timeout_seconds=CALL_SECONDS)
+        except (TopicNotFoundError, QueueNotFoundError) as error:
+            if self.recent.end(topic, queue_id):
+                raise _being_built(topic, queue_id) from error
+            raise
+        if answer.catching_up or answer.damaged:
+            raise _being_built(topic, queue_id)
         return answer.queue_offset
+
+    def log_end(self) -> int:
+        """See Reader."""
+        offset = self._commitlog.readable_offset(timeout_seconds=CALL_SECONDS)
+        if offset is None:
+            raise ServiceUnavailableError("the log is being recovered: try again soon", service="commitlog")
+        return offset
 
     def _columns(self, topic: str, queue_id: int, queue_offset: int, count: int) -> UnitColumns | None:
         """At least one of the units that `units` gives; None when it has to be asked.

@@ -9,11 +9,19 @@ import pytest
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.clients import RENEWED_SECONDS, Clients
 from consumer_svc.delivering.delivery import Delivery
+from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.queue_locks import LOCK_SECONDS, QueueLocks
 from consumer_svc.servicer import DELIVERED_COUNT_MAX, ConsumerServicer
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from services.following.follower_progress import FollowerProgress
-from store.errors import InvalidArgumentError, NotLeaderError, StoreRecoveringError, TopicNotFoundError
+from services.reading.recent_units import RecentUnits
+from store.errors import (
+    InvalidArgumentError,
+    NotLeaderError,
+    ServiceUnavailableError,
+    StoreRecoveringError,
+    TopicNotFoundError,
+)
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 
 CONTEXT: Any = None
@@ -192,3 +200,74 @@ def test_an_answer_to_a_pull_says_what_of_the_log_it_has_seen(log: MemoryLog, li
     # The log has a message whose unit is not there: its place in the log is not known.
     life.life.reader.recent.set_ends([("t", 0, 2)])
     assert seen("t", 1) == 0
+
+
+def behind(log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch) -> ConsumerServicer:
+    """A service that has seen two messages of `t`, while the log has five, and sees the others when it is waited for."""
+    progress = FollowerProgress()
+    servicer = ConsumerServicer(
+        progress, Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+    )
+    servicer.open(Delivery.of(life.life))
+    log.send("t")
+    log.send("t")
+    recent, log.recent = log.recent, RecentUnits()  # the log tells nothing to the service from here on
+    progress.retreat(log.end, 0)
+    for _ in range(3):
+        log.send("t")
+
+    def wait_past(offset: int, seconds: float) -> bool:
+        assert offset == log.end - 1
+        recent.set_ends([("t", 0, 5)])
+        return True
+
+    monkeypatch.setattr(progress, "wait_past", wait_past)
+    return servicer
+
+
+def test_a_reset_to_latest_left_messages_that_the_log_had_before_it(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servicer = behind(log, life, monkeypatch)
+    life.pulls.commit("g", [("t", 0, 0)])
+    request = pb.ResetOffsetsRequest(consumer_group="g", topic="t", latest=True)
+    assert [each.after for each in servicer.ResetOffsets(request, CONTEXT).resets] == [5]
+
+
+def test_a_position_at_the_end_of_the_queue_was_taken_back_by_a_pop(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks the queues where they end may hear of messages that the consumer service has not seen."""
+    servicer = behind(log, life, monkeypatch)
+    offsets = [pb.QueueOffset(topic="t", queue_id=0, queue_offset=5)]
+    servicer.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="g", offsets=offsets), CONTEXT)
+    assert life.pops.pop(PopAsk("g", "t", None, 10, 0, "c", "")) == []
+    assert [offset for _, offset in life.pulls.offsets("g", "t")] == [5]
+
+
+def test_a_service_that_does_not_come_near_its_log_moves_no_group(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servicer = behind(log, life, monkeypatch)
+    monkeypatch.setattr(servicer._progress, "wait_past", lambda *_: False)
+    life.pulls.commit("g", [("t", 0, 0)])
+    with pytest.raises(ServiceUnavailableError, match="where the queues end is not known"):
+        servicer.ResetOffsets(pb.ResetOffsetsRequest(consumer_group="g", topic="t", latest=True), CONTEXT)
+    offsets = [pb.QueueOffset(topic="t", queue_id=0, queue_offset=5)]
+    with pytest.raises(ServiceUnavailableError):
+        servicer.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="g", offsets=offsets), CONTEXT)
+    assert [offset for _, offset in life.pulls.offsets("g", "t")] == [0]
+
+
+def test_a_reset_to_a_time_took_a_position_of_a_queue_that_was_being_built(log: MemoryLog, life: LogLife) -> None:
+    log.send("t")
+    life.pulls.commit("g", [("t", 0, 1)])
+    request = pb.ResetOffsetsRequest(consumer_group="g", topic="t")
+    request.time.FromMilliseconds(1)
+    assert life.groups.reset_targets(request) == {0: 0}
+    log.is_building = True
+    with pytest.raises(ServiceUnavailableError, match="being built"):
+        life.groups.reset_targets(request)
+    log.queues.clear()
+    with pytest.raises(ServiceUnavailableError, match="being built"):
+        life.groups.reset_targets(request)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from gateway import pull_call
+from gateway.delivery import queue_end
 from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
@@ -154,7 +154,7 @@ def test_a_queue_ended_before_a_message_that_the_consumer_service_had_not_seen_y
 
 
 def test_a_stream_that_cannot_know_whether_its_queue_ends_fails_and_says_so(pulling, monkeypatch):
-    monkeypatch.setattr(pull_call, "BEHIND_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(queue_end, "BEHIND_SECONDS_MAX", 0.05)
     pulling.delivering.store("T", b"one")
     pulling.delivering.seen_offset = 999
     stream = pulling.answers()

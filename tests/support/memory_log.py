@@ -266,16 +266,22 @@ class MemoryLog:
                 )
         return answer
 
+    def readable_offset(self, *, timeout_seconds: float = 0) -> int | None:
+        """See CommitLogClient."""
+        return self.end
+
     def search_offset(
         self, topic: str, queue_id: int, time_millis: int, *, timeout_seconds: float = 0
     ) -> queue_pb.SearchOffsetResponse:
         """See ConsumeQueueClient."""
-        queue = self.queues[topic, queue_id]
+        queue = self.queues.get((topic, queue_id))
+        if queue is None:
+            raise TopicNotFoundError(f"there is no queue {queue_id} of topic {topic}", topic=topic)
         for place, unit in enumerate(queue.units):
             stored = self.records[unit.commit_log_offset].store_time
             if timestamp_to_millis(stored, "store_time") >= time_millis:
-                return queue_pb.SearchOffsetResponse(queue_offset=queue.first + place)
-        return queue_pb.SearchOffsetResponse(queue_offset=queue.end)
+                return queue_pb.SearchOffsetResponse(queue_offset=queue.first + place, catching_up=self.is_building)
+        return queue_pb.SearchOffsetResponse(queue_offset=queue.end, catching_up=self.is_building)
 
     # -- looking
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.delivery import queue_end
 from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
 from gateway.ports.delivery import ALL_MESSAGES, Filter, FilterKind, GroupSettings, Pulled, PullOutcome
 from gateway.ports.shards import Shards
@@ -62,9 +63,22 @@ class Letters:
         self.groups = MemoryGroups(MemoryShard(self.records))
         self.groups.groups["g"] = GroupSettings("g")
         self.sends = Sends()
+        self.fan_out = fan_out
         self.resending = Resending(
             Shards([self.groups.shard("broker-a")], fan_out), tokens, self.pull, letter_of, self.sends
         )
+
+    def with_log_end(self, log_end_offset):
+        """The shards, with a log that ends there."""
+
+        class LogEnd:
+            def is_written_at(self, commit_log_offset):
+                return None
+
+            def offset(self, deadline):
+                return log_end_offset
+
+        return Shards([replace(self.groups.shard("broker-a"), log_end=LogEnd())], self.fan_out)
 
     def pull(self, broker_name, ask, deadline):
         found = self.records[ask.queue_offset : ask.queue_offset + ask.max_messages]
@@ -186,3 +200,45 @@ def test_a_token_of_a_dry_run_is_not_taken_for_sending(letters, deadline):
 
     with pytest.raises(InvalidPageTokenError):
         letters.resending.resend(QUESTION, token, deadline)
+
+
+def test_letters_that_the_consumer_service_had_not_seen_were_passed_over(letters, deadline, monkeypatch):
+    seen_count, looks = 6, []
+
+    def pull(broker_name, ask, deadline):
+        nonlocal seen_count
+        looks.append(ask.queue_offset)
+        if looks[-3:] == [6, 6, 6]:
+            seen_count = 10
+        found = letters.records[ask.queue_offset : min(ask.queue_offset + ask.max_messages, seen_count)]
+        outcome = PullOutcome.FOUND if found else PullOutcome.NO_NEW
+        return Pulled(found, ask.queue_offset + len(found), 0, seen_count, outcome, seen_offset=seen_count)
+
+    monkeypatch.setattr(letters.resending, "_pull", pull)
+    monkeypatch.setattr(letters.resending, "_shards", letters.with_log_end(10))
+    resent, token = letters.resending.resend(QUESTION, "", deadline)
+    assert (ids(resent), token) == ([str(number) for number in range(10)], "")
+
+    seen_count, looks = 6, [7]
+    monkeypatch.setattr(queue_end, "BEHIND_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(letters.resending, "_shards", letters.with_log_end(11))
+    with pytest.raises(ServiceUnavailableError, match="is not known"):
+        letters.resending.resend(replace(QUESTION, window=TimeWindow(9_000)), "", deadline)
+
+
+def test_a_topic_of_dead_letters_that_was_not_seen_yet_was_taken_for_an_empty_one(letters, deadline, monkeypatch):
+    def pull(broker_name, ask, deadline):
+        raise TopicNotFoundError("no messages", seenOffset=6)
+
+    monkeypatch.setattr(queue_end, "BEHIND_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(letters.resending, "_pull", pull)
+    monkeypatch.setattr(letters.resending, "_shards", letters.with_log_end(10))
+    with pytest.raises(ServiceUnavailableError):
+        letters.resending.resend(QUESTION, "", deadline)
+
+
+def test_queues_that_were_being_built_hid_dead_letters(letters, deadline):
+    letters.groups.memory.catching_up = True
+    with pytest.raises(ServiceUnavailableError, match="being built"):
+        letters.resending.resend(QUESTION, "", deadline)
+    assert letters.sends.sent == []

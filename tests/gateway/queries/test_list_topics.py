@@ -190,3 +190,16 @@ def test_a_shard_that_knows_how_topics_are_configured_lists_those(records, fan_o
     shard = dataclasses.replace(MemoryShard(records).shard(), topic_admin=Configured())
     answer = list_topics(Shards([shard], fan_out), PageTokens("s"), 0, "", deadline, TopicChoice("Fresh"))
     assert [(row.topic, len(row.queues)) for row in answer.topics] == [("Fresh", 2)]
+
+
+def test_queues_that_were_being_built_made_a_list_that_called_itself_complete(records, fan_out, deadline) -> None:
+    """A Spark batch up to `latest` ended where they were, and reported success."""
+    memory = MemoryShard(records, {"Orders": 4}, catching_up=True, built_offset=0)
+    answer = list_topics(Shards([memory.shard()], fan_out), PageTokens("s"), 100, "", deadline)
+    assert answer.completeness is Completeness.PARTIAL
+    (outcome,) = answer.outcomes
+    assert outcome.progress is not None
+    assert (outcome.complete, outcome.progress.catching_up) == (False, True)
+    memory.catching_up = False
+    answer = list_topics(Shards([memory.shard()], fan_out), PageTokens("s"), 100, "", deadline)
+    assert answer.completeness is Completeness.COMPLETE

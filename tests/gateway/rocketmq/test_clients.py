@@ -8,7 +8,7 @@ from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.delivery import ClientFacts, Filter, FilterKind
 from gateway.rocketmq import clients as clients_module
 from gateway.rocketmq.clients import DELIVERED_COUNT_MAX, DELIVERED_WAITING_COUNT_MAX, KEEP_BYTES_MAX, Clients
-from store.errors import StoreReadOnlyError
+from store.errors import NotLeaderError, ResourceBusyError, StoreReadOnlyError, StoreRecoveringError
 from tests.gateway.delivery.memory_delivery import MemoryDelivering
 
 
@@ -54,6 +54,21 @@ def test_deliveries_that_a_shard_refuses_are_forgotten(shards, clients, monkeypa
         clients.keep()
     clients.keep()
     assert shards[0].confirmed == []
+
+
+@pytest.mark.parametrize("error", [StoreRecoveringError, NotLeaderError, ResourceBusyError])
+def test_deliveries_were_forgotten_when_the_consumer_service_began_a_new_life(shards, clients, monkeypatch, error):
+    """They came again after 60 s, though their clients had them: at each restart and change of leaders."""
+
+    def refuse(*_):
+        raise error("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards[0], "keep_clients", refuse)
+        clients.note_delivered("broker-a", ["1"])
+        clients.keep()
+    clients.keep()
+    assert shards[0].confirmed == ["1"]
 
 
 def test_deliveries_that_are_acknowledged_already_are_not_told(shards, clients):

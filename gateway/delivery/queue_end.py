@@ -1,0 +1,73 @@
+"""QueueEnd: whether a queue really ends where the consumer service of its shard says.
+
+The consumer service follows the log some milliseconds behind, and for longer after a change of leaders. Its answer is the truth
+once it has seen what the log had when it was asked (ADR 0086).
+"""
+
+from collections.abc import Callable
+
+from gateway.ports.deadline import Deadline
+from gateway.ports.delivery import Pulled, PullOutcome, PullQuestion
+from gateway.ports.shard import Shard
+from services.methods import INNER_SECONDS
+from store.errors import ServiceUnavailableError
+
+# A consumer service that has not seen what the log had is asked again after such pauses, and after this time the caller fails.
+BEHIND_PAUSE_SECONDS_MIN = 0.005
+BEHIND_PAUSE_SECONDS_MAX = 0.25
+BEHIND_SECONDS_MAX = 5.0
+
+
+def is_at_end(question: PullQuestion, batch: Pulled[object]) -> bool:
+    """Whether the position is the queue's end as the consumer service knows it, or behind it."""
+    if batch.outcome is PullOutcome.OFFSET_ILLEGAL:
+        return question.queue_offset > batch.max_offset
+    return batch.outcome is PullOutcome.NO_NEW
+
+
+class QueueEnd:
+    """Where the log ended when a caller was at the end of a queue; for one caller.
+
+    Args:
+        shard: that of the queue.
+        clock: seconds, rising.
+    """
+
+    def __init__(self, shard: Shard[object], clock: Callable[[], float]) -> None:
+        self._shard = shard
+        self._clock = clock
+        self._ends_at = clock() + BEHIND_SECONDS_MAX
+        self._offset: int | None = None
+        self._pause_seconds = BEHIND_PAUSE_SECONDS_MIN
+
+    def is_seen_by(self, question: PullQuestion, batch: Pulled[object]) -> bool:
+        """Whether an answer has taken into account what the log had.
+
+        Raises:
+            ServiceUnavailableError: it has not after BEHIND_SECONDS_MAX.
+            StoreError: the commitlog does not say where its log ends.
+        """
+        log_end, seen_offset = self._shard.log_end, batch.seen_offset
+        if log_end is None or seen_offset is None:
+            return True
+        if self._offset is None:
+            if seen_offset and log_end.is_written_at(seen_offset) is False:
+                return True
+            self._offset = log_end.offset(Deadline.after(INNER_SECONDS))
+        if self._offset is not None and self._offset <= seen_offset:
+            return True
+        if self._clock() < self._ends_at:
+            return False
+        had = "is being recovered" if self._offset is None else f"had {self._offset} bytes"
+        raise ServiceUnavailableError(
+            f"The consumer service of shard {self._shard.broker_name} has seen the log up to byte {seen_offset}, and the log "
+            f"{had}: whether queue {question.queue_id} of {question.topic!r} ends at position {question.queue_offset} is not "
+            "known. Ask again; reput status shows the service.",
+            service="consumer",
+            brokerName=self._shard.broker_name,
+        )
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        seconds, self._pause_seconds = self._pause_seconds, min(self._pause_seconds * 2, BEHIND_PAUSE_SECONDS_MAX)
+        return seconds
