@@ -7,25 +7,28 @@ pages is missing in the second; nothing is twice.
 import base64
 import binascii
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from reput.message.v1.message_pb2 import StoredMessage
-from schedule_svc.batch_reading import BatchReader
+from schedule_svc.batch_reading import BatchReader, is_lost
 from schedule_svc.levels.delay_levels import DelayLevels
 from schedule_svc.life import Life
 from schedule_svc.state.schedule_state import Passed
 from schedule_svc.timers.timer_book import TimerBook
 from schedule_svc.timers.timer_record import facts_of
-from services.reading.queue_reader import checked
-from store.errors import InvalidPageTokenError, StoreError
+from services.reading.queue_reader import Outcome, checked
+from store.errors import InvalidPageTokenError, ServiceUnavailableError, StoreError
 from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import REAL_TOPIC
 from store.format.topic import RETRY_PREFIX, SCHEDULE_TOPIC
 
-# Messages that one call looks at when it is asked for a topic.
+# Messages that one call looks at when it is asked for a topic, or when many are lost.
 LOOKED_COUNT_MAX = 10_000
+# Messages of a step behind the first one, which has not filled the page: the next ones may be of other topics, or lost, too. A
+# step takes two calls for each source, so steps of a small page would take them for every few messages.
+STEP_COUNT_MIN = 256
 
 
 class ScheduledOne(NamedTuple):
@@ -41,6 +44,15 @@ class ScheduledOne(NamedTuple):
         facts = facts_of(self.message) if not self.level and self.message.unique_key else None
         is_retry = self.message.properties.get(REAL_TOPIC, "").startswith(RETRY_PREFIX)
         return facts.slot_millis + 1 if facts is not None and not is_retry else 0
+
+
+class _Entry(NamedTuple):
+    """A place of a source. `message`: None when it is lost; then `due_millis` is not later than it was due."""
+
+    due_millis: int
+    level: int
+    queue_offset: int
+    message: StoredMessage | None
 
 
 @dataclass(slots=True)
@@ -84,13 +96,18 @@ class Listing:
         self._book = book
         self._batches = batches
 
-    def page(self, topic: str, count: int, token: str) -> tuple[Sequence[ScheduledOne], str]:
-        """A page, and the token of the next one; empty at the end.
+    def page(
+        self, topic: str, count: int, token: str, is_late: Callable[[], bool] = lambda: False
+    ) -> tuple[Sequence[ScheduledOne], str]:
+        """A page, and the token of the next one; empty at the end. A page may have fewer messages than asked for, or none.
+
+        Messages that are lost for good are left out.
 
         Args:
             topic: only messages to it; empty: all.
             count: of messages, at most.
             token: from the page before; empty: the first page.
+            is_late: whether the caller's time is nearly over: the page ends with what was found.
 
         Raises:
             InvalidPageTokenError: the token is none.
@@ -99,60 +116,76 @@ class Listing:
         places = Places.of(token)
         found: list[ScheduledOne] = []
         looked_count = 0
+        step_count = count
         while len(found) < count and looked_count < LOOKED_COUNT_MAX:
-            step = sorted(self._next(places, count), key=lambda one: one[:3])[:count]
+            step = sorted(self._next(places, step_count), key=lambda entry: entry[:3])[:step_count]
             if not step:
                 return found, ""
-            for one in step:
-                if one.level:
-                    places.levels[one.level] = one.queue_offset + 1
+            for due_millis, level, queue_offset, message in step:
+                if level:
+                    places.levels[level] = queue_offset + 1
                 else:
-                    places.timers = Passed(one.due_millis, one.queue_offset + 1)
-                if not topic or one.message.properties.get(REAL_TOPIC) == topic:
-                    found.append(one)
+                    places.timers = Passed(due_millis, queue_offset + 1)
+                if message is not None and (not topic or message.properties.get(REAL_TOPIC) == topic):
+                    found.append(ScheduledOne(due_millis, level, queue_offset, message))
                 if len(found) == count:
                     break
             looked_count += len(step)
+            step_count = max(count, STEP_COUNT_MIN)
+            if is_late():
+                break
         return found, places.token()
 
-    def _next(self, places: Places, count: int) -> list[ScheduledOne]:
-        """The first messages of each source, at most so many of each."""
-        found = self._next_timers(places, count)
+    def _next(self, places: Places, count: int) -> list[_Entry]:
+        """The first entries of each source, at most so many of each."""
+        found = self._next_timers(places.timers, count)
         for queue_id, end in sorted(self._life.reader.recent.ends(SCHEDULE_TOPIC).items()):
             level = queue_id + 1
             begin = max(places.levels.get(level, 0), self._levels.next_offset(level))
             if begin < end:
-                found += self._next_of_level(level, begin, count)
+                found += self._next_of_level(level, begin, end, count)
         return found
 
-    def _next_timers(self, places: Places, count: int) -> list[ScheduledOne]:
-        found: list[ScheduledOne] = []
-        begin = places.timers
-        while not found:
-            entries = self._book.index.page(begin, count)
-            if not len(entries):
-                break
+    def _next_timers(self, begin: Passed, count: int) -> list[_Entry]:
+        rows: list[tuple[int, int, QueueUnit]] = []
+        while len(rows) < count and len(entries := self._book.index.page(begin, count)):
             begin = Passed(int(entries.dues_millis[-1]), int(entries.queue_offsets[-1]) + 1)
             with self._life.lock:
                 waits = [
                     at for at, offset in enumerate(entries.queue_offsets.tolist()) if offset not in self._book.done
                 ]
-            units = [QueueUnit(int(entries.commit_log_offsets[at]), int(entries.sizes_bytes[at]), 0) for at in waits]
-            for at, outcome in zip(waits, self._batches.read_headers(units) if units else (), strict=True):
-                if not isinstance(outcome, StoreError):
-                    due_millis, offset = int(entries.dues_millis[at]), int(entries.queue_offsets[at])
-                    found.append(ScheduledOne(due_millis, 0, offset, outcome))
+            for at in waits:
+                unit = QueueUnit(int(entries.commit_log_offsets[at]), int(entries.sizes_bytes[at]), 0)
+                rows.append((int(entries.dues_millis[at]), int(entries.queue_offsets[at]), unit))
+        del rows[count:]
+        outcomes = self._batches.read_headers([unit for _, _, unit in rows]) if rows else ()
+        return [
+            _Entry(due_millis, 0, queue_offset, _unless_lost(outcome))
+            for (due_millis, queue_offset, _), outcome in zip(rows, outcomes, strict=True)
+        ]
+
+    def _next_of_level(self, level: int, begin: int, end: int, count: int) -> list[_Entry]:
+        run = self._life.reader.units(SCHEDULE_TOPIC, level - 1, begin, count)
+        if not run.units and run.queue_offset < end:
+            raise ServiceUnavailableError(f"queue {level - 1} of topic {SCHEDULE_TOPIC} is being built: try again")
+        outcomes = self._batches.read_headers(run.units) if run.units else ()
+        found: list[_Entry] = []
+        due_millis = 0
+        for queue_offset, outcome in enumerate(outcomes, run.queue_offset):
+            message = _unless_lost(checked(outcome, SCHEDULE_TOPIC, level - 1, queue_offset))
+            if message is not None:
+                due_millis = self._levels.due_of(message)
+            found.append(_Entry(due_millis, level, queue_offset, message))
         return found
 
-    def _next_of_level(self, level: int, begin: int, count: int) -> list[ScheduledOne]:
-        run = self._life.reader.units(SCHEDULE_TOPIC, level - 1, begin, count)
-        found: list[ScheduledOne] = []
-        for place, outcome in enumerate(self._batches.read_headers(run.units) if run.units else ()):
-            message = checked(outcome, SCHEDULE_TOPIC, level - 1, run.queue_offset + place)
-            if not isinstance(message, StoreError):
-                due_millis = self._levels.due_of(message)
-                found.append(ScheduledOne(due_millis, level, run.queue_offset + place, message))
-        return found
+
+def _unless_lost(outcome: Outcome) -> StoredMessage | None:
+    """The message; None when it is lost for good. StoreError when it cannot be read now."""
+    if not isinstance(outcome, StoreError):
+        return outcome
+    if not is_lost(outcome):
+        raise outcome
+    return None
 
 
 def _whole(value: Any) -> int:

@@ -14,6 +14,7 @@ from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.following.follower_process import FollowerState
 from services.following.follower_progress import FollowerProgress
 from services.replica_role import not_leading
+from services.serving.deadline import ANSWER_SHARE, remaining_seconds
 from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError, StoreRecoveringError
 from store.format.delivery.waiting_handles import RECALL, WaitingHandle, encode_handle
@@ -125,7 +126,10 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
             raise InvalidArgumentError("page_size is negative: use 1 to 1,000", field="page_size")
         kinds = self._kinds
         count = min(request.page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
-        found, token = kinds.listing.page(request.topic, count, request.page_token)
+        seconds_min = remaining_seconds(context) * (1 - ANSWER_SHARE)
+        found, token = kinds.listing.page(
+            request.topic, count, request.page_token, lambda: remaining_seconds(context) < seconds_min
+        )
         broker_name = kinds.rules.broker_name
         return pb.ListScheduledMessagesResponse(
             messages=[_scheduled(one, broker_name) for one in found],

@@ -74,7 +74,7 @@ class FollowerSide:
         fetch_count: int = 1,
     ) -> None:
         self.problem = ""
-        self.reach = Reach()
+        self.reach = Reach(leadership.now)
         self._name = name
         self._broker_name = broker_name
         self._log = log

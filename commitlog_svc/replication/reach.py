@@ -9,7 +9,6 @@ at most what was confirmed since it sent that report. Only its own clock counts;
 """
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -22,10 +21,10 @@ class Reach:
     """See the top of this file; thread-safe.
 
     Args:
-        clock: seconds, rising.
+        clock: seconds, rising; also while the machine sleeps, because others confirm meanwhile.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         # Reports of the present stream that are not heard yet: number, and when it was sent.

@@ -1,4 +1,7 @@
-"""What waits, over all shards: shard by shard, in the order of each."""
+"""What waits, over all shards: shard by shard, in the order of each.
+
+The shards come by their names: a token means the same at each gateway, whatever order the shards joined it in.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +13,7 @@ from gateway.ports.shards import Shards, require_topic
 from gateway.ports.waiting import WaitingLists, WaitingPage, WaitingQuestion
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
 from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
+from gateway.queries.matches import unknown_shard
 from gateway.queries.page_token import PageTokens
 from store.errors import ServiceUnavailableError, StoreError
 
@@ -71,11 +75,10 @@ class Listing(Generic[Item]):
         outcomes: list[ShardOutcome] = []
         pending_count = 0
         next_cursors: dict[str, str | int] = {}
-        is_before = bool(begin)
-        for shard in shards:
+        by_name = sorted(shards, key=lambda shard: shard.broker_name)
+        for shard in by_name:
             name = shard.broker_name
-            is_before = is_before and name != begin
-            if is_before:
+            if name < begin:
                 continue
             if left_count <= 0 or left_bytes <= 0:
                 next_cursors = {"shard": name, "token": ""}
@@ -99,6 +102,8 @@ class Listing(Generic[Item]):
                 break
         if outcomes and all(outcome.error is not None for outcome in outcomes) and outcomes[0].error is not None:
             raise outcomes[0].error
+        if begin and begin not in {shard.broker_name for shard in by_name}:
+            outcomes.append(unknown_shard(begin))
         next_token = tokens.seal(self._method, {"topic": topic}, next_cursors) if next_cursors else ""
         return WaitingList(items, next_token, outcomes, judge(outcomes, more=bool(next_token)), pending_count)
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from store.format.topic import HALF_TOPIC
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import START_MILLIS, ManualClock
 
-CONTEXT: Any = None
+CONTEXT: Any = SimpleNamespace(time_remaining=lambda: 60.0)
 
 
 @pytest.fixture
@@ -57,6 +58,23 @@ def test_pages_have_every_message_once_the_next_due_first(
     assert listed(servicer, page_size, "other") == ["l6"]
     answer = servicer.ListScheduledMessages(pb.ListScheduledMessagesRequest(topic="none"), CONTEXT)
     assert (list(answer.messages), answer.pending_count) == ([], 7)
+
+
+def test_a_list_is_answered_before_the_time_of_its_caller_is_over(
+    servicer: ScheduleServicer, log: MemoryLog, life: MemoryLife
+) -> None:
+    """A request for a topic whose messages are rare took all the time of its caller, who got nothing."""
+    log.write([timed(f"t{number}", START_MILLIS + 60_000 + number, "other") for number in range(1_000)])
+    log.write([timed("mine", START_MILLIS + 70_000, "mine")])
+    life.work()
+    remaining = iter([10.0, 5.0, 1.9])
+    request = pb.ListScheduledMessagesRequest(topic="mine", page_size=1)
+    slow: Any = SimpleNamespace(time_remaining=lambda: next(remaining))
+    answer = servicer.ListScheduledMessages(request, slow)
+    assert (list(answer.messages), bool(answer.next_page_token), list(remaining)) == ([], True, [])
+    request.page_token = answer.next_page_token
+    answer = servicer.ListScheduledMessages(request, CONTEXT)
+    assert [one.unique_key for one in answer.messages] == ["mine"]
 
 
 def test_a_listed_message_says_what_recalls_it(servicer: ScheduleServicer, log: MemoryLog, life: MemoryLife) -> None:
@@ -107,11 +125,11 @@ def test_a_replica_that_does_not_lead_counts_nothing_that_waits(
     ("call", "error"),
     [
         (
-            lambda one: one.ListScheduledMessages(pb.ListScheduledMessagesRequest(page_size=-1), None),
+            lambda one: one.ListScheduledMessages(pb.ListScheduledMessagesRequest(page_size=-1), CONTEXT),
             InvalidArgumentError,
         ),
         (
-            lambda one: one.ListScheduledMessages(pb.ListScheduledMessagesRequest(page_token="x"), None),
+            lambda one: one.ListScheduledMessages(pb.ListScheduledMessagesRequest(page_token="x"), CONTEXT),
             InvalidPageTokenError,
         ),
         (lambda one: one.RecallMessage(pb.RecallMessageRequest(topic="T"), None), InvalidArgumentError),

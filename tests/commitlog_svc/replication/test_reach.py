@@ -4,11 +4,18 @@ import random
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from commitlog_svc.replication.follower_side import FollowerSide
+from commitlog_svc.replication.leading.view import Role
 from commitlog_svc.replication.reach import KEPT_COUNT_MAX, Reach
-from tests.commitlog_svc.replication.replicas import open_shard, wait_equal
+from services.calling.channel import open_channel
+from store.files.file_system import RealFileSystem
+from tests.commitlog_svc.replication.fixed_leadership import FixedLeadership
+from tests.commitlog_svc.replication.replicas import BROKER, open_shard, wait_equal
 from tests.support.waiting import wait_until
 
 
@@ -123,3 +130,16 @@ def test_a_follower_says_how_stale_it_is_and_a_leader_does_not(tmp_path: Path) -
         leader.stop()
         before = whole_since()
         assert whole_since() == pytest.approx(before, abs=0.01)  # nothing is heard any more: it only gets older
+
+
+def test_a_replica_whose_machine_slept_is_as_stale_as_the_sleep_was_long(tmp_path: Path) -> None:
+    """Staleness was counted by a clock that stands while the machine sleeps: after an hour's sleep a replica said 1 s."""
+    seconds = [100.0]
+    leadership = FixedLeadership(Role.FOLLOWER, 1, "r2")
+    leadership.now = lambda: seconds[0]
+    log: Any = SimpleNamespace(fs=RealFileSystem(), directory=tmp_path)
+    reach = FollowerSide("r1", BROKER, log, leadership, open_channel, lambda: None).reach
+    reach.note_sent(1)
+    reach.note_told(5_000, 1)
+    seconds[0] += 3_601
+    assert reach.staleness_seconds(5_000) == 3_601

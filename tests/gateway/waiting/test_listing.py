@@ -11,7 +11,13 @@ from gateway.queries import limits
 from gateway.queries.completeness import Completeness
 from gateway.queries.page_token import PageTokens
 from gateway.waiting.listing import Listing
-from store.errors import InvalidArgumentError, InvalidPageTokenError, ServiceUnavailableError, TopicNotFoundError
+from store.errors import (
+    BrokerNotFoundError,
+    InvalidArgumentError,
+    InvalidPageTokenError,
+    ServiceUnavailableError,
+    TopicNotFoundError,
+)
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.waiting.memory_waiting import MemoryScheduling, half
 
@@ -100,6 +106,44 @@ def test_a_token_of_another_question_and_a_negative_size_are_refused(installatio
         listing().page(shards, TOKENS, "Orders", 2, token, Deadline.after(60))
     with pytest.raises(InvalidArgumentError):
         listing().page(shards, TOKENS, "", -1, "", Deadline.after(60))
+
+
+@pytest.mark.parametrize(("gone", "rest"), [("broker-a", ["c0", "c1", "c2"]), ("broker-c", [])])
+def test_a_token_of_a_shard_that_is_not_known_makes_the_list_partial(installation, gone: str, rest: list[str]) -> None:
+    """Such a page was empty, COMPLETE and the last one: a gateway that was started while a shard was down lost the rest."""
+    shards, services = installation
+    services[2].halves.append(half("c2"))
+    token = run(shards, 2 if gone == "broker-a" else 6)[0].next_page_token
+    left = Shards([shard for shard in shards if shard.broker_name != gone], shards.fan_out)
+    page = listing().page(left, TOKENS, "", 64, token, Deadline.after(60))
+    assert [item.unique_key for _, item in page.items] == rest
+    assert page.completeness is Completeness.PARTIAL
+    assert [outcome.broker_name for outcome in page.outcomes if outcome.error is not None] == [gone]
+    assert isinstance(page.outcomes[-1].error, BrokerNotFoundError)
+
+
+def test_the_error_of_a_shard_is_raised_when_only_the_unknown_one_of_the_token_is_left_beside_it(installation) -> None:
+    shards, services = installation
+    token = run(shards, 2)[0].next_page_token
+    services[1].is_down = services[2].is_down = True
+    left = Shards([shard for shard in shards if shard.broker_name != "broker-a"], shards.fan_out)
+    with pytest.raises(ServiceUnavailableError):
+        listing().page(left, TOKENS, "", 64, token, Deadline.after(60))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_gateways_to_which_shards_joined_in_another_order_go_on_with_each_others_tokens(
+    installation, count: int
+) -> None:
+    """A gateway went on with the shards that had joined it later: those before were missing, or came twice."""
+    shards, _ = installation
+    gateways = [shards, Shards(list(shards)[::-1], shards.fan_out)]
+    found, token, number = [], "", 0
+    while token or not number:
+        page = listing().page(gateways[number % 2], TOKENS, "", count, token, Deadline.after(60))
+        found += [item.unique_key for _, item in page.items]
+        token, number = page.next_page_token, number + 1
+    assert found == ["a0", "a1", "a2", "a3", "a4", "c0", "c1"]
 
 
 def test_a_shard_without_a_schedule_service_is_named_as_missing(installation) -> None:
