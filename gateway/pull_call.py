@@ -172,7 +172,7 @@ class PullStreams:
                         batch = self._arrived(delivering, waiting, cancellation, quiet_at + wait_seconds) or batch
                     if is_at_end(question, batch) and not cancellation.is_set:
                         end = end or QueueEnd(shard, self._clock)
-                        if not end.is_seen_by(question, batch):
+                        if not end.is_seen_by(question, batch, Deadline.after(INNER_SECONDS)):
                             wait((cancellation.happened,), end.pause())
                             pull = self._begin(delivering, question, held, seconds())
                             continue

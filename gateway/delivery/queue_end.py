@@ -9,7 +9,6 @@ from collections.abc import Callable
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import Pulled, PullOutcome, PullQuestion
 from gateway.ports.shard import Shard
-from services.methods import INNER_SECONDS
 from store.errors import ServiceUnavailableError
 
 # A consumer service that has not seen what the log had is asked again after such pauses, and after this time the caller fails.
@@ -40,8 +39,8 @@ class QueueEnd:
         self._offset: int | None = None
         self._pause_seconds = BEHIND_PAUSE_SECONDS_MIN
 
-    def is_seen_by(self, question: PullQuestion, batch: Pulled[object]) -> bool:
-        """Whether an answer has taken into account what the log had.
+    def is_seen_by(self, question: PullQuestion, batch: Pulled[object], deadline: Deadline) -> bool:
+        """Whether an answer has taken into account what the log had; the deadline is that of the call to the commitlog.
 
         Raises:
             ServiceUnavailableError: it has not after BEHIND_SECONDS_MAX.
@@ -53,7 +52,7 @@ class QueueEnd:
         if self._offset is None:
             if seen_offset and log_end.is_written_at(seen_offset) is False:
                 return True
-            self._offset = log_end.offset(Deadline.after(INNER_SECONDS))
+            self._offset = log_end.offset(deadline)
         if self._offset is not None and self._offset <= seen_offset:
             return True
         if self._clock() < self._ends_at:

@@ -198,7 +198,7 @@ class Resending(Generic[Message]):
                 pulled = self._pull(queue.broker_name, ask, deadline)
             except TopicNotFoundError as error:
                 pulled = pulled_from_no_message(ask, error)
-            if not is_at_end(ask, pulled) or end.is_seen_by(ask, pulled):
+            if not is_at_end(ask, pulled) or end.is_seen_by(ask, pulled, deadline):
                 return pulled
             self._pause(end.pause())
 

@@ -123,7 +123,7 @@ class Pulling:
             failure: StoreError | None = None
             try:
                 end = QueueEnd(self._catalogs.now().named(delivering.broker_name), self._clock)
-                while is_at_end(question, found) and not end.is_seen_by(question, found):
+                while is_at_end(question, found) and not end.is_seen_by(question, found, Deadline.after(INNER_SECONDS)):
                     self._pause(end.pause())
                     asked: Future[Pulled[StoredMessage] | StoreError] = Future()
                     delivering.pull(question, INNER_SECONDS, asked.set_result)
