@@ -87,7 +87,7 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
         self, request: pb.ListPendingTransactionsRequest, context: grpc.ServicerContext
     ) -> pb.ListPendingTransactionsResponse:
         """See the proto."""
-        return self._kinds.transactions.list(request)
+        return self._current.transactions.list(request)
 
     def KeepProducers(
         self, request: pb.KeepProducersRequest, context: grpc.ServicerContext
@@ -124,7 +124,7 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
         """See the proto."""
         if request.page_size < 0:
             raise InvalidArgumentError("page_size is negative: use 1 to 1,000", field="page_size")
-        kinds = self._kinds
+        kinds = self._current
         count = min(request.page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
         seconds_min = remaining_seconds(context) * (1 - ANSWER_SHARE)
         found, token = kinds.listing.page(
@@ -149,8 +149,7 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
             failure_count=state.failure_count,
         )
         kinds = self._open
-        # What waits is the leader's: a life on another replica does not follow it, so its numbers would grow old.
-        if kinds is not None and kinds.life.refusal is not not_leading:
+        if kinds is not None and _is_current(kinds):
             book = kinds.timers.book
             answer.catching_up = answer.catching_up or not book.is_known
             answer.delay_levels_millis.extend(kinds.rules.delays_millis)
@@ -171,6 +170,19 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
         if kinds is None:
             raise StoreRecoveringError("the messages that wait are being read from the log: try again")
         return kinds
+
+    @property
+    def _current(self) -> Kinds:
+        """For lists: NotLeaderError on a replica that does not lead."""
+        kinds = self._kinds
+        if not _is_current(kinds):
+            raise not_leading()
+        return kinds
+
+
+def _is_current(kinds: Kinds) -> bool:
+    """What waits is the leader's: a life on another replica does not follow it, so what it knows grows old."""
+    return kinds.life.refusal is not not_leading
 
 
 def _outcome(outcome: Ended | StoreError | None) -> pb.EndTransactionsResponse.Outcome:

@@ -14,7 +14,7 @@ from schedule_svc.servicer import VERDICT_COUNT_MAX, ScheduleServicer
 from schedule_svc.transactions.check_gateways import CheckGateways
 from services.convert import millis_to_timestamp, timestamp_to_millis
 from services.replica_role import not_leading
-from store.errors import InvalidArgumentError, InvalidPageTokenError, StoreRecoveringError
+from store.errors import InvalidArgumentError, InvalidPageTokenError, NotLeaderError, StoreRecoveringError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, decode_handle, encode_handle
 from store.format.properties import REAL_QUEUE_ID, REAL_TOPIC, UNIQ_KEY
 from store.format.topic import HALF_TOPIC
@@ -194,3 +194,13 @@ def test_a_verdict_that_cannot_be_read_fails_alone_among_others(servicer: Schedu
     for count in (0, VERDICT_COUNT_MAX + 1):
         with pytest.raises(InvalidArgumentError):
             servicer.EndTransactions(pb.EndTransactionsRequest(verdicts=verdicts[:1] * count), CONTEXT)
+
+
+def test_a_replica_that_does_not_lead_listed_what_waited_at_its_start(
+    servicer: ScheduleServicer, life: MemoryLife
+) -> None:
+    life.kinds.life.refusal = not_leading
+    with pytest.raises(NotLeaderError):
+        servicer.ListScheduledMessages(pb.ListScheduledMessagesRequest(), CONTEXT)
+    with pytest.raises(NotLeaderError):
+        servicer.ListPendingTransactions(pb.ListPendingTransactionsRequest(), CONTEXT)
