@@ -39,7 +39,7 @@ from services.following.state_topic.state_writer import StateWriter
 from services.following.store_clock import DueClock
 from services.reading.queue_reader import CALL_SECONDS, QueueReader
 from services.reading.recent_units import RecentUnits
-from services.replica_role import not_leading
+from services.replica_role import ReplicaRole, not_leading, replica_role
 from store.errors import ServiceUnavailableError
 from store.format.paths import own_state_dir
 
@@ -245,18 +245,20 @@ class SchedulePart:
     def open(self, log: LogRange, *, drop_cache: bool) -> ScheduleFollower:
         """See FollowerPart: begin a life."""
         if self._settings.writes_no_records or not log.role.leads:
-            return self._open(None, None, log.end_offset)
+            return self._open(log.role, None, None, log.end_offset)
         epoch = self._state_log.begin_life(log.end_offset)
         bytes_max = self._state_log.request_bytes_max()
         writer = StateWriter(TOPIC, partial(self._state_log.append, epoch), epoch, request_bytes_max=bytes_max)
         try:
             append = partial(self._state_log.append, epoch, flush=FLUSH_MODE_UNSPECIFIED)
-            return self._open(writer, append, self._state_log.end_offset())
+            return self._open(log.role, writer, append, self._state_log.end_offset())
         except BaseException:
             writer.close()
             raise
 
-    def _open(self, writer: StateWriter | None, append: Append | None, begin_offset: int) -> ScheduleFollower:
+    def _open(
+        self, role: ReplicaRole, writer: StateWriter | None, append: Append | None, begin_offset: int
+    ) -> ScheduleFollower:
         loaded = self._state_log.load(begin_offset)
         if writer is not None:
             writer.changes_behind_full = loaded.change_count
@@ -268,12 +270,17 @@ class SchedulePart:
         life = Life(writer, reader, clock, append)
         if writer is None and not self._settings.writes_no_records:
             life.refusal = not_leading
+
+        def leads() -> bool:
+            return replica_role(self._commitlog.get_status(timeout_seconds=CALL_SECONDS)) == role
+
         kinds = Kinds.of(
             life,
             loaded.states,
             self._commitlog,
             self._progress,
             self._state_log.end_offset,
+            leads,
             self._rules(writer, self._state_log.request_bytes_max()),
             self._lasting,
             is_beside=self._settings.has_live_broker,

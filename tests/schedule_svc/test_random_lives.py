@@ -1,19 +1,21 @@
-"""Random sends, times, recalls, kills, lost files and retention over a log in memory, judged by a small model.
+"""Random sends, times, recalls, kills, lost files, lost tails and retention over a log in memory, judged by a small model.
 
 A seed makes the whole run. What must hold: each message that is due is in the log exactly once, none before its time by the
 store times of the log, and none is lost.
 """
 
+import contextlib
 import pathlib
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
 from schedule_svc import follower
 from schedule_svc.state_topic import STATE_TOPIC
-from schedule_svc.timers import roller, timer_index
+from schedule_svc.timers import recalls, roller, timer_index
 from services.convert import timestamp_to_millis
 from store.errors import ScheduledMessageNotFoundError, StoreError
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
@@ -63,7 +65,7 @@ class Run:
             *[self.step_clock] * 4,
             *[self.recall] * 3,
             *[self.full, self.crash, self.break_appends, self.restart, self.lose_files, self.remove, self.jump],
-            *[self.unread, self.forget_files],
+            *[self.unread, self.forget_files, self.cut, self.cut],
         )
         for _ in range(STEP_COUNT):
             try:
@@ -166,6 +168,25 @@ class Run:
             files[0].write_bytes(files[0].read_bytes()[:-1] + b"?")
         self.life = self.begin()
 
+    def cut(self) -> None:
+        """A power cut, or a change of leaders, takes what the service wrote and Reput has not shown."""
+        self.life.follow()
+        shown_end = self.log.end
+        timers = [name for name, one in self.sent.items() if not one.level]
+        kinds = self.life.kinds
+        work: list[Callable[[], object]] = [kind.work for kind in kinds.all]
+        if timers:
+            name = self.random.choice(timers[-30:])
+            work.append(lambda: kinds.recalls.recall(TARGET, name, self.sent[name].due_millis))
+        for step in self.random.choices(work, k=8):
+            with contextlib.suppress(StoreError):
+                step()
+            assert self.life.writer is not None
+            self.life.writer.newest().exception(10)
+        self.life.end(is_clean=self.random.random() < 0.5)
+        self.log.cut(shown_end)
+        self.life = self.begin()
+
     def remove(self) -> None:
         """Retention removes all that nobody needs."""
         self.life.follow()
@@ -211,6 +232,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timer_index, "FRESH_COUNT_MAX", 3)
     monkeypatch.setattr(timer_index, "FILE_COUNT_MAX", 64)
     monkeypatch.setattr(timer_index, "CONFIRM_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(recalls, "KNOWN_SECONDS_MAX", 0.01)
     monkeypatch.setattr(roller, "LOOK_MILLIS", 1_000)
     monkeypatch.setattr(roller, "SOON_MILLIS", 10_000)
     monkeypatch.setattr(roller, "PASS_BYTES", 2_000)
