@@ -130,6 +130,7 @@ class MemoryLife:
             log.end,
             self.loaded.first_offset,
             lambda offset, _store_time: self.reported.append(offset),
+            end_offset,
             always_newer(),
         )
 

@@ -126,7 +126,8 @@ class Run:
 
     def is_in_hand(self) -> bool:
         """Whether messages are being delivered, which cannot be read now."""
-        return bool(len(self.life.kinds.timers.book.in_hand))
+        book = self.life.kinds.timers.book
+        return bool(len(book.in_hand) or book.kept)
 
     def full(self) -> None:
         """The full state is written."""
@@ -175,6 +176,7 @@ class Run:
         timers = [name for name, one in self.sent.items() if not one.level]
         kinds = self.life.kinds
         work: list[Callable[[], object]] = [kind.work for kind in kinds.all]
+        work.append(lambda: self.life.follower.apply(None, shown_end, 0, shown_end))
         if timers:
             name = self.random.choice(timers[-30:])
             work.append(lambda: kinds.recalls.recall(TARGET, name, self.sent[name].due_millis))
@@ -183,6 +185,8 @@ class Run:
                 step()
             assert self.life.writer is not None
             self.life.writer.newest().exception(10)
+        if self.life.reported:
+            self.log.remove_before(self.life.reported[-1])
         self.life.end(is_clean=self.random.random() < 0.5)
         self.log.cut(shown_end)
         self.life = self.begin()
