@@ -145,7 +145,7 @@ class TimerIndex:
     def drop(self, queue_offsets: Int64s) -> int:
         """Take out entries, wherever they are; how many there were. `queue_offsets`: sorted. Errors as `settle`.
 
-        Not while files do not count yet (`is_waiting`).
+        The files count after a later `settle`. Not while others do not count yet (`is_waiting`).
         """
         assert not self.is_waiting
         count = 0
@@ -156,7 +156,6 @@ class TimerIndex:
                 self._rewrite([run], queue_offsets)
         if count and self._files is not None:
             self._write_files()
-            self._keep_new_files(self._files)
         return count
 
     def _in_memory(self) -> list[Run]:

@@ -74,6 +74,7 @@ def test_an_index_is_a_sorted_list(tmp_path: pathlib.Path, seed: int) -> None:
             case _:
                 dropped = {one[1] for one in model if chance.random() < 0.1}
                 assert index.drop(np.array(sorted(dropped), dtype=np.int64)) == len(dropped)
+                assert index.settle()
                 model = [one for one in model if one[1] not in dropped]
         assert index.count() == len(model)
         assert index.first_due_millis() == min((one[0] for one in model), default=None)
@@ -143,6 +144,7 @@ def test_an_entry_that_was_put_back_survives_a_drop_from_its_file_and_a_kill(tmp
     index.put_back(Entries.of([(5_000, *rows[1][1:])]))
     next_queue_offset, passed, late = index.summary()
     assert index.drop(np.array([7], dtype=np.int64)) == 1
+    assert index.settle()
     files = RunFiles(RealFileSystem(), tmp_path)
     later = TimerIndex(files, all_shown)
     state = TimersState(next_queue_offset, passed, pending={*late, 1})
