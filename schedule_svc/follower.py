@@ -7,12 +7,14 @@ their units into `recent`, and wakes the kinds whose topics they are of. The kin
 
 The full state is written again after FULL_CHANGE_COUNT changes, before it is FULL_LOG_BYTES behind the end of the log, and at
 a clean stop. Retention waits for the oldest record that a kind or the state needs: the follower reports its place as what it
-has applied.
+has applied. It does so when Reput has shown all that the log had when that place was found: until then a power cut, or a new
+leader, may take what says that older records are not needed.
 
 On a store that is only read everything is known and nothing is appended; also on a replica that does not lead. There a life
 ends when the log must have a newer full state; a life of a leader begins when the log leads.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -39,8 +41,8 @@ from services.following.state_topic.state_writer import StateWriter
 from services.following.store_clock import DueClock
 from services.reading.queue_reader import CALL_SECONDS, QueueReader
 from services.reading.recent_units import RecentUnits
-from services.replica_role import not_leading
-from store.errors import ServiceUnavailableError
+from services.replica_role import ReplicaRole, not_leading, replica_role
+from store.errors import ServiceUnavailableError, StoreError
 from store.format.paths import own_state_dir
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class ScheduleFollower:
         begin_offset: where it begins to follow (bytes).
         state_offset: the first record of the state (bytes); -1 for none.
         on_flushed: told how far the log is not needed any more.
+        end_offset: asks for the end of what the log has written (bytes).
         clock: seconds, rising.
     """
 
@@ -99,6 +102,7 @@ class ScheduleFollower:
         begin_offset: int,
         state_offset: int,
         on_flushed: Callable[[int, int | None], None] | None,
+        end_offset: Callable[[], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._life = life
@@ -108,11 +112,13 @@ class ScheduleFollower:
         self._recent = recent
         self._state_offset = state_offset if state_offset >= 0 else begin_offset
         self._on_flushed = on_flushed
+        self._end_offset = end_offset
         self._clock = clock
         self._workers = [Worker(life, kind) for kind in kinds.all]
         kinds.timers.book.on_added = next(one for one in self._workers if one.kind is kinds.timers).note
         self._full: Future[int] | None = None
         self._report_at = clock()
+        self._report: tuple[int, int] | None = None  # what is needed, and the end of the log then (bytes)
         progress.retreat(begin_offset, 0)
 
     def begin(self) -> None:
@@ -141,6 +147,7 @@ class ScheduleFollower:
                     worker.note()
         self._progress.advance(max(next_offset, self._progress.next_offset), store_time_millis)
         self._keep_full_state()
+        self._report_needed()
         return True
 
     def find_place(self, log_first_offset: int, log_end_offset: int) -> None:
@@ -193,12 +200,20 @@ class ScheduleFollower:
                     self._full = self._life.write_full(self._kinds.all)
         elif self._progress.next_offset - self._state_offset > READ_AGAIN_LOG_BYTES:
             raise LifeOverError
+
+    def _report_needed(self) -> None:
+        if self._on_flushed is None:
+            return
         now = self._clock()
-        if now >= self._report_at:
+        if self._report is None and now >= self._report_at:
             self._report_at = now + REPORT_SECONDS
-            if self._on_flushed is not None:
-                needed = [kind.needed_offset() for kind in self._kinds.all]
-                self._on_flushed(min(self._progress.next_offset, self._state_offset, *needed), None)
+            needed = [kind.needed_offset() for kind in self._kinds.all]
+            place = min(self._progress.next_offset, self._state_offset, *needed)
+            with contextlib.suppress(StoreError):  # the next report is soon
+                self._report = (place, self._end_offset())
+        if self._report is not None and self._progress.next_offset >= self._report[1]:
+            self._on_flushed(self._report[0], None)
+            self._report = None
 
 
 class SchedulePart:
@@ -245,18 +260,20 @@ class SchedulePart:
     def open(self, log: LogRange, *, drop_cache: bool) -> ScheduleFollower:
         """See FollowerPart: begin a life."""
         if self._settings.writes_no_records or not log.role.leads:
-            return self._open(None, None, log.end_offset)
+            return self._open(log.role, None, None, log.end_offset)
         epoch = self._state_log.begin_life(log.end_offset)
         bytes_max = self._state_log.request_bytes_max()
         writer = StateWriter(TOPIC, partial(self._state_log.append, epoch), epoch, request_bytes_max=bytes_max)
         try:
             append = partial(self._state_log.append, epoch, flush=FLUSH_MODE_UNSPECIFIED)
-            return self._open(writer, append, self._state_log.end_offset())
+            return self._open(log.role, writer, append, self._state_log.end_offset())
         except BaseException:
             writer.close()
             raise
 
-    def _open(self, writer: StateWriter | None, append: Append | None, begin_offset: int) -> ScheduleFollower:
+    def _open(
+        self, role: ReplicaRole, writer: StateWriter | None, append: Append | None, begin_offset: int
+    ) -> ScheduleFollower:
         loaded = self._state_log.load(begin_offset)
         if writer is not None:
             writer.changes_behind_full = loaded.change_count
@@ -268,12 +285,17 @@ class SchedulePart:
         life = Life(writer, reader, clock, append)
         if writer is None and not self._settings.writes_no_records:
             life.refusal = not_leading
+
+        def leads() -> bool:
+            return replica_role(self._commitlog.get_status(timeout_seconds=CALL_SECONDS)) == role
+
         kinds = Kinds.of(
             life,
             loaded.states,
             self._commitlog,
             self._progress,
             self._state_log.end_offset,
+            leads,
             self._rules(writer, self._state_log.request_bytes_max()),
             self._lasting,
             is_beside=self._settings.has_live_broker,
@@ -283,7 +305,15 @@ class SchedulePart:
         self._servicer.open(kinds)
         _log.info("schedule.opened", changes=loaded.change_count, epoch=loaded.epoch)
         return ScheduleFollower(
-            life, writer, kinds, self._progress, recent, begin_offset, loaded.first_offset, self.on_flushed
+            life,
+            writer,
+            kinds,
+            self._progress,
+            recent,
+            begin_offset,
+            loaded.first_offset,
+            self.on_flushed,
+            self._state_log.end_offset,
         )
 
     def _rules(self, writer: StateWriter | None, batch_bytes_max: int) -> KindRules:

@@ -71,6 +71,7 @@ class Kinds:
         commitlog: CommitLogClient,
         progress: FollowerProgress,
         end_offset: Callable[[], int],
+        leads: Callable[[], bool],
         rules: KindRules,
         lasting: LastingTransactions,
         *,
@@ -84,6 +85,7 @@ class Kinds:
             commitlog: the client for large records.
             progress: of the follower.
             end_offset: asks for the end of the log (bytes).
+            leads: asks whether the log still leads, without a break since the begin of the life.
             rules: what the settings say.
             lasting: what of transactions outlives a life.
             is_beside: a broker runs on the store and delivers what waits.
@@ -97,9 +99,19 @@ class Kinds:
             if not progress.wait_past(end_offset() - 1, KNOWN_SECONDS_MAX):
                 raise ServiceUnavailableError("not all messages that wait are known yet: try again")
 
+        def mark_changes() -> Callable[[], bool]:
+            newest = life.newest_change()
+
+            def are_shown() -> bool:
+                is_past = newest.done() and newest.exception() is None and progress.next_offset > newest.result()
+                # In this order: after a change of leaders other records may be there.
+                return is_past and leads()
+
+            return are_shown
+
         files = RunFiles(RealFileSystem(), rules.directory) if rules.directory is not None else None
         levels = DelayLevels(life, batches, state.levels, rules.delays_millis)
-        book = TimerBook(life, TimerIndex(files), state.timers)
+        book = TimerBook(life, TimerIndex(files, mark_changes), state.timers)
         roller = Roller(life, book, batches, rules.roll_after_millis)
         timers = Timers(life, book, batches)
         transactions = TransactionsKind(life, state.transactions, rules.checks, lasting, rules.broker_name, catch_up)

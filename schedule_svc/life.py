@@ -122,6 +122,8 @@ class Life:
         self.lock = threading.RLock()
         self.refusal: Callable[[], StoreError] = read_only
         self._writer = writer
+        self._newest_change: Future[int] = Future()
+        self._newest_change.set_result(-1)
         self._error: StoreError | None = None
 
     def fail(self, error: StoreError) -> None:
@@ -172,7 +174,12 @@ class Life:
             Done when they are in the log; see StateWriter.submit.
         """
         assert self._writer is not None
-        return self._writer.submit(changes, records, may_lose=may_lose, on_written=on_written)
+        self._newest_change = self._writer.submit(changes, records, may_lose=may_lose, on_written=on_written)
+        return self._newest_change
+
+    def newest_change(self) -> "Future[int]":
+        """Done when all changes that were submitted so far are in the log, with the offset of the last request (bytes)."""
+        return self._newest_change
 
     def newest_write(self) -> "Future[int]":
         """Done when everything that was submitted so far is in the log."""

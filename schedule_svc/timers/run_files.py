@@ -6,7 +6,7 @@ removed. All of it may be lost: the timers are read again from their topic.
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,14 @@ class SavedRuns:
     runs: Sequence[Run]
     next_queue_offset: int
     last_log_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewRuns:
+    """Files that are written and do not count yet. `can_count`: asks whether the log can lose nothing that they rely on."""
+
+    saved: SavedRuns
+    can_count: Callable[[], bool]
 
 
 class RunFiles:

@@ -8,18 +8,21 @@ One thread adds (`load`, `add`, `settle`, `drop`), another takes (`take`, `put_b
 log says that it is done. Runs are replaced only when everything that was taken is confirmed: an entry that is in no file must
 be done, or a crash would lose it. While a new run is made, entries are taken from the old ones. What was taken of them then is
 the first part of the new run, because the least entry is always taken first.
+
+What was appended can still be lost, by a power cut or with the lead of the log, until Reput has shown it. So new files count
+only from then on (`mark_changes`); until then the old ones do, which have every entry that the log may say waits.
 """
 
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from schedule_svc.state.schedule_state import Passed, TimersState
 from schedule_svc.timers.entries import Entries, Int64s, Mask
 from schedule_svc.timers.run import Run
-from schedule_svc.timers.run_files import RunFiles, SavedRuns
+from schedule_svc.timers.run_files import NewRuns, RunFiles, SavedRuns
 from store.errors import ServiceUnavailableError
 
 # Entries in memory: 36 bytes each. As many are read again from the topic after a kill, in less than a second.
@@ -32,6 +35,9 @@ FILE_COUNT_MAX = 1 << 20
 WORN_PART = 0.25
 # Requests to the log that are under way take less.
 CONFIRM_SECONDS_MAX = 15.0
+# Entries in memory while new files wait for Reput: 9 MiB. That takes less than a second, unless the log confirms nothing; then
+# nothing that is delivered is seen either, and what is not read yet can wait.
+WAIT_COUNT_MAX = 1 << 18
 
 
 class TimerIndex:
@@ -39,6 +45,8 @@ class TimerIndex:
 
     Args:
         files: keeps the runs that are files; None: all is in memory, as on a store that is only read.
+        mark_changes: called now, and what it returns later: that says whether Reput has shown every change that was submitted
+            before the first call. It may ask the log, and raise StoreError.
 
     Attributes:
         passed: everything before this place was taken, but for what was added since.
@@ -46,10 +54,12 @@ class TimerIndex:
         last_log_offset: where the record of the last of them is (bytes).
     """
 
-    def __init__(self, files: RunFiles | None) -> None:
+    def __init__(self, files: RunFiles | None, mark_changes: Callable[[], Callable[[], bool]]) -> None:
         self.passed = Passed()
         self.next_queue_offset = 0
         self._files = files
+        self._mark_changes = mark_changes
+        self._new_files: NewRuns | None = None
         self._changed = threading.Condition(threading.RLock())
         self._all_runs: list[Run] = []
         self.last_log_offset = -1
@@ -95,20 +105,37 @@ class TimerIndex:
             self._replace(small, Run(Entries.joined([entries, *(run.rest() for run in small)])))
             self.next_queue_offset, self.last_log_offset = next_queue_offset, last_log_offset
 
-    def settle(self, *, even_little: bool = False) -> None:
+    def settle(self, *, even_little: bool = False) -> bool:
         """Move what is in memory to a file, if it is much or `even_little`, and merge files.
+
+        Returns:
+            Whether everything that was written counts; False: call it again later.
 
         Raises:
             ServiceUnavailableError: what was taken is not confirmed.
+            StoreError: the log does not say whether new files can count.
             OSError, DiskFullError, FlushFailedError: the files cannot be written; what is in memory stays there.
         """
         if self._files is None:
             self.merge_in_memory()
-            return
-        if self.next_queue_offset == self._flushed_offset:
-            return
-        if even_little or sum(map(len, self._in_memory())) >= MEMORY_COUNT_MAX:
-            self._keep(self._files)
+            return True
+        if not self._keep_new_files(self._files):
+            return False
+        is_much = even_little or self._memory_count() >= MEMORY_COUNT_MAX
+        if self.next_queue_offset == self._flushed_offset or not is_much:
+            return True
+        self._write_files()
+        return self._keep_new_files(self._files)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether files that were written do not count yet; by the thread that adds."""
+        return self._new_files is not None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing is to be added until new files count; by the thread that adds."""
+        return self.is_waiting and self._memory_count() >= WAIT_COUNT_MAX
 
     def merge_in_memory(self) -> None:
         """Merge what is in memory, so that there are few runs. ServiceUnavailableError: what was taken is not confirmed."""
@@ -116,7 +143,11 @@ class TimerIndex:
             self._rewrite(merged, in_memory=True)
 
     def drop(self, queue_offsets: Int64s) -> int:
-        """Take out entries, wherever they are; how many there were. `queue_offsets`: sorted. Errors as `settle`."""
+        """Take out entries, wherever they are; how many there were. `queue_offsets`: sorted. Errors as `settle`.
+
+        The files count after a later `settle`. Not while others do not count yet (`is_waiting`).
+        """
+        assert not self.is_waiting
         count = 0
         for run in self._runs():
             found = int(np.count_nonzero(_is_in(run.rest().queue_offsets, queue_offsets)))
@@ -124,15 +155,30 @@ class TimerIndex:
                 count += found
                 self._rewrite([run], queue_offsets)
         if count and self._files is not None:
-            self._keep(self._files)
+            self._write_files()
         return count
 
     def _in_memory(self) -> list[Run]:
         with self._changed:
             return [run for run in self._all_runs if run.path is None]
 
-    def _keep(self, files: RunFiles) -> None:
-        """Have everything in files.
+    def _memory_count(self) -> int:
+        return sum(map(len, self._in_memory()))
+
+    def _keep_new_files(self, files: RunFiles) -> bool:
+        """Have new files count if they can; whether all do that were written. After an error they are written anew."""
+        new = self._new_files
+        if new is None:
+            return True
+        if not new.can_count():
+            return False
+        self._new_files = None
+        files.keep(new.saved.runs, new.saved.next_queue_offset, new.saved.last_log_offset)
+        self._flushed_offset = new.saved.next_queue_offset
+        return True
+
+    def _write_files(self) -> None:
+        """Write everything to files, which do not count yet.
 
         Memory comes last: an entry that was put back is in no other file when that from which it was taken is written anew.
         """
@@ -140,8 +186,11 @@ class TimerIndex:
         while merged := self._to_merge():
             self._rewrite(merged)
             self._rewrite(self._in_memory())
-        files.keep(self._all_runs, self.next_queue_offset, self.last_log_offset)
-        self._flushed_offset = self.next_queue_offset
+        with self._changed:
+            runs = [run for run in self._all_runs if run.path is not None]
+        # What the runs lack was confirmed before they were made, so its change is submitted.
+        saved = SavedRuns(runs, self.next_queue_offset, self.last_log_offset)
+        self._new_files = NewRuns(saved, self._mark_changes())
 
     def _to_merge(self, *, in_memory: bool = False) -> list[Run]:
         """Two files, or runs in memory, of about one size, or those that are nearly taken and another."""

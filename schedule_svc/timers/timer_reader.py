@@ -18,6 +18,8 @@ from store.format.topic import TIMER_TOPIC
 PAGE_COUNT_MAX = 1_000
 # Pages of one call of `work`: between two calls the life can end.
 WORK_PAGE_COUNT = 16
+# Whether files count that wait for the log is looked at so often.
+FILES_WAIT_MILLIS = 100
 # Files that could not be written are tried again after this time.
 FILES_AGAIN_MILLIS = 5_000
 # No room, or a disk that refuses: see store/files/file_system.py.
@@ -71,14 +73,19 @@ class TimerReader(KindWithoutState):
 
     def work(self) -> int:
         """See Kind: read what is new."""
+        index = self._book.index
+        if index.is_waiting:
+            self._keep_files()
         is_more = self._read_pages()
         now_millis = self._life.clock.millis()
         if self._again_millis:
-            self._book.index.merge_in_memory()
+            index.merge_in_memory()
             if now_millis >= self._again_millis:
                 self._keep_files()
         if is_more or now_millis < self._again_millis:
             return now_millis if is_more else self._again_millis
+        if index.is_waiting:
+            return now_millis + FILES_WAIT_MILLIS  # what is old is stored again afterwards
         try:
             return self._roller.work()
         except FILE_ERRORS as error:  # what it has stored again is done, and leaves the files later
@@ -101,7 +108,7 @@ class TimerReader(KindWithoutState):
     def _read_pages(self) -> bool:
         """Read some pages; whether there are more."""
         for _ in range(WORK_PAGE_COUNT):
-            if not self._read_page():
+            if self._book.index.is_full or not self._read_page():
                 return False
             if not self._again_millis:
                 self._keep_files()
@@ -110,10 +117,11 @@ class TimerReader(KindWithoutState):
     def _keep_files(self) -> None:
         """Move what is much to files. While that fails it stays in memory, and what is due is delivered from there."""
         try:
-            self._book.index.settle(even_little=bool(self._removed))
+            is_settled = self._book.index.settle(even_little=bool(self._removed))
         except FILE_ERRORS as error:
             self._note_failure(error)
-        else:
+            return
+        if is_settled:
             if self._again_millis:
                 _log.info("timers.files_written_again")
             self._again_millis = 0

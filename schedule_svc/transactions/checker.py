@@ -1,14 +1,18 @@
 """Checker: has producers asked for verdicts, and gives up half messages for which none knows one.
 
     the check is due, and a gateway has a producer of the topic    renewed with one check more, then asked
-    it had all its checks, or is too old                           to TRANS_CHECK_MAX_TIME_TOPIC
+    it had all its checks                                          to TRANS_CHECK_MAX_TIME_TOPIC
+    it is too old, and no producer can be asked                    the same
     its record is old                                              renewed as it is
 
 A half message that the log does not take again stays where it is, and its checks are counted in memory. After the last one, or
 when it is too old, it is ended without a copy, counted as skipped, and named by an event.
 
-The second case is that of RocketMQ's `needDiscard` and `needSkip`. The third keeps what a start reads short, and half messages
-ahead of retention; RocketMQ has it for free, because it counts checks that nobody heard, too (ADR 0057).
+The second and third case are those of RocketMQ's `needDiscard` and `needSkip`. The last one keeps what a start reads short, and
+half messages ahead of retention; RocketMQ has it for free, because it counts checks that nobody heard, too (ADR 0057).
+
+A half message looks old at once when the wall jumps forward, or after the shard was down. So age counts only when this life has
+looked at what waits for an hour without a gap of an hour: until then each one was stored again, and producers can be asked.
 """
 
 import time
@@ -36,6 +40,10 @@ UNREAD_MILLIS = 1_000
 # RocketMQ's fileReservedTime: older half messages are given up.
 PENDING_MILLIS_MAX = 72 * 3_600_000
 RENEW_MILLIS = 3_600_000
+# After a longer gap than the first between two looks nothing is given up for its age, for as long as the second. All checks of
+# a producer take less: 7.5 minutes with the defaults.
+GAP_MILLIS_MAX = RENEW_MILLIS
+AGE_PAUSE_MILLIS = RENEW_MILLIS
 # Longest wait for the log.
 WRITE_SECONDS_MAX = 30.0
 
@@ -55,6 +63,8 @@ class Checker:
         self._transactions = transactions
         self._gateways = gateways
         self._broker_name = broker_name
+        self._looked_millis = 0
+        self._age_counts_millis = 0  # from this time on
 
     def check_due(self) -> bool:
         """Do what is due now, for at most ROUND_COUNT_MAX half messages; whether there may be more.
@@ -64,6 +74,9 @@ class Checker:
         """
         transactions = self._transactions
         now = transactions.clock.millis()
+        if now - self._looked_millis > GAP_MILLIS_MAX:
+            self._age_counts_millis = now + AGE_PAUSE_MILLIS
+        self._looked_millis = now
         is_more = transactions.read_details(now - UNREAD_MILLIS) == READ_COUNT_MAX
         with transactions.lock:
             due = transactions.table.due(now, self._gateways.topics(), now - RENEW_MILLIS, ROUND_COUNT_MAX)
@@ -122,7 +135,8 @@ class Checker:
         half = transactions.details_of(outcome)
         with transactions.lock:  # the record does not say the checks of one that the log did not take again
             half = replace(half, check_count=max(half.check_count, transactions.table.check_count(queue_offset)))
-        if half.check_count >= transactions.rules.count_max or now - half.made_millis > PENDING_MILLIS_MAX:
+        is_too_old = now - half.made_millis > PENDING_MILLIS_MAX and now >= self._age_counts_millis
+        if half.check_count >= transactions.rules.count_max or (is_too_old and not due.is_check):
             return self._give_up(outcome, half, refusal)
         count = half.check_count + due.is_check
         after = replace(half, check_count=count, store_millis=now)

@@ -54,6 +54,16 @@ class MemoryLog(memory_log.MemoryLog):
             lambda units: [self.records[unit.commit_log_offset].body for unit in units],
         )
 
+    def cut(self, commit_log_offset: int) -> None:
+        """Lose what is at an offset and behind it: a power cut, or a new leader, takes what was not confirmed."""
+        for key, queue in list(self.queues.items()):
+            queue.units[:] = [unit for unit in queue.units if unit.commit_log_offset < commit_log_offset]
+            if not queue.end:
+                del self.queues[key]
+        self.records = {offset: record for offset, record in self.records.items() if offset < commit_log_offset}
+        self.written = [message for message in self.written if message.commit_log_offset < commit_log_offset]
+        self.end = commit_log_offset
+
     def delivered(self, topic: str = TARGET) -> Iterator[StoredMessage]:
         """The messages that were ever appended to a topic, in log order."""
         return (message for message in self.written if message.topic == topic)
@@ -67,12 +77,16 @@ class MemoryLife:
         directory: of the files of timers.
         read_only: nothing is appended.
         is_beside: a broker runs on the store; `read_only`, too.
+
+    Attributes:
+        leads: whether the log leads, without a break since the begin.
     """
 
     def __init__(
         self, log: MemoryLog, directory: pathlib.Path, *, read_only: bool = False, is_beside: bool = False
     ) -> None:
         self.log = log
+        self.leads = True
         self.writer: StateWriter | None = None
         append: Append | None = None
         if not read_only:
@@ -94,7 +108,15 @@ class MemoryLife:
         lasting = LastingTransactions()
         end_offset = lambda: log.end  # noqa: E731
         self.kinds = Kinds.of(
-            self.life, self.loaded.states, client, self.progress, end_offset, rules, lasting, is_beside=is_beside
+            self.life,
+            self.loaded.states,
+            client,
+            self.progress,
+            end_offset,
+            lambda: self.leads,
+            rules,
+            lasting,
+            is_beside=is_beside,
         )
         for kind in self.kinds.all:
             kind.begin()
@@ -108,6 +130,7 @@ class MemoryLife:
             log.end,
             self.loaded.first_offset,
             lambda offset, _store_time: self.reported.append(offset),
+            end_offset,
             always_newer(),
         )
 

@@ -1,19 +1,21 @@
-"""Random sends, times, recalls, kills, lost files and retention over a log in memory, judged by a small model.
+"""Random sends, times, recalls, kills, lost files, lost tails and retention over a log in memory, judged by a small model.
 
 A seed makes the whole run. What must hold: each message that is due is in the log exactly once, none before its time by the
 store times of the log, and none is lost.
 """
 
+import contextlib
 import pathlib
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
 from schedule_svc import follower
 from schedule_svc.state_topic import STATE_TOPIC
-from schedule_svc.timers import roller, timer_index
+from schedule_svc.timers import recalls, roller, timer_index
 from services.convert import timestamp_to_millis
 from store.errors import ScheduledMessageNotFoundError, StoreError
 from tests.schedule_svc.memory_life import DELAYS_MILLIS, TARGET, MemoryLife, MemoryLog, delayed, timed
@@ -63,7 +65,7 @@ class Run:
             *[self.step_clock] * 4,
             *[self.recall] * 3,
             *[self.full, self.crash, self.break_appends, self.restart, self.lose_files, self.remove, self.jump],
-            *[self.unread, self.forget_files],
+            *[self.unread, self.forget_files, self.cut, self.cut],
         )
         for _ in range(STEP_COUNT):
             try:
@@ -124,7 +126,8 @@ class Run:
 
     def is_in_hand(self) -> bool:
         """Whether messages are being delivered, which cannot be read now."""
-        return bool(len(self.life.kinds.timers.book.in_hand))
+        book = self.life.kinds.timers.book
+        return bool(len(book.in_hand) or book.kept)
 
     def full(self) -> None:
         """The full state is written."""
@@ -164,6 +167,28 @@ class Run:
         self.life.end(is_clean=True)
         if files and files[0].exists():
             files[0].write_bytes(files[0].read_bytes()[:-1] + b"?")
+        self.life = self.begin()
+
+    def cut(self) -> None:
+        """A power cut, or a change of leaders, takes what the service wrote and Reput has not shown."""
+        self.life.follow()
+        shown_end = self.log.end
+        timers = [name for name, one in self.sent.items() if not one.level]
+        kinds = self.life.kinds
+        work: list[Callable[[], object]] = [kind.work for kind in kinds.all]
+        work.append(lambda: self.life.follower.apply(None, shown_end, 0, shown_end))
+        if timers:
+            name = self.random.choice(timers[-30:])
+            work.append(lambda: kinds.recalls.recall(TARGET, name, self.sent[name].due_millis))
+        for step in self.random.choices(work, k=8):
+            with contextlib.suppress(StoreError):
+                step()
+            assert self.life.writer is not None
+            self.life.writer.newest().exception(10)
+        if self.life.reported:
+            self.log.remove_before(self.life.reported[-1])
+        self.life.end(is_clean=self.random.random() < 0.5)
+        self.log.cut(shown_end)
         self.life = self.begin()
 
     def remove(self) -> None:
@@ -211,6 +236,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timer_index, "FRESH_COUNT_MAX", 3)
     monkeypatch.setattr(timer_index, "FILE_COUNT_MAX", 64)
     monkeypatch.setattr(timer_index, "CONFIRM_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(recalls, "KNOWN_SECONDS_MAX", 0.01)
     monkeypatch.setattr(roller, "LOOK_MILLIS", 1_000)
     monkeypatch.setattr(roller, "SOON_MILLIS", 10_000)
     monkeypatch.setattr(roller, "PASS_BYTES", 2_000)

@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -27,10 +28,15 @@ def rows_of(entries: Entries) -> list[tuple[int, int]]:
     return list(zip(entries.dues_millis.tolist(), entries.queue_offsets.tolist(), strict=True))
 
 
+def all_shown() -> Callable[[], bool]:
+    """Reput has shown every change."""
+    return lambda: True
+
+
 def new_index(directory: pathlib.Path) -> TimerIndex:
     """An index with the files of a directory."""
     files = RunFiles(RealFileSystem(), directory)
-    index = TimerIndex(files)
+    index = TimerIndex(files, all_shown)
     index.load(files.load(), TimersState(), 0)
     return index
 
@@ -68,6 +74,7 @@ def test_an_index_is_a_sorted_list(tmp_path: pathlib.Path, seed: int) -> None:
             case _:
                 dropped = {one[1] for one in model if chance.random() < 0.1}
                 assert index.drop(np.array(sorted(dropped), dtype=np.int64)) == len(dropped)
+                assert index.settle()
                 model = [one for one in model if one[1] not in dropped]
         assert index.count() == len(model)
         assert index.first_due_millis() == min((one[0] for one in model), default=None)
@@ -77,7 +84,7 @@ def test_an_index_is_a_sorted_list(tmp_path: pathlib.Path, seed: int) -> None:
     index.settle(even_little=True)
     passed = index.passed
     files = RunFiles(RealFileSystem(), tmp_path)
-    again = TimerIndex(files)
+    again = TimerIndex(files, all_shown)
     late_offsets = {one[1] for one in model if one[:2] < passed}
     again.load(files.load(), TimersState(next_offset, passed, late_offsets, {}), 0)
     found = again.take(10_000, 100_000)
@@ -137,8 +144,9 @@ def test_an_entry_that_was_put_back_survives_a_drop_from_its_file_and_a_kill(tmp
     index.put_back(Entries.of([(5_000, *rows[1][1:])]))
     next_queue_offset, passed, late = index.summary()
     assert index.drop(np.array([7], dtype=np.int64)) == 1
+    assert index.settle()
     files = RunFiles(RealFileSystem(), tmp_path)
-    later = TimerIndex(files)
+    later = TimerIndex(files, all_shown)
     state = TimersState(next_queue_offset, passed, pending={*late, 1})
     later.load(files.load(), state, 0)
     assert [offset for _, offset in rows_of(later.take(10_000, 100))] == [*(n for n in range(2, 20) if n != 7), 1]

@@ -156,8 +156,9 @@ def test_a_half_message_without_producer_is_given_up_after_three_days(log: Memor
         life.work()
         assert len(log.waiting()) == 1
         log.manual.now += RENEW_MILLIS // 2
-    log.manual.now += RENEW_MILLIS
-    life.work()
+    for _ in range(3):
+        log.manual.now += RENEW_MILLIS // 2
+        life.work()
     assert [message.body for message in log.messages(CHECK_MAX_TIME_TOPIC)] == [b"a"]
     assert log.waiting() == {}
 
@@ -291,3 +292,77 @@ def test_a_record_behind_the_end_of_a_log_that_is_being_opened_is_not_gone() -> 
     assert not is_gone(OffsetOutOfRangeError("it is outside", **inside), 200)
     assert is_gone(RecordNotFoundError("there is none"), 150)
     assert not is_gone(ServiceUnavailableError("it does not answer"), 99)
+
+
+# -- the wall jumps forward, or the shard was down: what waits looks old at once
+
+
+def given_up(log: MemoryLog) -> list[bytes]:
+    """The bodies of what was given up."""
+    return [message.body for message in log.messages(CHECK_MAX_TIME_TOPIC)]
+
+
+@pytest.mark.parametrize("was_down", [False, True])
+def test_after_a_jump_of_three_days_producers_are_asked_before_anything_is_given_up(
+    log: MemoryLog, begin: Begin, was_down: bool
+) -> None:
+    half = log.send_half("a")
+    log.send_half("b")
+    life = begin()
+    life.work()
+    log.manual.now += PENDING_MILLIS_MAX + RENEW_MILLIS
+    life = begin() if was_down else life
+    producers = Producers(life.gateways, TOPIC_NAME)
+    life.work()
+    assert sorted(check.message.body for check in producers.asked()) == [b"a", b"b"]
+    assert given_up(log) == []
+    life.end(half)
+    assert committed_bodies(log) == ["a"]
+    asked = 1
+    while not given_up(log):
+        log.manual.now += 30_001
+        life.work()
+        asked += len(producers.asked())
+    assert (asked, given_up(log)) == (MAX_CHECKS, [b"b"])
+
+
+@pytest.mark.parametrize("was_down", [False, True])
+def test_after_a_jump_of_three_days_a_producer_that_comes_within_an_hour_is_asked(
+    log: MemoryLog, begin: Begin, was_down: bool
+) -> None:
+    log.send_half("a")
+    log.send_half("b", topic="Other")
+    life = begin()
+    life.work()
+    log.manual.now += PENDING_MILLIS_MAX + RENEW_MILLIS
+    life = begin() if was_down else life
+    for _ in range(11):
+        life.work()
+        log.manual.now += RENEW_MILLIS // 12
+    assert given_up(log) == []
+    producers = Producers(life.gateways, TOPIC_NAME)
+    life.work()
+    assert [check.message.body for check in producers.asked()] == [b"a"]
+    for _ in range(3):
+        log.manual.now += RENEW_MILLIS // 2
+        life.work()
+    assert given_up(log) == [b"b"]
+
+
+def test_a_half_message_of_three_days_is_not_given_up_while_a_producer_can_be_asked(
+    log: MemoryLog, begin: Begin
+) -> None:
+    log.send_half("a")
+    life = begin()
+    life.work()
+    for _ in range(71):
+        log.manual.now += RENEW_MILLIS - 10
+        life.work()
+    log.manual.now = 1_700_000_000_000 + PENDING_MILLIS_MAX - 60_000
+    producers = Producers(life.gateways, TOPIC_NAME)
+    asked = 0
+    while not given_up(log):
+        life.work()
+        asked += len(producers.asked())
+        log.manual.now += 30_001
+    assert asked == MAX_CHECKS
