@@ -15,6 +15,7 @@ import numpy as np
 
 from pipeline.archive.segment import log_path, map_log_file, walk_log_file
 from pipeline.object_files import ObjectFileSystem, open_root
+from pipeline.scan.log_files import ReadableLog, readable_log
 from store.archive.archive_reader import ArchiveReader, missing_log
 from store.archive.manifest import Segment
 from store.derive.dispatch_columns import DispatchColumns
@@ -24,7 +25,6 @@ from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file import MappedFile
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.message_id import decode_offset_msg_id
-from store.format.paths import commit_log_dir, parse_log_file_name
 from store.format.record import Record, decode_header, decode_record
 from store.format.record_layout import HEADER_BYTES_MAX
 
@@ -88,7 +88,7 @@ class UnionReader:
         if store is not None:
             self._fs, self._store = open_root(store)
         self._maps: dict[int, memoryview] = {}
-        self._log_offsets = self._list_log()
+        self._log = self._read_log()
 
     def plan(self) -> dict[str, int]:
         """What a query would read: counts, and offsets in bytes."""
@@ -99,8 +99,8 @@ class UnionReader:
             "segment_count": len(segments),
             "archive_first_offset": first,
             "archive_end_offset": end,
-            "log_file_count": len(self._log_offsets),
-            "walked_file_count": sum(1 for offset in self._log_offsets if offset not in sealed),
+            "log_file_count": len(self._log.files),
+            "walked_file_count": sum(1 for offset in self._log.first_offsets if offset not in sealed),
         }
 
     def by_key(
@@ -203,14 +203,14 @@ class UnionReader:
 
     def _read(self, commit_log_offset: int) -> FoundMessage:
         """Reads a record from the log if it is there, else from the archive."""
-        first = max((offset for offset in self._log_offsets if offset <= commit_log_offset), default=None)
-        if first is not None:
+        first = max((offset for offset in self._log.first_offsets if offset <= commit_log_offset), default=None)
+        if first is not None and commit_log_offset < self._log.end_offset:
             try:
                 frame = self._frame(first, commit_log_offset)
                 if len(frame):
                     return FoundMessage(decode_record(frame, commit_log_offset=commit_log_offset), Source.LIVE)
             except FileNotFoundError:
-                self._log_offsets = self._list_log()  # retention has removed the file
+                self._log = self._read_log()  # retention has removed the file
             except RecordCorruptedError as error:
                 raise RecordNotFoundError(
                     f"No valid record starts at commit-log offset {commit_log_offset} of the log: {error.message}",
@@ -226,7 +226,7 @@ class UnionReader:
     def _walked(self) -> Iterator[DispatchColumns]:
         """The records of log files without a sealed segment, newest file first."""
         sealed = {s.first_offset for s in self._segments() if s.is_sealed}
-        for first in reversed(self._log_offsets):
+        for first in reversed(self._log.first_offsets):
             if first in sealed:
                 continue
             try:
@@ -235,8 +235,7 @@ class UnionReader:
                 continue  # retention has removed it: it is archived, or a hole
             if self._store is not None and len(log_file):
                 path = log_path(self._store, first)
-                is_last = first == self._log_offsets[-1]
-                yield walk_log_file(log_file, first, path, is_last=is_last)[0]
+                yield walk_log_file(log_file, first, path, self._log.end_offset)[0]
 
     def _segments(self) -> list[Segment]:
         try:
@@ -247,15 +246,12 @@ class UnionReader:
     def _hole(self) -> StoreError | None:
         """The error for log that is missing between archive and store; None if there is none."""
         end = self._archive.range()[1]
-        if self._log_offsets and end < self._log_offsets[0]:
-            return missing_log(end, self._log_offsets[0])
+        if self._log.files and end < self._log.files[0].first_offset:
+            return missing_log(end, self._log.files[0].first_offset)
         return None
 
-    def _list_log(self) -> list[int]:
-        if self._store is None:
-            return []
-        names = self._fs.listdir(commit_log_dir(str(self._store)))
-        return sorted(offset for name in names if (offset := parse_log_file_name(name)) is not None)
+    def _read_log(self) -> ReadableLog:
+        return ReadableLog([], 0, None, False) if self._store is None else readable_log(self._fs, self._store)
 
     def _frame(self, first_offset: int, commit_log_offset: int) -> memoryview | bytes:
         """The log file's bytes from an offset on, at least one record; empty behind its end. Of an object only the record."""
