@@ -51,6 +51,7 @@ def run(
         UnsupportedStoreError: `store` has no commitlog/, or the tier has another log under this name.
         StoreCorruptedError: the manifest in the tier is damaged.
         InvalidArgumentError, PermissionDeniedError, ServiceUnavailableError: see `services/object_uri.told`.
+        OSError: the disk cannot be read.
     """
     root = ObjectRoot.of(out)
     if not isinstance(root, ObjectRoot):
@@ -84,7 +85,8 @@ def run(
             what = "a CRC of the record does not match; it is shipped unchanged"
             report.findings.append({"kind": "record_damaged", "commit_log_offset": damaged, "what": what})
         if not dry_run:
-            root.put_file(log_name(broker_name, offset), path)
+            # Not from the path: retention may have removed the file since it was mapped.
+            root.put_bytes(log_name(broker_name, offset), log_file)
             root.put_bytes(index_name(broker_name, offset), index)
             # Read again: another run may have shipped meanwhile.
             named = {**_shipped(root, broker_name), offset: segment}

@@ -1,12 +1,15 @@
 """`ship-cold` ships each sealed log file once, whole or not at all, and removes nothing."""
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cli.main import main
 from pipeline.cold import ship_cold
 from store.cold.manifest import decode_manifest
 from store.cold.objects import manifest_name
@@ -131,3 +134,32 @@ def test_a_full_log_file_was_shipped_before_its_end_was_safe(store: Path, tmp_pa
     assert report.findings == []
     assert any("is still written to" in note for note in report.notes)
     assert shipped_offsets(tmp_path / "tier") == [0]
+
+
+def test_a_log_file_that_retention_removed_after_it_was_mapped_ended_the_run(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, real = log_files(store), ship_cold.make_segment
+
+    def after_retention(*arguments: Any) -> Any:
+        (store / "commitlog" / min(before)).unlink(missing_ok=True)
+        return real(*arguments)
+
+    monkeypatch.setattr(ship_cold, "make_segment", after_retention)
+    report = ship_cold.run(store, f"file://{tmp_path}/tier", broker_name=BROKER)
+
+    assert report.findings == []
+    assert shipped_offsets(tmp_path / "tier") == [int(name) for name in sorted(before)[:-1]]
+    assert (tmp_path / "tier" / BROKER / f"{min(before)}.log").read_bytes() == before[min(before)]
+
+
+def test_a_disk_that_fails_had_the_exit_code_of_findings(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(ship_cold, "map_file", fail)
+
+    assert main(["pipeline", "ship-cold", "--store", str(store), "--out", f"file://{tmp_path}/tier"]) == 4
+    assert "DISK_FAILED" in capsys.readouterr().err
