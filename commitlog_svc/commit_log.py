@@ -39,7 +39,7 @@ from commitlog_svc.log_status import LogStatus
 from commitlog_svc.lookup import LogReads
 from commitlog_svc.opened_log import OpenedLog
 from commitlog_svc.recovery.recovery import RecoveredLog, RecoveryProgress, recover_log
-from commitlog_svc.recovery.safe_point import CONFIRMED_NAME, DurableMark, read_durable_mark
+from commitlog_svc.recovery.safe_point import DurableMark, read_durable_mark
 from commitlog_svc.recovery.safe_point_writer import SafePointWriter
 from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.replication.copying.config_share import ConfigShare
@@ -60,6 +60,7 @@ from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.owners_files import OwnersFiles
 from store.format import paths
+from store.format.durable_mark import CONFIRMED_MARK_NAME
 from store.walk.checks import SizeCheck
 from store.walk.cursor import RecordCursor
 
@@ -405,11 +406,11 @@ class CommitLog:
 
     def _limit_as_before(self, found: RecoveredLog) -> None:
         """Shows what the last life has shown, so that followers find their places."""
-        shown = read_durable_mark(self._fs, self._own_directory, CONFIRMED_NAME)
+        shown = read_durable_mark(self._fs, self._own_directory, CONFIRMED_MARK_NAME)
         if not self.epochs.epochs and shown is None and not self._checkpoint.confirm_offset:
             shown = found.end_offset  # until now the log had no replicas
         offset = min(found.end_offset, max(shown or 0, self._checkpoint.confirm_offset))
-        self._confirmed = DurableMark(self._fs, self._own_directory, CONFIRMED_NAME)
+        self._confirmed = DurableMark(self._fs, self._own_directory, CONFIRMED_MARK_NAME)
         self._confirmed.begin(offset)
         self.confirm.on_limited = self._confirmed.write
         self.confirm.limit(offset)

@@ -1,6 +1,7 @@
 """`reput pipeline query`: the four queries over an archive and the live store together; no service, no Spark.
 
-Exit codes: 0 found, 1 nothing found, 2 usage or a damaged archive, 3 messages may be missing, 4 the disk failed.
+Exit codes: 0 found, 1 nothing found, 2 usage, a damaged archive, or an id whose record is damaged wherever it is, 3 messages
+may be missing, 4 the disk failed.
 """
 
 import enum

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cli.exits import Exit, store_failure
+from cli.exits import CliError, Exit, store_failure
 from cli.pipeline.spark_job import BrokerName, DryRun
 
 EXIT_FOUND = 1
@@ -31,5 +31,7 @@ def ship_cold(*, store: Store, out: Out, broker_name: BrokerName = "broker-a", d
             report = job.run(store, out, broker_name=broker_name, dry_run=dry_run, progress=progress)
     except StoreError as error:
         raise store_failure(error) from error
+    except OSError as error:
+        raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error)) from error
     print(report.to_json())
     return EXIT_FOUND if report.findings else Exit.FOUND

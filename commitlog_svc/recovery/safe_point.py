@@ -22,7 +22,6 @@ from store.files.mapped_file_queue import MappedFileQueue
 from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark, encode_durable_mark
 
 SNAPSHOT_NAME = "snapshot.json"
-CONFIRMED_NAME = "confirmed"  # of the form of the durable mark: up to where a log with replicas was shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pipeline.object_files import open_root
 from pipeline.progress import Progress, run_here, run_on_spark, silent
 from pipeline.rebuild.target import Target
 from pipeline.report import JobReport
+from pipeline.scan.log_files import list_log_files, readable_log
 from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from services.object_uri import named
 from store.archive import layout
@@ -35,7 +36,6 @@ from store.archive.topic_table import topic_document
 from store.errors import StoreCorruptedError, UnsupportedStoreError
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.json_state import read_bytes
-from store.format.paths import commit_log_dir, parse_log_file_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def run(
 
     Args:
         spark: the session whose executors run the tasks; None: this process runs them one after another.
-        store: the store root, or its URI in an object store; services may write to it meanwhile.
+        store: the store root, or its URI in an object store; services may write to it meanwhile: see `readable_log`.
         archive: the archive, or its URI in an object store; created if it does not exist.
         broker_name: the name of the shard whose log this is.
         include_active: also archive the file that the log ends in, up to the log's end; a later run replaces it.
@@ -76,7 +76,8 @@ def run(
     report = JobReport.begin("archive", is_dry_run=dry_run)
     place = str(store)
     store_fs, store = open_root(store)
-    offsets = log_file_offsets(store_fs, store)
+    log = readable_log(store_fs, store)
+    offsets = log.first_offsets
     goal = archive_goal(archive, broker_name)
     fs, root = goal.opened()
     exists = fs.exists(layout.archive_file(str(root)))
@@ -92,8 +93,7 @@ def run(
         left_over_count = 0 if dry_run else goal.remove_leftovers()
         todo = [offset for offset in offsets if offset not in known or not known[offset].is_sealed]
         task = functools.partial(
-            _archive_one, place, goal.target, str(archive), broker_name, include_active, dry_run,
-            offsets[-1] if offsets else -1,
+            _archive_one, place, goal.target, str(archive), broker_name, include_active, dry_run, log.end_offset,
         )  # fmt: skip
         run_tasks = run_here(progress) if spark is None else run_on_spark(spark, progress)
         outcomes = [LogFileInArchive(**row) for row in run_tasks("archive", task, todo)]
@@ -111,22 +111,10 @@ def run(
 
 def refuse_unfit(store: Path | str, archive: Path | str, broker_name: str) -> None:
     """Refuses a store or an archive that cannot be opened; writes nothing and needs no Spark. Raises as `run`."""
-    log_file_offsets(*open_root(store))
+    list_log_files(*open_root(store))
     fs, root = archive_goal(archive, broker_name).opened()
     if fs.is_dir(root):  # raises if the bucket does not exist
         is_new_archive(fs, root)
-
-
-def log_file_offsets(fs: FileSystem, store: Path) -> list[int]:
-    """First offsets of the log files of a store (bytes), ascending; UnsupportedStoreError without commitlog/."""
-    directory = commit_log_dir(str(store))
-    # First the root: of an object store, it tells that the bucket does not exist.
-    if not fs.is_dir(store) or not fs.is_dir(directory):
-        raise UnsupportedStoreError(
-            f"{named(store)} has no commitlog/: name the root of a store", directory=named(store)
-        )
-    offsets = (parse_log_file_name(name) for name in fs.listdir(directory))
-    return sorted(offset for offset in offsets if offset is not None)
 
 
 def _published(fs: FileSystem, archive: Path, broker_name: str) -> dict[int, Segment]:
@@ -169,7 +157,7 @@ def _archive_one(
     broker_name: str,
     include_active: bool,
     is_dry_run: bool,
-    last_first_offset: int,
+    log_end_offset: int,
     first_offset: int,
 ) -> dict[str, Any]:
     """One Spark task: archives and publishes one log file; returns the outcome as plain data."""
@@ -182,7 +170,7 @@ def _archive_one(
             broker_name,
             first_offset,
             include_active=include_active,
-            is_last=first_offset == last_first_offset,
+            log_end_offset=log_end_offset,
             is_dry_run=is_dry_run,
             store_fs=store_fs,
         )

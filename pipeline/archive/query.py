@@ -3,7 +3,8 @@
     archive   |----------------------|              looked up by its own indexes (store/archive)
     log               |---------------------|       files without a sealed segment are walked; no queue or index is needed
 
-A message that is in both is one row, read from the log. `union_view` in `pipeline/archive/view.py` is the same for Spark.
+A message that is in both is one row, read from the log; from the archive if the log's record is damaged. `union_view` in
+`pipeline/archive/view.py` is the same for Spark.
 """
 
 from collections.abc import Iterator
@@ -15,18 +16,26 @@ import numpy as np
 
 from pipeline.archive.segment import log_path, map_log_file, walk_log_file
 from pipeline.object_files import ObjectFileSystem, open_root
+from pipeline.scan.log_files import ReadableLog, readable_log
 from store.archive.archive_reader import ArchiveReader, missing_log
 from store.archive.manifest import Segment
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_units import NO_UNIT_BIT
-from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreError
+from store.errors import (
+    OffsetOutOfRangeError,
+    RecordCorruptedError,
+    RecordNotFoundError,
+    StoreCorruptedError,
+    StoreError,
+)
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file import MappedFile
 from store.format.derived.index_layout import index_key, key_hash
 from store.format.message_id import decode_offset_msg_id
-from store.format.paths import commit_log_dir, parse_log_file_name
 from store.format.record import Record, decode_header, decode_record
 from store.format.record_layout import HEADER_BYTES_MAX
+from store.walk.checks import SizeCheck
+from store.walk.cursor import OneFile, RecordCursor
 
 COUNT_DEFAULT = 64
 
@@ -88,7 +97,7 @@ class UnionReader:
         if store is not None:
             self._fs, self._store = open_root(store)
         self._maps: dict[int, memoryview] = {}
-        self._log_offsets = self._list_log()
+        self._log = self._read_log()
 
     def plan(self) -> dict[str, int]:
         """What a query would read: counts, and offsets in bytes."""
@@ -99,8 +108,8 @@ class UnionReader:
             "segment_count": len(segments),
             "archive_first_offset": first,
             "archive_end_offset": end,
-            "log_file_count": len(self._log_offsets),
-            "walked_file_count": sum(1 for offset in self._log_offsets if offset not in sealed),
+            "log_file_count": len(self._log.files),
+            "walked_file_count": sum(1 for offset in self._log.first_offsets if offset not in sealed),
         }
 
     def by_key(
@@ -125,6 +134,7 @@ class UnionReader:
         Raises:
             InvalidMessageIdError: the id is not valid.
             RecordNotFoundError: no message starts there, in the log or in the archive.
+            RecordCorruptedError: the log's is damaged, and the archive does not have it.
             StoreError: the message exists and cannot be read.
         """
         return self._read(decode_offset_msg_id(offset_msg_id)[1])
@@ -134,7 +144,7 @@ class UnionReader:
         hits = self._archive.units(topic, queue_id, queue_offset, count + 1)
         answer = QueryAnswer(problem=hits.problem or self._hole())
         places = {unit.queue_offset: unit.commit_log_offset for unit in hits.units}
-        for columns in self._walked():
+        for columns in self._walked(answer):
             if topic in columns.topics:
                 chosen = np.flatnonzero(
                     (columns.topic_numbers == columns.topics.index(topic))
@@ -148,7 +158,9 @@ class UnionReader:
                     )
                 )
         for place in sorted(places)[:count]:
-            answer.messages.append(self._read(places[place]))
+            found = self._read_listed(places[place], answer)
+            if found is not None:
+                answer.messages.append(found)
         answer.has_more = len(places) > count
         return answer
 
@@ -161,7 +173,9 @@ class UnionReader:
             if offset in seen:
                 continue
             seen.add(offset)
-            found = self._read(offset)
+            found = self._read_listed(offset, answer)
+            if found is None:
+                continue
             record = found.record
             if (
                 record.topic != topic
@@ -182,7 +196,7 @@ class UnionReader:
         """Commit-log offsets of records whose key has the hash, descending (bytes)."""
         hash_ = key_hash(index_key(topic, key))
         walked: set[int] = set()
-        for columns in self._walked():
+        for columns in self._walked(answer):
             records = columns.key_records[columns.key_hashes == hash_]
             walked.update(columns.commit_log_offsets[records].tolist())
         waiting = sorted(walked)
@@ -201,32 +215,55 @@ class UnionReader:
                 return
             below = hits.commit_log_offsets[-1]
 
+    def _read_listed(self, commit_log_offset: int, answer: QueryAnswer) -> FoundMessage | None:
+        """A record of which is known that it exists; None if it cannot be read, which the answer then says."""
+        try:
+            return self._read(commit_log_offset)
+        except StoreError as error:
+            answer.problem = answer.problem or error
+            return None
+
     def _read(self, commit_log_offset: int) -> FoundMessage:
-        """Reads a record from the log if it is there, else from the archive."""
-        first = max((offset for offset in self._log_offsets if offset <= commit_log_offset), default=None)
-        if first is not None:
+        """Reads a record from the log if it is there and sound, else from the archive."""
+        damage: RecordCorruptedError | None = None
+        first = max((offset for offset in self._log.first_offsets if offset <= commit_log_offset), default=None)
+        if first is not None and commit_log_offset < self._log.end_offset:
             try:
                 frame = self._frame(first, commit_log_offset)
                 if len(frame):
                     return FoundMessage(decode_record(frame, commit_log_offset=commit_log_offset), Source.LIVE)
             except FileNotFoundError:
-                self._log_offsets = self._list_log()  # retention has removed the file
+                self._log = self._read_log()  # retention has removed the file
             except RecordCorruptedError as error:
-                raise RecordNotFoundError(
-                    f"No valid record starts at commit-log offset {commit_log_offset} of the log: {error.message}",
-                    commitLogOffset=commit_log_offset,
-                ) from error
+                damage = error
         try:
             return FoundMessage(self._archive.record(commit_log_offset), Source.ARCHIVE)
         except OffsetOutOfRangeError as error:
+            if first is not None and damage is not None and self._is_lost(first, commit_log_offset):
+                raise damage from error
             raise RecordNotFoundError(
                 f"{error.message} The log does not have it either.", commitLogOffset=commit_log_offset
             ) from error
 
-    def _walked(self) -> Iterator[DispatchColumns]:
-        """The records of log files without a sealed segment, newest file first."""
+    def _is_lost(self, first_offset: int, commit_log_offset: int) -> bool:
+        """Whether a record may have started where none can be read: not inside of another one, nor behind the log's end."""
+        assert self._store is not None
+        path = log_path(self._store, first_offset)
+        file = MappedFile(self._fs, path, first_offset, self._fs.stat_size(path), writable=False)
+        try:
+            cursor = RecordCursor(OneFile(file), first_offset, SizeCheck())
+            for begin, size_bytes in cursor:
+                if commit_log_offset < begin + size_bytes:
+                    return begin == commit_log_offset
+            is_damaged = cursor.why is not None or cursor.record_behind() is not None
+            return is_damaged and cursor.offset <= commit_log_offset
+        finally:
+            file.close()
+
+    def _walked(self, answer: QueryAnswer) -> Iterator[DispatchColumns]:
+        """The records of log files without a sealed segment, newest file first; up to damage, which the answer then says."""
         sealed = {s.first_offset for s in self._segments() if s.is_sealed}
-        for first in reversed(self._log_offsets):
+        for first in reversed(self._log.first_offsets):
             if first in sealed:
                 continue
             try:
@@ -235,8 +272,12 @@ class UnionReader:
                 continue  # retention has removed it: it is archived, or a hole
             if self._store is not None and len(log_file):
                 path = log_path(self._store, first)
-                is_last = first == self._log_offsets[-1]
-                yield walk_log_file(log_file, first, path, is_last=is_last)[0]
+                try:
+                    columns, _, _ = walk_log_file(log_file, first, path, self._log.end_offset)
+                except StoreCorruptedError as error:
+                    answer.problem = answer.problem or error
+                    columns, _, _ = walk_log_file(log_file, first, path, int(error.metadata["commitLogOffset"]))
+                yield columns
 
     def _segments(self) -> list[Segment]:
         try:
@@ -247,15 +288,12 @@ class UnionReader:
     def _hole(self) -> StoreError | None:
         """The error for log that is missing between archive and store; None if there is none."""
         end = self._archive.range()[1]
-        if self._log_offsets and end < self._log_offsets[0]:
-            return missing_log(end, self._log_offsets[0])
+        if self._log.files and end < self._log.files[0].first_offset:
+            return missing_log(end, self._log.files[0].first_offset)
         return None
 
-    def _list_log(self) -> list[int]:
-        if self._store is None:
-            return []
-        names = self._fs.listdir(commit_log_dir(str(self._store)))
-        return sorted(offset for name in names if (offset := parse_log_file_name(name)) is not None)
+    def _read_log(self) -> ReadableLog:
+        return ReadableLog([], 0, None, False) if self._store is None else readable_log(self._fs, self._store)
 
     def _frame(self, first_offset: int, commit_log_offset: int) -> memoryview | bytes:
         """The log file's bytes from an offset on, at least one record; empty behind its end. Of an object only the record."""

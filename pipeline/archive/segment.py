@@ -76,8 +76,8 @@ def archive_log_file(
     broker_name: str,
     first_offset: int,
     *,
+    log_end_offset: int,
     include_active: bool = False,
-    is_last: bool = False,
     is_dry_run: bool = False,
     store_fs: FileSystem | None = None,
 ) -> LogFileInArchive:
@@ -89,8 +89,8 @@ def archive_log_file(
         archive: the archive.
         broker_name: the shard.
         first_offset: first commit-log offset of the log file (bytes).
+        log_end_offset: of `ReadableLog` (commit-log offset).
         include_active: also archive a file that still grows, up to its last whole record.
-        is_last: whether this is the last log file.
         is_dry_run: check the file, write nothing.
         store_fs: the port to the store's disk; None for the same as the archive's.
 
@@ -109,7 +109,7 @@ def archive_log_file(
         outcome.why_not = f"{path} is empty"
         return outcome
     try:
-        records, is_sealed = read_log_file(log_file, first_offset, path, is_last=is_last)
+        records, is_sealed = read_log_file(log_file, first_offset, path, log_end_offset)
         if not is_sealed and not include_active:
             raise NotSealedError(f"{path} is still written to")
         if not is_sealed and not len(records):
@@ -124,7 +124,10 @@ def archive_log_file(
     outcome.damaged_offsets = damaged_records(log_file[: records.end_position], first_offset)
     outcome.record_count, outcome.log_size_bytes = len(records), len(log_file)
     if not is_dry_run:
-        segment = write_segment(fs, archive, broker_name, first_offset, log_file, records, is_sealed=is_sealed)
+        segment = write_segment(
+            fs, archive, broker_name, first_offset, log_file, records, is_sealed=is_sealed,
+            read_size_bytes=log_end_offset - first_offset,
+        )  # fmt: skip
         outcome.segment = segment
         outcome.archive_size_bytes = sum(os.path.getsize(archive / path) for path in segment.paths())
     return outcome
@@ -158,19 +161,21 @@ def map_log_file(fs: FileSystem, path: Path) -> memoryview:
         fs.close(handle)
 
 
-def read_log_file(log_file: memoryview, first_offset: int, path: Path, *, is_last: bool) -> tuple[SegmentRecords, bool]:
+def read_log_file(
+    log_file: memoryview, first_offset: int, path: Path, log_end_offset: int
+) -> tuple[SegmentRecords, bool]:
     """The records of a log file, and whether the file is sealed (never appended to again).
 
     Args:
         log_file: its bytes.
         first_offset: its first commit-log offset, in bytes.
         path: its name, for errors.
-        is_last: whether it is the last log file.
+        log_end_offset: of `ReadableLog` (commit-log offset).
 
     Raises:
         StoreCorruptedError: the records end before the file's end, without a blank and not at the log's end.
     """
-    columns, end, is_sealed = walk_log_file(log_file, first_offset, path, is_last=is_last)
+    columns, end, is_sealed = walk_log_file(log_file, first_offset, path, log_end_offset)
     positions = columns.commit_log_offsets - first_offset
     data = np.frombuffer(log_file, dtype=np.uint8)
     body_positions, body_sizes = _bodies(data, positions, columns.sys_flags)
@@ -193,18 +198,24 @@ def read_log_file(log_file: memoryview, first_offset: int, path: Path, *, is_las
 
 
 def walk_log_file(
-    log_file: memoryview, first_offset: int, path: Path, *, is_last: bool
+    log_file: memoryview, first_offset: int, path: Path, log_end_offset: int
 ) -> tuple[DispatchColumns, int, bool]:
     """The records of a log file as columns, the position at which they end (bytes), and whether the file is sealed.
+
+    A file is sealed if its records, or its blank, go to its end, and all of it may be read. Arguments are those of
+    `read_log_file`.
 
     Raises:
         StoreCorruptedError: as `read_log_file`.
     """
     loading.load(DISPATCH_KERNEL)
-    walked = walk_columns(log_file, 0, first_offset, RECORD_COUNT_MAX)
+    readable = log_file[: max(log_end_offset - first_offset, 0)]
+    walked = walk_columns(readable, 0, first_offset, RECORD_COUNT_MAX)
     end = walked.next_offset - first_offset
-    is_sealed = end == len(log_file) or is_blank_to_the_end(log_file, end)
-    if not is_sealed and (not is_last or _goes_on(log_file, end, first_offset)):
+    is_whole = len(readable) == len(log_file)
+    is_sealed = is_whole and (end == len(log_file) or is_blank_to_the_end(log_file, end))
+    is_last = first_offset + len(log_file) >= log_end_offset
+    if not is_sealed and (not is_last or _goes_on(readable, end, first_offset)):
         raise StoreCorruptedError(
             f"{path} has no valid record at byte {end} (commit-log offset {walked.next_offset}), and the log continues "
             f"after it: {walked.why.message if walked.why else 'zeros.'} Run `reput fsck` on the store",
@@ -257,12 +268,12 @@ def _goes_on(log_file: memoryview, end: int, first_offset: int) -> bool:
     """Whether a valid record that states its own offset follows after `end`: then `end` is damage, not the log's end."""
     magic_prefix = b"\xda\xa3\x20"
     data = log_file.obj if isinstance(log_file.obj, mmap.mmap) else bytes(log_file)
-    at = data.find(magic_prefix, end + 1)
+    at = data.find(magic_prefix, end + 1, len(log_file))
     while at >= 0:
         try:
             decode_record(log_file, at=at - 4, commit_log_offset=first_offset + at - 4)
         except RecordCorruptedError:
-            at = data.find(magic_prefix, at + 1)
+            at = data.find(magic_prefix, at + 1, len(log_file))
         else:
             return True
     return False

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.archive.archive import log_file_offsets
 from pipeline.archive.segment import damaged_records, log_path, map_file, walk_log_file
 from pipeline.progress import Progress, silent
 from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.report import JobReport
+from pipeline.scan.log_files import readable_log
 from store.cold.manifest import ColdQueue, ColdSegment, decode_manifest, encode_manifest
 from store.cold.objects import index_name, log_name, manifest_name
 from store.cold.pages import KEY, POSITION, UNIT, encode_index
@@ -38,7 +38,7 @@ def run(
     """Ships the sealed files of a log that are not there yet.
 
     Args:
-        store: the store root; services may write to it meanwhile.
+        store: the store root; services may write to it meanwhile: see `readable_log`.
         out: the tier, `s3://BUCKET/PREFIX` or another URI of pyarrow's; several shards may share it.
         broker_name: the name of the shard whose log this is.
         dry_run: check and report what would be shipped, write nothing.
@@ -51,13 +51,15 @@ def run(
         UnsupportedStoreError: `store` has no commitlog/, or the tier has another log under this name.
         StoreCorruptedError: the manifest in the tier is damaged.
         InvalidArgumentError, PermissionDeniedError, ServiceUnavailableError: see `services/object_uri.told`.
+        OSError: the disk cannot be read.
     """
     root = ObjectRoot.of(out)
     if not isinstance(root, ObjectRoot):
         raise InvalidArgumentError(f"{out} is a path: name s3://BUCKET/PREFIX, or file:///DIRECTORY", field="out")
     report = JobReport.begin("ship-cold", is_dry_run=dry_run)
     store = Path(store)
-    offsets = log_file_offsets(RealFileSystem(), store)
+    log = readable_log(RealFileSystem(), store)
+    offsets = log.first_offsets
     known = _shipped(root, broker_name)
     _refuse_other_log(store, root, broker_name, offsets, known)
     todo = [offset for offset in offsets if offset not in known]
@@ -68,7 +70,7 @@ def run(
         path = log_path(store, offset)
         try:
             log_file = map_file(path)
-            columns, end, is_sealed = walk_log_file(log_file, offset, path, is_last=offset == offsets[-1])
+            columns, end, is_sealed = walk_log_file(log_file, offset, path, log.end_offset)
         except FileNotFoundError:
             report.findings.append(_not_shipped(offset, f"{path} does not exist any more: retention removed it"))
             continue
@@ -83,7 +85,8 @@ def run(
             what = "a CRC of the record does not match; it is shipped unchanged"
             report.findings.append({"kind": "record_damaged", "commit_log_offset": damaged, "what": what})
         if not dry_run:
-            root.put_file(log_name(broker_name, offset), path)
+            # Not from the path: retention may have removed the file since it was mapped.
+            root.put_bytes(log_name(broker_name, offset), log_file)
             root.put_bytes(index_name(broker_name, offset), index)
             # Read again: another run may have shipped meanwhile.
             named = {**_shipped(root, broker_name), offset: segment}

@@ -118,10 +118,11 @@ class ObjectRoot:
             while piece := stream.read(PIECE_BYTES):
                 target.write(piece)
 
-    def put_bytes(self, name: str, data: bytes) -> None:
+    def put_bytes(self, name: str, data: bytes | memoryview) -> None:
         """Writes an object, whole or not at all; an existing one is replaced."""
         with self._goal(name, len(data)) as goal:
-            goal.write(data)
+            for at in range(0, len(data), PIECE_BYTES):
+                goal.write(data[at : at + PIECE_BYTES])
 
     def put_file(self, name: str, file: Path) -> int:
         """Writes an object with the bytes of a local file, whole or not at all; returns its size in bytes.
@@ -174,7 +175,7 @@ class _Goal:
             self._stream = self._fs.open_output_stream(self._written)
         return self
 
-    def write(self, piece: bytes) -> None:
+    def write(self, piece: bytes | memoryview) -> None:
         """Adds a piece; it is sent when this returns, so that memory holds one piece."""
         try:
             with self._told():

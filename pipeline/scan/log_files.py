@@ -1,7 +1,12 @@
-"""The log files of a store root as a scan sees them: which files exist, and up to which offset they may be read.
+"""The log of a store root as scans and jobs see it: which files it has, and up to which offset they may be read.
 
-If a process writes to the log, a scan ends at the log's durable mark. A RocketMQ broker writes none; then the scan ends
-where a walk of the last file ends.
+    files   |-- sealed --|-- sealed --|-- written to ---|-- made ahead: zeros --|
+    mark                                      ^ the log ends here while its owner writes
+
+- The owner makes the next file before the last one is full. A file at the end that has no byte of the log is no part of it.
+- While a process writes to the log, nothing behind the owner's mark is read: a crash may cut it. With replicas, nothing that
+  is not confirmed: the next leader may cut it. A RocketMQ broker writes no mark; then the log ends where a walk of its last
+  file ends.
 """
 
 from dataclasses import dataclass
@@ -9,12 +14,14 @@ from pathlib import Path
 
 from pipeline.object_files import ObjectFileSystem, refuse_held
 from services.object_uri import named
-from store.errors import RecordCorruptedError, StoreLockedError, UnsupportedStoreError
+from store.errors import RecordCorruptedError, StoreCorruptedError, StoreLockedError, UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
+from store.files.locks import is_held_by_other
 from store.files.mapped_file import MappedFile
-from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
-from store.format.paths import commit_log_dir, log_file_name, own_state_dir, parse_log_file_name
+from store.format.checkpoint import decode_checkpoint
+from store.format.durable_mark import CONFIRMED_MARK_NAME, DURABLE_MARK_NAME, decode_durable_mark
+from store.format.paths import checkpoint_file, commit_log_dir, log_file_name, own_state_dir, parse_log_file_name
 from store.walk.record_search import find_record_in
 
 EMPTY_HEAD = bytes(8)  # the first bytes of a file that was preallocated and not written
@@ -70,6 +77,44 @@ class LogFile:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ReadableLog:
+    """A log at one moment.
+
+    Attributes:
+        files: by ascending offset: those with a byte that may be read.
+        end_offset: nothing is read from here on: the end of the last file, or the mark (commit-log offset).
+        mark: see `safe_offset`; None if no process writes to the log.
+        is_live: whether a process has the store open for writing.
+    """
+
+    files: list[LogFile]
+    end_offset: int
+    mark: int | None
+    is_live: bool
+
+    @property
+    def first_offsets(self) -> list[int]:
+        """First commit-log offsets of the files."""
+        return [file.first_offset for file in self.files]
+
+
+def readable_log(fs: FileSystem, root: Path) -> ReadableLog:
+    """What may be read of a log.
+
+    Raises:
+        UnsupportedStoreError: the directory is not a store root.
+    """
+    is_live = is_written_to(fs, root)
+    files = list_log_files(fs, root)
+    # Read after the listing: the mark covers listed files, or a file that is not seen.
+    mark = safe_offset(fs, root) if is_live else None
+    if mark is not None:
+        files = [file for file in files if file.first_offset < mark]
+    end_offset = files[-1].last_offset if files else 0
+    return ReadableLog(files, end_offset if mark is None else min(end_offset, mark), mark, is_live)
+
+
 def list_log_files(fs: FileSystem, root: Path) -> list[LogFile]:
     """The files by ascending offset, without unwritten files at the end.
 
@@ -80,7 +125,7 @@ def list_log_files(fs: FileSystem, root: Path) -> list[LogFile]:
     if not fs.is_dir(directory):
         what = "has no commitlog/ in it" if fs.is_dir(root) else "is not a directory"
         raise UnsupportedStoreError(
-            f"{named(root)} {what}: set option path to a store root, the directory that contains commitlog/.",
+            f"{named(root)} {what}: name the root of a store, the directory that contains commitlog/.",
             directory=root,
         )
     offsets = sorted(offset for name in fs.listdir(directory) if (offset := parse_log_file_name(name)) is not None)
@@ -120,7 +165,30 @@ def is_written_to(fs: FileSystem, root: Path) -> bool:
     return False
 
 
-def durable_offset(fs: FileSystem, root: Path) -> int | None:
-    """The commit log's durable mark: the offset up to which the log is on the disk; None without a mark."""
-    data = read_bytes(fs, Path(own_state_dir(str(root), "commitlog")) / DURABLE_MARK_NAME)
+def safe_offset(fs: FileSystem, root: Path) -> int | None:
+    """Up to where the log of a running owner stays as it is: on the disk, and on its replicas; None without a mark (bytes)."""
+    if is_held_by_other(root / "lock"):
+        return None  # of a broker: a mark is from before, when the store was served by Reput
+    durable_offset = _mark(fs, root, DURABLE_MARK_NAME)
+    if durable_offset is None or not fs.exists(_mark_path(root, CONFIRMED_MARK_NAME)):
+        return durable_offset
+    # The checkpoint's may be the greater one, as for the owner: after a power cut, or if the log has no replicas any more.
+    return min(durable_offset, max(_mark(fs, root, CONFIRMED_MARK_NAME) or 0, _checkpoint_offset(fs, root)))
+
+
+def _mark_path(root: Path, name: str) -> Path:
+    return Path(own_state_dir(str(root), "commitlog")) / name
+
+
+def _mark(fs: FileSystem, root: Path, name: str) -> int | None:
+    data = read_bytes(fs, _mark_path(root, name))
     return None if data is None else decode_durable_mark(data)
+
+
+def _checkpoint_offset(fs: FileSystem, root: Path) -> int:
+    """The confirmed offset in RocketMQ's checkpoint (bytes); 0 without one."""
+    data = read_bytes(fs, Path(checkpoint_file(str(root))))
+    try:
+        return decode_checkpoint(data or b"").confirm_phy_offset
+    except StoreCorruptedError:
+        return 0

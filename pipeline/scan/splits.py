@@ -6,8 +6,8 @@
 - A complete file in an object store is not walked before it is read: a few probes find records near the wanted ends
   (`probes.py`). What they find is proven by the tasks in the same way.
 - A split is left out only if its walk shows that it holds no wanted offset or store time.
-- The last file ends where the walk ends, before a record that a crash has torn, or at the durable mark of a log that is
-  being written to.
+- The last file ends where the walk ends, before a record that a crash has torn, or at the mark of a log that is being
+  written to (`log_files.py`); files behind the mark are left out.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from pathlib import Path
 from pipeline.object_files import ObjectFileSystem, open_root
 from pipeline.scan.boundaries import BLOCK_BYTES, BoundaryCache, FileWalk, Mark, identity_of, kernel, walk_file
 from pipeline.scan.filters import Condition
-from pipeline.scan.log_files import LogFile, durable_offset, is_written_to, list_log_files
+from pipeline.scan.log_files import LogFile, ReadableLog, readable_log
 from pipeline.scan.options import OFFSET_MAX, Corrupt, ScanOptions, Verify
 from pipeline.scan.probes import PROBED, ends_complete, probe_file
 from pipeline.scan.scan import Damage, SplitScan
@@ -51,15 +51,12 @@ def plan_splits(
     """
     opened, root = open_root(options.root)
     fs = fs or opened
-    is_live = is_written_to(fs, root)
-    files = list_log_files(fs, root)
-    # Read after the listing: the mark covers listed files, or a file that this scan does not see.
-    durable = durable_offset(fs, root) if is_live else None
-    _refuse_gaps(files, options.corrupt)
-    wanted = [file for file in files if _overlaps(file.first_offset, file.last_offset, options)]
+    log = readable_log(fs, root)
+    _refuse_gaps(log.files, options.corrupt)
+    wanted = [file for file in log.files if _overlaps(file.first_offset, file.last_offset, options)]
     if not wanted:
         return []
-    planner = _Planner(fs, root, options, is_live=is_live, durable=durable, files=files)
+    planner = _Planner(fs, root, options, log)
     kernel()  # compiled once, before threads ask for it
     worker_count_max = PROBER_COUNT_MAX if isinstance(fs, ObjectFileSystem) else WALKER_COUNT_MAX
     with ThreadPoolExecutor(min(worker_count_max, len(wanted))) as pool:
@@ -68,29 +65,21 @@ def plan_splits(
 
 
 class _Planner:
-    def __init__(
-        self,
-        fs: FileSystem,
-        root: Path,
-        options: ScanOptions,
-        *,
-        is_live: bool,
-        durable: int | None,
-        files: Sequence[LogFile],
-    ) -> None:
+    def __init__(self, fs: FileSystem, root: Path, options: ScanOptions, log: ReadableLog) -> None:
         self._fs = fs
         self._root = root
         self._options = options
-        self._is_live = is_live
-        self._durable = durable
-        self._first, self._last = files[0], files[-1]
+        self._is_live = log.is_live
+        self._mark = log.mark
+        self._first, self._last = log.files[0], log.files[-1]
         self._cache = BoundaryCache(options.boundary_cache, fs)
         self._check = min(CHECKS[options.verify], PLACE)
         self._block_bytes = min(BLOCK_BYTES, options.split_bytes)
 
     def splits_of(self, file: LogFile) -> list[Split]:
         is_probed = isinstance(self._fs, ObjectFileSystem)
-        if file == self._last and not (is_probed and ends_complete(self._fs, file)):
+        is_safe = self._mark is not None and file.last_offset <= self._mark
+        if file == self._last and not is_safe and not (is_probed and ends_complete(self._fs, file)):
             return self._splits_of_last(file)
         size_bytes = file.last_offset - file.first_offset
         if self._options.split_bytes >= size_bytes:
@@ -107,13 +96,13 @@ class _Planner:
     def _splits_of_last(self, file: LogFile) -> list[Split]:
         """The last file may be complete, torn at its end, being written to, or damaged."""
         walk = self._walk(file, over_damage=False)
-        if self._durable is not None and file.first_offset <= self._durable < walk.end_offset:
-            walk = self._walk(replace(file, last_offset=self._durable), over_damage=False)
+        if self._mark is not None and self._mark < walk.end_offset:
+            walk = self._walk(replace(file, last_offset=self._mark), over_damage=False)
             return list(self._cut(file, walk, walk.end_offset, is_to_file_end=False))
         if walk.is_complete or (not walk.marks and file == self._first):
             # A log that begins with other bytes than a record is not empty: the task reports the damage.
             return list(self._cut(file, walk, file.last_offset, is_to_file_end=True))
-        if not self._is_live or (self._durable is not None and walk.end_offset < self._durable):
+        if not self._is_live or (self._mark is not None and walk.end_offset < self._mark):
             behind = self._record_behind(file, walk.end_offset)
             if behind is not None:
                 again = self._walk(file, over_damage=True)

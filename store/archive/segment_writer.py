@@ -81,6 +81,7 @@ def write_segment(
     records: SegmentRecords,
     *,
     is_sealed: bool,
+    read_size_bytes: int,
 ) -> Segment:
     """Writes Parquet files, index and tail of a log file; returns the segment, to be published by the caller.
 
@@ -92,6 +93,7 @@ def write_segment(
         log_file: its bytes.
         records: its records.
         is_sealed: nothing will be appended to it any more.
+        read_size_bytes: what lies behind so many bytes of the file counts as zeros; it may change while this runs.
     """
     end_offset = first_offset + records.end_position
     writer = _Writer(fs, root)
@@ -118,7 +120,8 @@ def write_segment(
         runs,
     )
     writer.data(keys_path, index)
-    tail = _tail(log_file, records.end_position)
+    read = log_file[:read_size_bytes]
+    tail = _tail(read, records.end_position)
     tail_path = ""
     if len(tail) > TAIL_INLINE_BYTES_MAX:
         tail_path = layout.tail_path(broker_name, first_offset, end_offset)
@@ -134,7 +137,7 @@ def write_segment(
         record_count=len(records),
         begin_time_millis=int(times.min()) if len(times) else 0,
         end_time_millis=int(times.max()) if len(times) else 0,
-        log_sha256=log_digest(log_file),
+        log_sha256=log_digest(read, len(log_file)),
         tail="" if tail_path else tail.hex(),
         tail_path=tail_path,
         tail_size_bytes=len(tail),
@@ -144,11 +147,13 @@ def write_segment(
     )
 
 
-def log_digest(log_file: memoryview) -> str:
-    """SHA-256 of a log file."""
+def log_digest(log_file: memoryview, size_bytes: int = 0) -> str:
+    """SHA-256 of a log file of at least `size_bytes`, with zeros behind the given bytes."""
     digest = hashlib.sha256()
     for at in range(0, len(log_file), _HASHED_BYTES):
         digest.update(log_file[at : at + _HASHED_BYTES])
+    for at in range(len(log_file), size_bytes, _HASHED_BYTES):
+        digest.update(bytes(min(_HASHED_BYTES, size_bytes - at)))
     return digest.hexdigest()
 
 

@@ -1,15 +1,17 @@
-"""The mark `reput/commitlog/durable`: up to where the log is on the disk.
+"""The marks `reput/commitlog/durable` and `reput/commitlog/confirmed`: up to where the log is on the disk, and on its replicas.
 
     0   i64  commit-log offset
     8   u32  CRC-32 of these 8 bytes
 
-Big-endian. Written after each flush, and not flushed itself: it may be behind the disk, never ahead.
+Big-endian. Written after each flush, and not flushed itself: it may be behind the disk, never ahead. `confirmed` is there only
+if the log has or had replicas; it is written before anything behind the former value is shown.
 """
 
 import struct
 import zlib
 
 DURABLE_MARK_NAME = "durable"
+CONFIRMED_MARK_NAME = "confirmed"
 DURABLE_MARK = struct.Struct(">qI")
 
 

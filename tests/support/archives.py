@@ -1,11 +1,14 @@
 """Archives for tests: of the fixture stores, and of logs made here; with brute force over the log beside them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.archive import archive as archive_job
 from store.files.file_system import RealFileSystem
+from store.files.locks import OwnerLock
+from store.format.durable_mark import encode_durable_mark
 from store.format.host import Host
 from store.format.record import Record, decode_record
 from store.format.record_frame import PreparedMessage, patch_record, prepare_record
@@ -104,6 +107,30 @@ def write_log(
         data += frame
     (directory / f"{begin:020d}").write_bytes(data.ljust(file_bytes, b"\0"))
     return root
+
+
+@contextmanager
+def written_to(root: Path, durable_offset: int, *, confirmed_offset: int | None = None) -> Iterator[None]:
+    """The store is open as by a commitlog service that has flushed so much, and has so much on its replicas (bytes)."""
+    own = root / "reput" / "commitlog"
+    own.mkdir(parents=True, exist_ok=True)
+    (own / "durable").write_bytes(encode_durable_mark(durable_offset))
+    if confirmed_offset is not None:
+        (own / "confirmed").write_bytes(encode_durable_mark(confirmed_offset))
+    lock = OwnerLock(own / "lock")
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def make_file_ahead(root: Path, *, file_bytes: int = FILE_BYTES) -> Path:
+    """The next log file, made before the last one is full: all zeros."""
+    last = max((root / "commitlog").iterdir())
+    ahead = last.with_name(f"{int(last.name) + file_bytes:020d}")
+    ahead.write_bytes(bytes(file_bytes))
+    return ahead
 
 
 class CountingFileSystem(RealFileSystem):

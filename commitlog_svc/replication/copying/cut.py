@@ -16,14 +16,14 @@ from typing import Any
 
 import structlog
 
-from commitlog_svc.recovery.safe_point import CONFIRMED_NAME, SNAPSHOT_NAME, DurableMark, read_durable_mark
+from commitlog_svc.recovery.safe_point import SNAPSHOT_NAME, DurableMark, read_durable_mark
 from commitlog_svc.replication.epochs import EpochFile
 from store.errors import StoreCorruptedError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, read_json_state, write_json_state
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.format.durable_mark import DURABLE_MARK_NAME
+from store.format.durable_mark import CONFIRMED_MARK_NAME, DURABLE_MARK_NAME
 from store.format.paths import log_file_name
 
 CUT_NAME = "cut.json"
@@ -117,7 +117,7 @@ def _copy(fs: FileSystem, file: MappedFile, offset: int, target: Path) -> None:
 
 def _forget_behind(fs: FileSystem, directory: Path, offset: int, end_offset: int) -> None:
     """What says that the log reaches behind `end_offset` would stop the recovery as damage; epochs are cut at `offset`."""
-    for name in (DURABLE_MARK_NAME, CONFIRMED_NAME):
+    for name in (DURABLE_MARK_NAME, CONFIRMED_MARK_NAME):
         marked = read_durable_mark(fs, directory, name)
         if marked is not None and marked > end_offset:
             mark = DurableMark(fs, directory, name)

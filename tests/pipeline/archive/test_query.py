@@ -10,7 +10,7 @@ import pytest
 from cli.main import main
 from pipeline.archive import archive
 from pipeline.archive.query import QueryAnswer, Source, UnionReader
-from store.errors import RecordNotFoundError, StoreCorruptedError, UnsupportedStoreError
+from store.errors import RecordCorruptedError, RecordNotFoundError, StoreCorruptedError, UnsupportedStoreError
 from store.format.message_id import encode_offset_msg_id
 from store.format.record import Record
 from tests.support.archives import Archived, archived, message, write_log
@@ -164,3 +164,114 @@ def test_the_verb_prints_rows_with_their_source(parts, tmp_path: Path, capsys: p
     assert 2 == run(capsys, "byId", "-i", "no id", *flags)[0]
     assert 2 == run(capsys, "byId", "-i", offset_msg_id, "--archive", tmp_path / "nothing")[0]
     assert 0 == run(capsys, "byId", "-i", offset_msg_id, "--dry-run", *flags)[0]
+
+
+def damage(store: Path, record: Record, at: int = 120) -> None:
+    """Turns over a byte of a record in the log; one at 120 is in its body."""
+    path = max(one for one in (store / "commitlog").iterdir() if int(one.name) <= record.commit_log_offset)
+    data = bytearray(path.read_bytes())
+    data[record.commit_log_offset - int(path.name) + at] ^= 0xFF
+    path.write_bytes(data)
+
+
+def of_queue(tmp_path: Path) -> Archived:
+    """An archived log of 400 messages with keys and bodies of 200 bytes in two and a bit files."""
+    return archived(
+        write_log(tmp_path / "store", [message(n, keys=f"k{n} all", body=b"x" * 200) for n in range(400)]),
+        tmp_path / "archive",
+    )
+
+
+def asked_of(record: Record) -> list[tuple[object, ...]]:
+    """A record in all four ways."""
+    return [
+        ("byId", "-i", encode_offset_msg_id(record.store_host, record.commit_log_offset)),
+        ("byUniqueKey", "-t", "orders", "-i", record.unique_key),
+        ("byKey", "-t", "orders", "-k", record.keys[0]),
+        ("byOffset", "-t", "orders", "--queueId", 0, "--offset", record.queue_offset, "-m", 1),
+    ]
+
+
+@pytest.mark.parametrize("at", [4, 120])
+def test_a_damaged_record_of_the_log_hid_the_one_in_the_archive(
+    at: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    made = of_queue(tmp_path)
+    record = made.records[10]
+    damage(made.store, record, at)
+
+    for asked in asked_of(record):
+        code, out = run(capsys, *asked, "--archive", made.archive, "--store", made.store, "-o", "json")
+        [row] = json.loads(out)["messages"]
+        assert (code, row["source"], row["queue_offset"]) == (0, "archive", 10), asked
+
+
+def test_a_damaged_record_that_only_the_log_has_lost_the_whole_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    made = of_queue(tmp_path)
+    shutil.rmtree(made.archive)
+    archive.run(None, made.store, made.archive)
+    record = made.records[-5]
+    damage(made.store, record)
+    flags = ("--archive", made.archive, "--store", made.store)
+
+    union = UnionReader(made.archive, made.store)
+    everything = union.by_key("orders", "all", count=1000)
+    page = union.by_offset("orders", 0, record.queue_offset - 3, count=5)
+
+    assert [found.record for found in everything.messages] == [one for one in reversed(made.records) if one != record]
+    assert [found.record.queue_offset - record.queue_offset for found in page.messages] == [-3, -2, -1, 1]
+    for problem in (everything.problem, page.problem):
+        assert isinstance(problem, RecordCorruptedError)
+        assert str(record.commit_log_offset) in problem.message
+    assert [run(capsys, *asked, *flags)[0] for asked in asked_of(record)] == [2, 3, 3, 3]
+
+
+def test_damage_between_records_of_the_log_lost_the_whole_page(tmp_path: Path):
+    made = of_queue(tmp_path)
+    shutil.rmtree(made.archive)
+    archive.run(None, made.store, made.archive)
+    record = made.records[-5]
+    damage(made.store, record, at=4)
+
+    answer = UnionReader(made.archive, made.store).by_key("orders", "all", count=1000)
+
+    assert [found.record for found in answer.messages] == list(reversed(made.records[:-5]))
+    assert isinstance(answer.problem, StoreCorruptedError)
+
+
+@pytest.mark.parametrize("at", [4, 120])
+def test_an_id_is_damaged_where_a_record_started_and_not_found_elsewhere(at: int, tmp_path: Path):
+    made = of_queue(tmp_path)
+    shutil.rmtree(made.archive)
+    archive.run(None, made.store, made.archive)
+    before, record, last = made.records[-6], made.records[-5], made.records[-1]
+    damage(made.store, record, at)
+    union = UnionReader(made.archive, made.store)
+
+    def ask(offset: int) -> None:
+        union.by_id(encode_offset_msg_id(last.store_host, offset))
+
+    with pytest.raises(RecordCorruptedError):
+        ask(record.commit_log_offset)
+    for offset in (before.commit_log_offset + 1, made.records[3].commit_log_offset + 1):
+        with pytest.raises(RecordNotFoundError):
+            ask(offset)
+    if at == 120:
+        for offset in (last.commit_log_offset + 1, last.next_offset, last.next_offset + 50):
+            with pytest.raises(RecordNotFoundError):
+                ask(offset)
+
+
+def test_a_record_that_became_zeros_is_damaged_not_missing(tmp_path: Path):
+    made = of_queue(tmp_path)
+    shutil.rmtree(made.archive)
+    archive.run(None, made.store, made.archive)
+    record = made.records[-5]
+    path = max((made.store / "commitlog").iterdir())
+    data = bytearray(path.read_bytes())
+    at = record.commit_log_offset - int(path.name)
+    data[at : at + record.store_size_bytes] = bytes(record.store_size_bytes)
+    path.write_bytes(data)
+
+    with pytest.raises(RecordCorruptedError):
+        UnionReader(made.archive, made.store).by_id(encode_offset_msg_id(record.store_host, record.commit_log_offset))

@@ -1,17 +1,20 @@
 """`ship-cold` ships each sealed log file once, whole or not at all, and removes nothing."""
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cli.main import main
 from pipeline.cold import ship_cold
 from store.cold.manifest import decode_manifest
 from store.cold.objects import manifest_name
 from store.errors import InvalidArgumentError, UnsupportedStoreError
-from tests.support.archives import BROKER, message, write_log
+from tests.support.archives import BROKER, make_file_ahead, message, write_log, written_to
 from tests.support.object_store import CREDENTIALS, ROOT, running_object_store
 
 FILE_BYTES = 1 << 14
@@ -108,3 +111,55 @@ def test_a_run_goes_on_where_a_killed_one_was(store: Path, tmp_path: Path, monke
         assert held == [int(name) for name in sorted(log_files(store))[:2]]
         assert report.counts["known_file_count"] == 2
         assert objects_of(server.download("cold/tier", tmp_path / "whole")) == objects_of(tmp_path / "beside")
+
+
+def test_a_log_file_made_ahead_was_damage_of_the_file_before_it(store: Path, tmp_path: Path) -> None:
+    sealed = sorted(log_files(store))[:-1]
+    make_file_ahead(store, file_bytes=FILE_BYTES)
+
+    report = ship_cold.run(store, f"file://{tmp_path}/tier", broker_name=BROKER)
+
+    assert report.findings == []
+    assert shipped_offsets(tmp_path / "tier") == [int(name) for name in sealed]
+
+
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_a_full_log_file_was_shipped_before_its_end_was_safe(store: Path, tmp_path: Path, is_replicated: bool) -> None:
+    safe, end = FILE_BYTES + 1000, 4 * FILE_BYTES
+    durable, confirmed = (end, safe) if is_replicated else (safe, None)
+
+    with written_to(store, durable, confirmed_offset=confirmed):
+        report = ship_cold.run(store, f"file://{tmp_path}/tier", broker_name=BROKER)
+
+    assert report.findings == []
+    assert any("is still written to" in note for note in report.notes)
+    assert shipped_offsets(tmp_path / "tier") == [0]
+
+
+def test_a_log_file_that_retention_removed_after_it_was_mapped_ended_the_run(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, real = log_files(store), ship_cold.make_segment
+
+    def after_retention(*arguments: Any) -> Any:
+        (store / "commitlog" / min(before)).unlink(missing_ok=True)
+        return real(*arguments)
+
+    monkeypatch.setattr(ship_cold, "make_segment", after_retention)
+    report = ship_cold.run(store, f"file://{tmp_path}/tier", broker_name=BROKER)
+
+    assert report.findings == []
+    assert shipped_offsets(tmp_path / "tier") == [int(name) for name in sorted(before)[:-1]]
+    assert (tmp_path / "tier" / BROKER / f"{min(before)}.log").read_bytes() == before[min(before)]
+
+
+def test_a_disk_that_fails_had_the_exit_code_of_findings(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(ship_cold, "map_file", fail)
+
+    assert main(["pipeline", "ship-cold", "--store", str(store), "--out", f"file://{tmp_path}/tier"]) == 4
+    assert "DISK_FAILED" in capsys.readouterr().err

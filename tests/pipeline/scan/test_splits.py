@@ -17,6 +17,7 @@ from store.format.durable_mark import encode_durable_mark
 from tests.pipeline.brute_force import make_reader, read, rows_of_store
 from tests.pipeline.logs import FILE_BYTES, log_file, overwrite, write_files, write_log
 from tests.store.walk.logs import frames_of, message
+from tests.support.archives import written_to
 
 
 @pytest.fixture
@@ -184,6 +185,35 @@ def test_a_log_being_written_to_ends_at_its_durable_mark(tmp_path: Path) -> None
         assert len(offsets(root)) == 9
     finally:
         lock.release()
+
+
+@pytest.mark.parametrize("split_bytes", [1024, FILE_BYTES])
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_a_mark_in_a_file_before_the_last_one_was_passed(tmp_path: Path, split_bytes: int, is_replicated: bool) -> None:
+    write_files(tmp_path)
+    everything = offsets(tmp_path)
+    behind = [offset for offset in everything if offset < FILE_BYTES]
+    for safe, wanted in (
+        (behind[3], behind[:3]),
+        (behind[3] + 1, behind[:3]),
+        (FILE_BYTES, behind),
+        (everything[len(behind)], behind),
+        (everything[-1], everything[:-1]),
+        (0, []),
+    ):
+        durable, confirmed = (everything[-1], safe) if is_replicated else (safe, None)
+        with written_to(tmp_path, durable, confirmed_offset=confirmed):
+            assert offsets(tmp_path, splitBytes=split_bytes) == wanted, safe
+    assert offsets(tmp_path, splitBytes=split_bytes) == everything
+
+
+@pytest.mark.parametrize("split_bytes", [1024, FILE_BYTES])
+def test_damage_at_the_end_of_a_file_before_the_mark_is_no_end_of_the_log(tmp_path: Path, split_bytes: int) -> None:
+    write_files(tmp_path)
+    last = max(offset for offset in offsets(tmp_path) if offset < FILE_BYTES)
+    overwrite(log_file(tmp_path), last + 4, b"bad!")
+    with written_to(tmp_path, FILE_BYTES), pytest.raises(RecordCorruptedError):
+        offsets(tmp_path, splitBytes=split_bytes)
 
 
 def test_a_log_that_a_broker_writes_to_ends_where_its_walk_ends(tmp_path: Path) -> None:
