@@ -1,6 +1,6 @@
 """`reput pipeline rebuild`: queues and indexes made again from the log, once or continuously.
 
-Exit codes: 0 done, 2 usage, not a store, or one whose log is damaged, 4 the disk or a service failed.
+Exit codes: 0 done, 2 usage, not a store, or one whose log is damaged, 4 the disk, a service or Spark failed.
 """
 
 import pathlib
@@ -15,6 +15,9 @@ from cli.exits import CliError, Exit, store_failure, usage_error
 from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.progress import Progress
     from pipeline.rebuild.layout import StoreLayout
     from pipeline.report import JobReport
 
@@ -155,10 +158,9 @@ def _follow(
     *,
     until_caught_up: bool,
 ) -> "JobReport":
-    import pipeline
     from cli.pipeline.rebuild_builders import OnlineBuilders
+    from cli.pipeline.spark_job import run_on_session
     from pipeline.object_files import open_root
-    from pipeline.progress import progress_bar
     from pipeline.rebuild import continuous
     from pipeline.rebuild.layout import find_layout
 
@@ -166,11 +168,11 @@ def _follow(
     if store is not None:
         layout, notes = find_layout(*open_root(store), layout)
     stopping = threading.Event()
-    spark = pipeline.session(master=master)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: stopping.set())
-    with progress_bar() as progress:
-        report = continuous.run(
+
+    def follow(spark: "SparkSession", progress: "Progress") -> "JobReport":
+        for number in (signal.SIGTERM, signal.SIGINT):  # after Spark's start, which sets a handler of its own
+            signal.signal(number, lambda number, frame: stopping.set())
+        return continuous.run(
             spark,
             commitlog,
             out,
@@ -179,5 +181,8 @@ def _follow(
             stop_event=stopping,
             progress=progress,
         )
+
+    # No check before Spark starts: the job itself refuses a wrong `out`.
+    report = run_on_session(master, lambda: None, follow)
     report.notes += notes
     return report

@@ -71,7 +71,7 @@ def run(
         spark: a session with the formats registered.
         store: the root of the store, or its URI in an object store; only read.
         out: a directory on a disk that driver and executors share, created if missing, or a URI. Files of an earlier run are
-            replaced.
+            replaced. `analytics.json` is there only while the files are those of one run that has ended well.
         dry_run: only report what would be read and written.
         progress: called with the count of steps done.
         clock: seconds since 1970.
@@ -81,7 +81,7 @@ def run(
         UnsupportedStoreError: `store` has no commitlog/.
         StoreCorruptedError: a state record or `config/consumerOffset.json` is damaged.
         InvalidArgumentError, PermissionDeniedError, ServiceUnavailableError: see `services/object_uri.told`.
-        StoreLockedError: another run to the same place in an object store has begun since.
+        StoreLockedError: another run writes to the directory, or has begun to write to the same place in an object store since.
     """
     if dry_run:
         return plan(store, out, clock=clock)
@@ -107,9 +107,7 @@ def run(
         row_counts = {name: publish(goal.parts(name), goal.folder, name) for name in TABLE_NAMES}
         digest = digest_of(goal.folder, named(root), report.started_at_millis, bucket_seconds, row_counts)
         for language in LANGUAGES:
-            fresh = goal.folder / f".{PAGE_NAMES[language]}"
-            fresh.write_text(page(digest, Texts(language)), encoding="utf-8")
-            fresh.rename(goal.folder / PAGE_NAMES[language])
+            (goal.folder / PAGE_NAMES[language]).write_text(page(digest, Texts(language)), encoding="utf-8")
         goal.complete()
     done("page")
     report.counts |= {name: count for name, count in digest.totals.items() if name.endswith(("_count", "_bytes"))}

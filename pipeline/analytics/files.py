@@ -1,10 +1,9 @@
-"""Writes each table as one Parquet file and one CSV file, whole or not at all.
+"""Writes each table as one Parquet file and one CSV file.
 
 Parquet has the values unchanged. CSV files are opened in spreadsheets, which evaluate a text that begins with `=` or
 similar as a formula. Topics and keys are chosen by producers, so such a text gets an apostrophe before it.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,30 +21,23 @@ def publish(parts: Path, out: Path, name: str) -> int:
 
     Args:
         parts: the directory with Spark's part files, whose names follow the order of the rows.
-        out: the directory for the files; those of an earlier run are replaced.
+        out: the directory for the files, of this run alone: a failure may leave half a file.
         name: name of the table.
     """
     files = sorted(parts.glob("part-*.parquet"))
     if not files:
         raise FileNotFoundError(f"{parts} holds no part file: name an --out on a disk that driver and executors share")
     schema = _plain_schema(pq.read_schema(files[0]))
-    fresh = {kind: out / f".{name}.{kind}.{os.getpid()}" for kind in ("parquet", "csv")}
     row_count = 0
-    try:
-        with (
-            pq.ParquetWriter(fresh["parquet"], schema, compression=PARQUET_COMPRESSION) as parquet,
-            pyarrow.csv.CSVWriter(fresh["csv"], schema) as csv,
-        ):
-            for batch in _batches(files):
-                rows = pa.Table.from_batches([batch]).cast(schema)
-                parquet.write_table(rows)
-                csv.write_table(spreadsheet_safe(rows))
-                row_count += rows.num_rows
-        for kind, path in fresh.items():
-            path.rename(out / f"{name}.{kind}")
-    finally:
-        for path in fresh.values():
-            path.unlink(missing_ok=True)
+    with (
+        pq.ParquetWriter(out / f"{name}.parquet", schema, compression=PARQUET_COMPRESSION) as parquet,
+        pyarrow.csv.CSVWriter(out / f"{name}.csv", schema) as csv,
+    ):
+        for batch in _batches(files):
+            rows = pa.Table.from_batches([batch]).cast(schema)
+            parquet.write_table(rows)
+            csv.write_table(spreadsheet_safe(rows))
+            row_count += rows.num_rows
     return row_count
 
 

@@ -1,15 +1,20 @@
 """Where analytics writes: a directory that all machines share, or a place in an object store.
 
-directory      OUT/.analytics-N/TABLE/part-*     Spark's own files; OUT/TABLE.parquet and the pages by rename
-object store   OUT/analytics.begun.json          first: the run that owns OUT; the manifest of the run before is removed
-               OUT/.analytics/RUN/TABLE/part-*   each by its task; the driver makes one file of them, on its own disk
-               OUT/TABLE.parquet, .csv, pages    whole or not at all
-               OUT/analytics.json                last: every file with its size; without it OUT is not complete
+directory      OUT/analytics.lock               held while a run writes; then the manifest of the run before is removed
+               OUT/.analytics-N/TABLE/part-*    Spark's own files; those of killed runs are removed under the lock
+               OUT/.analytics-N/out/            one file of each table, and the pages
+               OUT/TABLE.parquet, .csv, pages   from there by rename, all at the end
+               OUT/analytics.json               last: every file with its size; without it OUT is not complete
+object store   OUT/analytics.begun.json         first: the run that owns OUT; the manifest of the run before is removed
+               OUT/.analytics/RUN/TABLE/part-*  each by its task; the driver makes one file of them, on its own disk
+               OUT/TABLE.parquet, .csv, pages   whole or not at all
+               OUT/analytics.json               last: every file with its size; without it OUT is not complete
 """
 
+import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
@@ -19,12 +24,17 @@ import pyarrow.parquet as pq
 
 from pipeline.rebuild.object_root import ObjectRoot
 from pipeline.rebuild.target import ObjectTarget, Target, encode_marker, scratch_root
+from store.errors import StoreLockedError
+from store.files.file_system import RealFileSystem
+from store.files.json_state import write_bytes_atomic
+from store.files.locks import OwnerLock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BEGUN_NAME = "analytics.begun.json"
 MANIFEST_NAME = "analytics.json"
+LOCK_NAME = "analytics.lock"
 PARTS_FOLDER = ".analytics"
 COUNT_SCHEMA = pa.schema([("row_count", pa.int64())])
 
@@ -33,7 +43,7 @@ class AnalyticsOut(Protocol):
     """The output of one run; a context manager.
 
     Attributes:
-        folder: a directory of this machine in which the driver makes the files.
+        folder: a directory of this machine in which the driver makes the files; of this run alone.
     """
 
     folder: Path
@@ -52,7 +62,7 @@ class AnalyticsOut(Protocol):
         """A directory of this machine with the parts of a table; their names follow the order of the rows."""
 
     def complete(self) -> None:
-        """Delivers what lies in `folder`."""
+        """Delivers what lies in `folder`, then the manifest of it."""
 
 
 def analytics_out(out: Path | str, started_at_millis: int) -> AnalyticsOut:
@@ -64,18 +74,37 @@ def analytics_out(out: Path | str, started_at_millis: int) -> AnalyticsOut:
 
 
 class DirectoryOut:
-    """See AnalyticsOut."""
+    """See AnalyticsOut. Raises StoreLockedError while another run writes to the directory."""
 
     def __init__(self, out: Path, started_at_millis: int) -> None:
-        self.folder = out
-        self._staging = out / f".analytics-{started_at_millis}"
+        self._out = out
+        # Not one name for all runs: tasks of a killed run may still write to theirs.
+        self._staging = out / f"{PARTS_FOLDER}-{started_at_millis}"
+        self.folder = self._staging / "out"
+        self._fs = RealFileSystem()
+        self._lock = OwnerLock(out / LOCK_NAME, wait_seconds=0)
+        self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire()
+        except StoreLockedError as error:
+            raise StoreLockedError(
+                f"another analytics run to {self._out} is running: wait for its end, or name another directory",
+                file=self._out / LOCK_NAME,
+            ) from error
+        with ExitStack() as stack:
+            stack.callback(self._lock.release)
+            (self._out / MANIFEST_NAME).unlink(missing_ok=True)
+            for killed in self._out.glob(f"{PARTS_FOLDER}-[0-9]*"):
+                shutil.rmtree(killed, ignore_errors=True)  # what cannot be removed harms no table
+            stack.callback(shutil.rmtree, self._staging, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self._staging, ignore_errors=True)
+        self._stack.close()
 
     def write(self, name: str, rows: "DataFrame") -> None:
         """See AnalyticsOut."""
@@ -90,7 +119,18 @@ class DirectoryOut:
         return self._staging / name
 
     def complete(self) -> None:
-        """Does nothing: the files were made in their places."""
+        """See AnalyticsOut; flushed, so that the manifest names no file that a power cut takes."""
+        sizes = {}
+        for file in sorted(self.folder.iterdir()):
+            fd = self._fs.open(file, os.O_RDONLY)
+            try:
+                self._fs.fdatasync(fd)
+            finally:
+                self._fs.close(fd)
+            sizes[file.name] = file.stat().st_size
+        for name in sizes:
+            self._fs.rename(self.folder / name, self._out / name)
+        write_bytes_atomic(self._fs, self._out / MANIFEST_NAME, _manifest(uuid.uuid4().hex, sizes))
 
 
 class ObjectOut:
@@ -146,11 +186,16 @@ class ObjectOut:
             sizes[file.name] = self._root.put_file(file.name, file)
         for part in self._root.sizes(PARTS_FOLDER):
             self._root.delete(part)
-        files = [{"path": name, "size_bytes": size_bytes} for name, size_bytes in sizes.items()]
-        self._target.put(MANIFEST_NAME, encode_marker({"version": 1, "run": self._target.run, "files": files}))
+        self._target.put(MANIFEST_NAME, _manifest(self._target.run, sizes))
 
     def _folder_of(self, name: str) -> str:
         return f"{PARTS_FOLDER}/{self._target.run}/{name}"
+
+
+def _manifest(run: str, sizes: Mapping[str, int]) -> bytes:
+    """The manifest of a run; sizes of its files in bytes, by name."""
+    files = [{"path": name, "size_bytes": size_bytes} for name, size_bytes in sizes.items()]
+    return encode_marker({"version": 1, "run": run, "files": files})
 
 
 def _write_only_part(folder: Path, rows: pa.Table) -> None:

@@ -2,14 +2,18 @@
 
 A task sends its rows and waits for the receipts; with flushMode=sync (the default) each row is on the disk by then. There
 is no transaction over tasks: rows that a failed job or batch has sent stay. So the unique key of each row depends only on
-query, batch, partition and content (`unique_keys.py`), and the store keeps one message for each key (docs/adr/0015). A task
-or micro-batch that runs again stores no row twice, as long as
+query, batch, partition, option writeId and content (`unique_keys.py`), and the store keeps one message for each key
+(docs/adr/0015). A task or micro-batch that runs again stores no row twice, as long as
 
   - the first try is within the newest 524,288 messages of the store's log, or, after a restart of the store, within its
     newest 65,536 messages and 64 MiB;
   - the rows are the same, in the same partitions: no `rand()`, no unsorted `limit`;
   - the row goes to the same shard: each gateway must have one shard. Of several gateways, a task takes the one that its
-    partition's number selects.
+    partition's number selects;
+  - writeId is the same.
+
+`foreachBatch` may write several times, and Spark gives all its writes the same query, batch and partitions. A row that two
+of them send to one topic is stored once unless each write has a writeId of its own.
 """
 
 from collections.abc import Iterator
@@ -34,7 +38,7 @@ from reput_client import Producer, ReputClientError, RetryPolicy, SendReceipt
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 NO_BATCH = -1
-# Receipts awaited at once: it bounds a task's memory for sent rows.
+# Receipts awaited at once: it bounds a task's memory for rows in flight. What `TaskKeys` keeps grows with the partition.
 UNCONFIRMED_COUNT_MAX = 8192
 ATTEMPT_COUNT_MAX = 1_000_000  # in effect no limit: time ends the attempts
 
@@ -73,7 +77,8 @@ def task_identity(job_id: str) -> TaskIdentity:
     assert context is not None, "not called inside a task of Spark"
     query_id, batch_id = context.getLocalProperty(QUERY_ID_PROPERTY), context.getLocalProperty(BATCH_ID_PROPERTY)
     if query_id and batch_id:
-        # Also a batch write inside foreachBatch: its micro-batch may run again, as a new job.
+        # Also a batch write inside foreachBatch: its micro-batch may run again, as a new job. Nothing that stays the same then
+        # tells several writes of one call apart; for that, there is option writeId.
         return TaskIdentity(query_id, int(batch_id), context.partitionId())
     return TaskIdentity(job_id, NO_BATCH, context.partitionId())
 
@@ -85,7 +90,7 @@ def append_rows(batches: Iterator[pa.RecordBatch], options: SinkOptions, task: T
         NotDeliveredError: a row was refused, or could not be delivered in time.
         RowError: a row has no body or no topic.
     """
-    keys = TaskKeys(task.writer_id, task.batch_id, task.partition_id)
+    keys = TaskKeys(task.writer_id, task.batch_id, task.partition_id, options.write_id)
     endpoint = options.endpoints[task.partition_id % len(options.endpoints)]
     row_count = repeated_count = 0
     waiting: list[Future[SendReceipt]] = []

@@ -1,8 +1,16 @@
-"""`reput pipeline rebuild` and `audit`: what is typed wrong is refused before Spark starts."""
+"""`reput pipeline rebuild` and `audit`: what is typed wrong is refused before Spark starts; what a failed query says."""
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from cli.main import main
+
+QUERY_FAILED = """[STREAM_FAILED] Query [id = 83afb203] terminated with exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] Traceback
+  File "/x/continuous.py", line 1, in apply
+store.errors.DiskFullError: no space left for /out/consumequeue: free some and try again
+ SQLSTATE: 39000 SQLSTATE: XXKST
+=== Streaming Query ===
+"""
 
 
 @pytest.mark.parametrize(
@@ -33,3 +41,19 @@ def test_what_is_typed_wrong_is_refused(broker_store, tmp_path, capsys, argument
 
     assert said in capsys.readouterr().err
     assert not (tmp_path / "OUT").exists()
+
+
+def test_a_streaming_query_that_fails_is_a_failed_disk_and_no_finding(tmp_path, capsys, monkeypatch):
+    """It ended with a traceback and exit code 1, which stands for findings."""
+
+    def fail(*arguments, **options):
+        raise StreamingQueryException(QUERY_FAILED)
+
+    monkeypatch.setattr("pipeline.session", lambda **conf: None)
+    monkeypatch.setattr("pipeline.rebuild.continuous.run", fail)
+    monkeypatch.setattr("signal.signal", lambda number, handler: None)
+
+    assert main(["pipeline", "rebuild", "--continuous", "--out", str(tmp_path / "out")]) == 4
+
+    said = capsys.readouterr().err
+    assert said == "reput: DISK_FULL: no space left for /out/consumequeue: free some and try again\n"

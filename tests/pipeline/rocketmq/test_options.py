@@ -160,6 +160,7 @@ BAD_SINK_OPTIONS = [
     (GATEWAY | {"topics": "T"}, "did you mean topic?"),
     (GATEWAY | {"flushMode": "never"}, "flushMode is 'never'"),
     (GATEWAY | {"retrySeconds": "-1"}, "retrySeconds is '-1'"),
+    (GATEWAY | {"writeId": "x" * 65}, "writeId has 65 characters: give at most 64"),
 ]
 
 
@@ -178,6 +179,11 @@ def test_a_topic_is_never_overwritten() -> None:
 def test_what_spark_puts_beside_the_sinks_options_is_passed_over() -> None:
     given = GATEWAY | {"checkpointlocation": "/c", "queryname": "q", "topic": " T "}
     assert sink_options(given, overwrite=False).topic == "T"
+
+
+def test_a_write_has_an_id_only_if_one_is_given() -> None:
+    assert sink_options(GATEWAY, overwrite=False).write_id == ""
+    assert sink_options(GATEWAY | {"WRITEID": " alerts "}, overwrite=False).write_id == "alerts"
 
 
 def test_a_tag_has_no_blanks_at_its_ends_that_rocketmq_takes_off() -> None:

@@ -41,8 +41,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-def options(stack: Stack, topic: str = "") -> SinkOptions:
-    return SinkOptions((stack.addresses["gateway"],), topic, "sync", 20.0)
+def options(stack: Stack, topic: str = "", write_id: str = "") -> SinkOptions:
+    return SinkOptions((stack.addresses["gateway"],), topic, "sync", 20.0, write_id=write_id)
 
 
 def bodies(stack: Stack, topic: str) -> list[bytes]:
@@ -134,6 +134,22 @@ def test_equal_rows_of_other_tasks_batches_and_queries_are_rows_of_their_own(sta
     for task in tasks:
         assert append_rows(iter([body_batch([b"same", b"same"])]), options(stack, "Same"), task) == TaskReceipt(2, 0)
     assert bodies(stack, "Same") == [b"same"] * 8
+
+
+def test_a_second_write_of_a_micro_batch_lost_the_rows_that_the_first_one_had(stack: Stack) -> None:
+    """In `foreachBatch`, both have the same query, batch and partitions: only ids of the writes tell them apart."""
+    writes = [("", 0), ("", 1), ("alerts", 0), ("copies", 0), ("alerts", 1)]  # the id, and how many are known
+    for write_id, known in writes:
+        receipt = append_rows(iter([body_batch([b"same"])]), options(stack, "Writes", write_id), TASK)
+        assert receipt == TaskReceipt(1, known), write_id
+    assert bodies(stack, "Writes") == [b"same"] * 3
+
+
+def test_keys_without_an_id_of_the_write_are_those_of_earlier_versions() -> None:
+    """A micro-batch that is done again by a newer version finds its rows stored."""
+    key = TaskKeys("query", 7, 0).key([b"body", b"alerts"])
+    assert key == TaskKeys("query", 7, 0, "").key([b"body", b"alerts"]) == "5FA346A21B221C20A832BD146911674D" + "0" * 24
+    assert TaskKeys("query", 7, 0, "0").key([b"body", b"alerts"]) != key
 
 
 def test_keys_go_by_what_is_in_a_row_and_by_how_often() -> None:

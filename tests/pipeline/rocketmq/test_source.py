@@ -133,6 +133,32 @@ def test_a_batch_of_a_stream_that_is_done_again_is_stored_once(
     assert sorted(int(row["body"]) for row in rows) == list(range(200))
 
 
+def test_two_writes_of_a_micro_batch_with_ids_of_their_own_are_both_stored(
+    spark: SparkSession, stack: Stack, tmp_path: Path
+) -> None:
+    fill(stack, "ForTwoWrites", 0, 20)
+    ran = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        ran.append(batch_id)
+        for write_id in ("", "copies"):
+            sink = batch.write.format("rocketmq").options(endpoint=stack.addresses["gateway"], topic="TwoWrites")
+            (sink.option("writeId", write_id) if write_id else sink).mode("append").save()
+
+    source = spark.readStream.format("rocketmq").options(
+        endpoint=stack.addresses["gateway"], subscribe="ForTwoWrites", startingOffsets="earliest"
+    )
+    for _ in range(2):
+        run_to_the_end(source.load().select("body").writeStream.foreachBatch(write), tmp_path)
+        for path in (tmp_path / "commits").glob("*0*"):  # as after a kill: the batch is done again
+            path.unlink()
+
+    assert ran == [0, 0]
+    stack.wait_until_built()
+    rows = read_batch(stack.addresses["gateway"], subscribe="TwoWrites")
+    assert sorted(int(row["body"]) for row in rows) == sorted([*range(20)] * 2)
+
+
 def test_json_bodies_are_what_from_json_makes_of_them(spark: SparkSession, stack: Stack) -> None:
     cases = [body for body in [*NO_OBJECTS, *OBJECTS, *WITH_MAPS] if body]
     append(stack.addresses["gateway"], "Json", cases, queue_id=0)
