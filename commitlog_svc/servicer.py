@@ -1,5 +1,6 @@
 """CommitLogService: reads each request, calls the log and writes the answer; `services` turns errors into statuses."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from queue import SimpleQueue
@@ -321,6 +322,9 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """Returns offsets, files, recovery and the followers' progress."""
         answer = status_answer(self._log, self._broker_name, self._replica)
+        if request.flush_soon and self._log.status.is_ready:
+            with contextlib.suppress(StoreError):  # the status says what is wrong
+                self._log.opened.appends.flush_soon()
         if self._in_memory_size_bytes is not None:
             answer.in_memory_size_bytes = self._in_memory_size_bytes
         return answer

@@ -381,6 +381,10 @@ class AppendPath:
                 gate.check_written(written.end_offset)
         self._timings.appended(sync, written.message_count, self._clock() - written.began)
 
+    def flush_soon(self) -> None:
+        """Has all that is written flushed without delay, and returns at once; FlushFailedError when flushing has ended."""
+        self._commits.want_flushed(self._commits.written_offset)
+
     def _admit_replicated(self, sync: bool | None, *, replicated: bool) -> bool:
         """Whether the append waits for replicas; raises when it would wait in vain."""
         if not replicated and (sync is not None or not self._is_replicated):

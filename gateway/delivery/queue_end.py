@@ -47,12 +47,14 @@ class QueueEnd:
             StoreError: the commitlog does not say where its log ends.
         """
         log_end, seen_offset = self._shard.log_end, batch.seen_offset
-        if log_end is None or seen_offset is None:
+        if log_end is None:
             return True
+        if seen_offset is None:
+            return not self._has_more(question, batch, deadline)
         if self._offset is None:
             if seen_offset and log_end.is_written_at(seen_offset) is False:
                 return True
-            self._offset = log_end.offset(deadline)
+            self._offset = log_end.offset(deadline, flush_soon=True)
         if self._offset is not None and self._offset <= seen_offset:
             return True
         if self._clock() < self._ends_at:
@@ -64,6 +66,17 @@ class QueueEnd:
             "known. Ask again; reput status shows the service.",
             service="consumer",
             brokerName=self._shard.broker_name,
+        )
+
+    def _has_more(self, question: PullQuestion, batch: Pulled[object], deadline: Deadline) -> bool:
+        """For a service of an older release, which does not say what it has seen: whether queries find more, for a while."""
+        if self._clock() >= self._ends_at:
+            return False
+        return any(
+            each.queue_id == question.queue_id
+            and each.max_offset > batch.max_offset
+            and each.max_offset >= question.queue_offset
+            for each in self._shard.queues.list_queues(question.topic, deadline)
         )
 
     def pause(self) -> float:

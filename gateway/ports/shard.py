@@ -310,8 +310,8 @@ class LogEnd(Protocol):
     def is_written_at(self, commit_log_offset: int) -> bool | None:
         """Whether anything was written from the end of a record on (bytes), without a call; None: only `offset` can tell."""
 
-    def offset(self, deadline: Deadline) -> int | None:
-        """The end now (bytes); None while the log is being recovered."""
+    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
+        """The end now (bytes); None while the log is being recovered. With `flush_soon` followers see it without delay."""
 
 
 class StatusReader(Protocol):

@@ -82,6 +82,7 @@ class Pulling:
         self._clock = clock
         self._pause = pause
         self._checks = ThreadPoolExecutor(CHECK_THREAD_COUNT_MAX, "pull-checks")
+        self._ends = ThreadPoolExecutor(CHECK_THREAD_COUNT_MAX, "pull-ends")  # these wait
 
     def pull_message(self, request: bytes, call: Streamable) -> None:
         """One pull; it is answered later, or at once when it is refused."""
@@ -118,11 +119,17 @@ class Pulling:
     ) -> None:
         """Call `then` with an answer that has seen all of the log, or with the error that says why there is none."""
 
+        try:
+            # Its time counts from here: what had to wait for a thread asks once.
+            end = QueueEnd(self._catalogs.now().named(delivering.broker_name), self._clock)
+        except StoreError as error:
+            then(error)
+            return
+
         def look() -> None:
             found = pulled
             failure: StoreError | None = None
             try:
-                end = QueueEnd(self._catalogs.now().named(delivering.broker_name), self._clock)
                 while is_at_end(question, found) and not end.is_seen_by(question, found, Deadline.after(INNER_SECONDS)):
                     self._pause(end.pause())
                     asked: Future[Pulled[StoredMessage] | StoreError] = Future()
@@ -139,7 +146,7 @@ class Pulling:
                 failure = not_answered(delivering.broker_name)
             then(failure or found)
 
-        self._checks.submit(look)
+        self._ends.submit(look)
 
     def _poll(self, request: v2.PullMessageRequest, call: Streamable) -> "PullPoll":
         caller = consumer_of(call)

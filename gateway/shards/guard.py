@@ -286,9 +286,9 @@ class GuardedLogEnd:
         # Not guarded, because it makes no call.
         self.is_written_at = log_end.is_written_at
 
-    def offset(self, deadline: Deadline) -> int | None:
+    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
         """See the port."""
-        return self._guard.call(self._log_end.offset, deadline)
+        return self._guard.call(self._log_end.offset, deadline, flush_soon=flush_soon)
 
 
 class GuardedGroups:

@@ -374,9 +374,9 @@ class _End(Generic[Message]):
         """See the port; the files of a leader that is stopped say nothing about the next one."""
         return None
 
-    def offset(self, deadline: Deadline) -> int | None:
+    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
         """See the port; ServiceUnavailableError without a leader."""
-        offset = None if self._reading.has_no_leader else self._leader.offset(deadline)
+        offset = None if self._reading.has_no_leader else self._leader.offset(deadline, flush_soon=flush_soon)
         if offset is None:
             raise self._reading.unknown_end()
         return offset

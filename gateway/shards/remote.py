@@ -124,9 +124,9 @@ class RemoteLogEnd:
         return self._client.is_written_at(commit_log_offset)
 
     @port_call("commitlog.end")
-    def offset(self, deadline: Deadline) -> int | None:
+    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
         """See the port."""
-        return self._client.readable_offset(timeout_seconds=deadline.remaining_seconds())
+        return self._client.readable_offset(flush_soon=flush_soon, timeout_seconds=deadline.remaining_seconds())
 
 
 class RemoteQueues:

@@ -432,16 +432,17 @@ class CommitLogClient:
         """Whether anything was written from the end of a record on (bytes), by the log's files; None: only a call can tell."""
         return self._files.is_written_at(commit_log_offset)
 
-    def readable_offset(self, *, timeout_seconds: float = SECONDS_DEFAULT) -> int | None:
+    def readable_offset(self, *, flush_soon: bool = False, timeout_seconds: float = SECONDS_DEFAULT) -> int | None:
         """Everything that was acknowledged lies before it (bytes); None while the log is being recovered.
 
-        Also opens the file that holds it, from which `is_written_at` answers afterwards.
+        Also opens the file that holds it, from which `is_written_at` answers afterwards. With `flush_soon` followers see it
+        soon, whatever the log's flush interval is.
         """
         began = time.monotonic()
         answer = call_lookup(
             self._local,
             LocalMethod.COMMITLOG_STATUS,
-            pb.GetStatusRequest(),
+            pb.GetStatusRequest(flush_soon=flush_soon),
             pb.GetStatusResponse,
             self._stub.GetStatus,
             timeout_seconds,

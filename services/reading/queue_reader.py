@@ -110,7 +110,11 @@ class Reader(Protocol):
         """
 
     def log_end(self) -> int:
-        """End of the log (bytes): everything that was acknowledged lies before it. ServiceUnavailableError: not known now."""
+        """End of the log (bytes), which followers see soon: everything that was acknowledged lies before it.
+
+        Raises:
+            ServiceUnavailableError: it is not known now.
+        """
 
 
 def read_message(reader: Reader, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
@@ -248,7 +252,7 @@ class QueueReader:
 
     def log_end(self) -> int:
         """See Reader."""
-        offset = self._commitlog.readable_offset(timeout_seconds=CALL_SECONDS)
+        offset = self._commitlog.readable_offset(flush_soon=True, timeout_seconds=CALL_SECONDS)
         if offset is None:
             raise ServiceUnavailableError("the log is being recovered: try again soon", service="commitlog")
         return offset

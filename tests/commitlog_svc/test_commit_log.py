@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,9 @@ from store.format.record import BLANK_MAGIC, decode_header
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
 from tests.commitlog_svc.support import BORN_HOST, append, make_log, new_message, open_log
+
+
+NO_CONTEXT: Any = None
 
 
 class FaultyFileSystem(RealFileSystem):
@@ -168,6 +172,17 @@ def test_reput_never_passes_what_is_flushed(tmp_path: Path) -> None:
         batch = next(batches)
         assert 2 == len(batch.requests)
         assert last.commit_log_offset + last.store_size_bytes == batch.next_offset == batch.log_end_offset
+
+
+def test_what_somebody_waits_for_was_not_flushed_before_its_interval_was_over(tmp_path: Path) -> None:
+    """Followers see what is flushed: the end of a queue was not known for as long."""
+    with open_log(tmp_path / "s", flush_interval_millis=60_000) as log:
+        servicer = CommitLogServicer(log, "broker-a", "127.0.0.1:10911")
+        append(log, new_message(), sync=False)
+        end_offset = servicer.GetStatus(pb.GetStatusRequest(), NO_CONTEXT).log_end_offset
+        assert log._commits.wait_beyond(0, 0.1) == 0
+        servicer.GetStatus(pb.GetStatusRequest(flush_soon=True), NO_CONTEXT)
+        assert log._commits.wait_beyond(0, 10) == end_offset
 
 
 def test_reput_starts_at_records_only(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import WaitingRoom
 from gateway.ports.delivery import Pulled, PullOutcome
+from gateway.ports.shard import QueueRange
 from gateway.ports.shards import Shards
 from gateway.pull_call import (
     ALL_BODY_BYTES_MAX,
@@ -57,7 +58,8 @@ class LogEnd:
     def is_written_at(self, commit_log_offset):
         return self.files_say
 
-    def offset(self, deadline):
+    def offset(self, deadline, *, flush_soon=False):
+        assert flush_soon
         self.asked_count += 1
         answer = self.offsets.pop(0) if len(self.offsets) > 1 else self.offsets[0]
         if isinstance(answer, Exception):
@@ -185,6 +187,17 @@ def test_a_stream_ends_at_once_where_it_is_sure_that_its_queue_does(pulling, see
     *_, last = list(pulling.answers())
     assert (last.status, last.next_offset, looks) == (pb.PULL_STATUS_NO_NEW_MSG, 1, [0, 1])
     assert pulling.log_end.asked_count == (seen_offset == 1_000)
+
+
+def test_a_service_of_an_older_release_is_asked_again_while_queries_find_more(pulling, monkeypatch):
+    pulling.delivering.store("T", b"one")
+    memory = MemoryShard([], {"T": 4})
+    ranges = iter([[QueueRange("T", 0, 0, 2)], [QueueRange("T", 1, 0, 9), QueueRange("T", 0, 0, 1)]])
+    monkeypatch.setattr(memory, "list_queues", lambda topic, deadline: next(ranges))
+    pulling.shards = Shards([replace(memory.shard(), log_end=pulling.log_end)], pulling.shards.fan_out)
+    answers = list(pulling.answers())
+    assert [answer.status for answer in answers] == [pb.PULL_STATUS_FOUND, pb.PULL_STATUS_NO_NEW_MSG]
+    assert next(ranges, None) is None
 
 
 def test_the_end_of_the_log_is_asked_for_again_when_a_stream_is_at_the_end_again(pulling):

@@ -266,7 +266,7 @@ class MemoryLog:
                 )
         return answer
 
-    def readable_offset(self, *, timeout_seconds: float = 0) -> int | None:
+    def readable_offset(self, *, flush_soon: bool = False, timeout_seconds: float = 0) -> int | None:
         """See CommitLogClient."""
         return self.end
 

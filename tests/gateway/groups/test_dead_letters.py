@@ -75,7 +75,7 @@ class Letters:
             def is_written_at(self, commit_log_offset):
                 return None
 
-            def offset(self, deadline):
+            def offset(self, deadline, *, flush_soon=False):
                 return log_end_offset
 
         return Shards([replace(self.groups.shard("broker-a"), log_end=LogEnd())], self.fan_out)

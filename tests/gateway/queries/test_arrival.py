@@ -56,7 +56,7 @@ class LogEnd:
     def is_written_at(self, commit_log_offset: int) -> bool | None:
         return commit_log_offset < self.end if self.has_files else None
 
-    def offset(self, deadline: Deadline) -> int | None:
+    def offset(self, deadline: Deadline, *, flush_soon: bool = False) -> int | None:
         self.calls.append("offset")
         if self.error is not None:
             raise self.error

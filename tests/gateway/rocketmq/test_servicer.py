@@ -443,7 +443,7 @@ class Ending(ProtoShard):
     def is_written_at(self, *arguments) -> bool | None:
         return None
 
-    def offset(self, deadline) -> int | None:
+    def offset(self, deadline, *, flush_soon: bool = False) -> int | None:
         return self.end
 
     def shard(self, broker_name: str = "broker-a") -> Shard:

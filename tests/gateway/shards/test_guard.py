@@ -265,7 +265,7 @@ def test_slow_reads_of_an_archive_hid_where_the_log_ends(records):
         def is_written_at(self, *arguments):
             return None
 
-        def offset(self, deadline):
+        def offset(self, deadline, *, flush_soon=False):
             return 17
 
     shard = replace(memory.shard("b"), archive=object(), log_end=LogEnd())

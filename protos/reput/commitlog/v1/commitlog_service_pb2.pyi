@@ -361,8 +361,10 @@ class ListTopicsResponse(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[ListTopicsResponse.Topic, _Mapping]]] = ..., new_topic_queue_count: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("flush_soon",)
+    FLUSH_SOON_FIELD_NUMBER: _ClassVar[int]
+    flush_soon: bool
+    def __init__(self, flush_soon: _Optional[bool] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
     __slots__ = ("broker_name", "log_first_offset", "log_end_offset", "log_flushed_offset", "file_size_bytes", "file_count", "read_only", "last_store_time", "state", "builder_next_offsets", "version", "recovery", "problem", "disk", "retention_events", "confirm_offset", "followers", "readable_offset", "role", "epoch", "leader", "replica", "in_sync", "replicas", "coordinator", "epochs", "catch_up", "followed", "reach", "in_memory_size_bytes")
