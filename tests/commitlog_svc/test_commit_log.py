@@ -27,7 +27,6 @@ from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
 from tests.commitlog_svc.support import BORN_HOST, append, make_log, new_message, open_log
 
-
 NO_CONTEXT: Any = None
 
 
