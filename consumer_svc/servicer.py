@@ -252,7 +252,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         offsets = [(one.topic, one.queue_id, one.queue_offset) for one in request.offsets]
         recent = self._delivery.life.reader.recent
         if any(queue_offset > recent.end(topic, queue_id) for topic, queue_id, queue_offset in offsets):
-            # Whoever asked the queues may know their ends before this service, and a pop takes a position behind them back.
+            # The queues' service may know messages that this service has not seen. A pop would take such a position back.
             self._see_all()
         self._delivery.pulls.commit(request.consumer_group, offsets)
         return pb.CommitOffsetsResponse()

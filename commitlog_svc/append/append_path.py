@@ -382,7 +382,7 @@ class AppendPath:
         self._timings.appended(sync, written.message_count, self._clock() - written.began)
 
     def flush_soon(self) -> None:
-        """Has all that is written flushed without delay, and returns at once; FlushFailedError when flushing has ended."""
+        """Ask for a flush of all that is written, and do not wait for it; FlushFailedError when flushing has ended."""
         self._commits.want_flushed(self._commits.written_offset)
 
     def _admit_replicated(self, sync: bool | None, *, replicated: bool) -> bool:

@@ -3,7 +3,7 @@
     files   |-- sealed --|-- sealed --|-- written to ---|-- made ahead: zeros --|
     mark                                      ^ the log ends here while its owner writes
 
-- The owner makes the next file before the last one is full. A file at the end that has no byte of the log is no part of it.
+- The owner makes the next file before the last one is full. Such files, all zeros, are left out.
 - While a process writes to the log, nothing behind the owner's mark is read: a crash may cut it. With replicas, nothing that
   is not confirmed: the next leader may cut it. A RocketMQ broker writes no mark; then the log ends where a walk of its last
   file ends.

@@ -237,7 +237,7 @@ def test_a_reset_to_latest_left_messages_that_the_log_had_before_it(
 def test_a_position_at_the_end_of_the_queue_was_taken_back_by_a_pop(
     log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who asks the queues where they end may hear of messages that the consumer service has not seen."""
+    """The queues' service may know messages that the consumer service has not seen."""
     servicer = behind(log, life, monkeypatch)
     offsets = [pb.QueueOffset(topic="t", queue_id=0, queue_offset=5)]
     servicer.CommitOffsets(pb.CommitOffsetsRequest(consumer_group="g", offsets=offsets), CONTEXT)

@@ -143,7 +143,7 @@ def test_timers_that_are_done_change_no_order(log: MemoryLog, life: MemoryLife) 
 
 
 def test_a_page_ends_with_what_was_found_when_its_time_is_nearly_over(log: MemoryLog, life: MemoryLife) -> None:
-    """A request for a topic whose messages are rare took all the time of its caller, who got nothing."""
+    """A request for a topic with few messages ran until its deadline and returned nothing."""
     write(log, life, [timed("first", DUE_MILLIS, "mine")])
     write(log, life, [timed(f"t{number}", DUE_MILLIS + 1 + number, "other") for number in range(STEP_COUNT_MIN * 2)])
     write(log, life, [timed("last", DUE_MILLIS + 5_000, "mine")])

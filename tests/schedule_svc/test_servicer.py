@@ -63,7 +63,7 @@ def test_pages_have_every_message_once_the_next_due_first(
 def test_a_list_is_answered_before_the_time_of_its_caller_is_over(
     servicer: ScheduleServicer, log: MemoryLog, life: MemoryLife
 ) -> None:
-    """A request for a topic whose messages are rare took all the time of its caller, who got nothing."""
+    """A request for a topic with few messages ran until its deadline and returned nothing."""
     log.write([timed(f"t{number}", START_MILLIS + 60_000 + number, "other") for number in range(1_000)])
     log.write([timed("mine", START_MILLIS + 70_000, "mine")])
     life.work()

@@ -44,31 +44,32 @@ def test_deliveries_that_a_shard_did_not_hear_of_are_told_again_before_newer_one
     assert [shard.confirmed for shard in shards] == [["1", "2", "3"], ["1", "2"]]
 
 
-def test_deliveries_that_a_shard_refuses_are_forgotten(shards, clients, monkeypatch):
-    def refuse(*_):
-        raise StoreReadOnlyError("only read")
+@pytest.fixture
+def confirmed_after(shards, clients, monkeypatch):
+    """What a shard hears of a delivery when it has refused it once, with an error."""
 
-    with monkeypatch.context() as patch:
-        patch.setattr(shards[0], "keep_clients", refuse)
-        clients.note_delivered("broker-a", ["1"])
+    def confirmed(error):
+        def refuse(*_):
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shards[0], "keep_clients", refuse)
+            clients.note_delivered("broker-a", ["1"])
+            clients.keep()
         clients.keep()
-    clients.keep()
-    assert shards[0].confirmed == []
+        return shards[0].confirmed
+
+    return confirmed
+
+
+def test_deliveries_that_a_shard_refuses_are_forgotten(confirmed_after):
+    assert confirmed_after(StoreReadOnlyError("only read")) == []
 
 
 @pytest.mark.parametrize("error", [StoreRecoveringError, NotLeaderError, ResourceBusyError])
-def test_deliveries_were_forgotten_when_the_consumer_service_began_a_new_life(shards, clients, monkeypatch, error):
+def test_deliveries_were_forgotten_when_the_consumer_service_began_a_new_life(confirmed_after, error):
     """They came again after 60 s, though their clients had them: at each restart and change of leaders."""
-
-    def refuse(*_):
-        raise error("not now")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shards[0], "keep_clients", refuse)
-        clients.note_delivered("broker-a", ["1"])
-        clients.keep()
-    clients.keep()
-    assert shards[0].confirmed == ["1"]
+    assert confirmed_after(error("not now")) == ["1"]
 
 
 def test_deliveries_that_are_acknowledged_already_are_not_told(shards, clients):
