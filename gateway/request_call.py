@@ -2,7 +2,8 @@
 
 RocketMQ's request and reply over any store: the request has CORRELATION_ID, REPLY_TO_CLIENT, TTL and CLUSTER; its consumer
 appends the reply to the topic `<CLUSTER>_REPLY_TOPIC`. While requests wait, the gateway follows that topic in every shard, from
-where it ended before the first of them was appended.
+where it ended before the first of them was appended. The first reply counts: all replies to one request go to one queue, by
+their CORRELATION_ID (appends/routes.py, commitlog_svc/append/message_check.py), so its order says which is the first.
 """
 
 import threading
@@ -152,7 +153,9 @@ class Requests:
         with self._lock:
             for message in messages:
                 waiter = self._waiting.get(message.properties.get(CORRELATION_ID, ""))
-                if waiter is None or message.properties.get(REPLY_TO_CLIENT) != self._client_id:
+                if waiter is None or waiter.reply is not None:  # the first one counts
+                    continue
+                if message.properties.get(REPLY_TO_CLIENT) != self._client_id:
                     continue
                 if message.properties.get(MSG_TYPE) != REPLY_TYPE:  # as RocketMQ: no reply by its sender's word
                     continue

@@ -225,7 +225,8 @@ class MessageChecker:
                 raise _refused_property(min(REFUSED_PROPERTIES.intersection(user_properties)))
             sharding_key = user_properties.get(SHARDING_KEY)
             if topic.endswith(REPLY_TOPIC_SUFFIX):  # the fast path takes no message of such a topic
-                _check_reply(user_properties)
+                # The first reply to a request counts, so all of them go to one queue.
+                sharding_key = _check_reply(user_properties) or sharding_key
         if has_field("queue_id"):
             queue_id = message.queue_id
             if not 0 <= queue_id < queue_count:
@@ -311,8 +312,11 @@ class MessageChecker:
             self._valid_topics.add(topic)
 
 
-def _check_reply(properties: Mapping[str, str]) -> None:
-    """Refuse a reply that its requester would not get, as RocketMQ's client and ReplyMessageProcessor make and read replies."""
+def _check_reply(properties: Mapping[str, str]) -> str | None:
+    """The CORRELATION_ID of a reply; None for another message.
+
+    Refuses a reply that its requester would not get, as RocketMQ's client and ReplyMessageProcessor make and read replies.
+    """
     names = [name for name in (CORRELATION_ID, REPLY_TO_CLIENT) if name in properties]
     is_reply = properties.get(MSG_TYPE) == REPLY_TYPE
     if is_reply and len(names) < 2:
@@ -326,6 +330,7 @@ def _check_reply(properties: Mapping[str, str]) -> None:
             field="properties",
             name=MSG_TYPE,
         )
+    return properties[CORRELATION_ID] if is_reply else None
 
 
 def check_count(count: int, field: str) -> None:

@@ -2,6 +2,8 @@
 
     broker_name given        this shard
     deduplicate              the request's first unique key decides: a request sent again reaches the log that has it
+    CORRELATION_ID of a      it decides among the shards that accept the topic, as a sharding key does: the replies to one
+    reply                    request are in one log, whose order says which is the first
     sharding key, queue_id   it decides among the shards that accept the topic: always the same one, which keeps the order
     everything else          one shard for the whole request, in turn; the shard of the first message above, if any
 
@@ -19,12 +21,12 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from store.errors import BrokerNotFoundError
-from store.format.properties import SHARDING_KEY
+from store.format.properties import CORRELATION_ID, MSG_TYPE, REPLY_TYPE, SHARDING_KEY
 
 # Points of a shard on the ring: the shares differ by about a tenth. One digest gives four points.
 RING_POINT_COUNT = 100
@@ -164,7 +166,7 @@ class AppendRoutes:
         chosen = [self._chosen(message) for message in messages]
         free = [index for index in every if chosen[index] is None]
         if not free:
-            return _grouped(chosen)
+            return self._with_others(_grouped(chosen), messages)
         if request.deduplicate:
             home = self._by_unique_key(messages[free[0]])
         else:
@@ -183,10 +185,21 @@ class AppendRoutes:
                 chosen[index] = self._by_unique_key(message) if request.deduplicate else self._in_turn(topic_shards)[0]
         return _grouped(chosen)
 
+    def _with_others(self, parts: list[Part], messages: Sequence[message_pb2.NewMessage]) -> list[Part]:
+        """Replies may go to other shards while theirs is away: their caller does not wait until it is back."""
+        if len(parts) > 1 or not all(map(_is_reply, messages)):
+            return parts
+        (part,) = parts
+        shards = self._shards_of_all({message.topic for message in messages})
+        return [replace(part, others=tuple(name for name in shards if name != part.broker_name))]
+
     def _chosen(self, message: message_pb2.NewMessage) -> str | None:
         """The shard that the message's own fields decide; None when they do not."""
-        if SHARDING_KEY in message.properties:
-            what = f"key\0{message.properties[SHARDING_KEY]}"
+        properties = message.properties
+        if _is_reply(message):
+            what = f"reply\0{properties[CORRELATION_ID]}"
+        elif SHARDING_KEY in properties:
+            what = f"key\0{properties[SHARDING_KEY]}"
         elif message.HasField("queue_id"):
             what = f"queue\0{message.queue_id}"
         else:
@@ -222,6 +235,10 @@ class AppendRoutes:
             self._resting = {}
             return turned
         return tuple(sorted(turned, key=resting.__contains__))
+
+
+def _is_reply(message: message_pb2.NewMessage) -> bool:
+    return message.properties.get(MSG_TYPE) == REPLY_TYPE and CORRELATION_ID in message.properties
 
 
 def _grouped(chosen: Sequence[str | None]) -> list[Part]:

@@ -164,6 +164,15 @@ def test_a_topic_whose_row_cannot_be_read_takes_no_message_and_the_others_do(tmp
     assert json.loads(path.read_text())["topicConfigTable"]["bad"] == {"perm": "all"}
 
 
+def test_replies_to_one_request_went_to_different_queues_and_so_had_no_first_one(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        for request in ("request-1", "request-2", "钥匙"):
+            reply = {"CORRELATION_ID": request, "REPLY_TO_CLIENT": "g", "MSG_TYPE": "reply"}
+            receipts = [append(log, new_message(topic="C_REPLY_TOPIC", properties=reply))[0] for _ in range(3)]
+
+            assert {receipt.queue_id for receipt in receipts} == {abs(java_string_hash(request)) % 8}
+
+
 def test_a_sharding_key_chooses_as_rocketmqs_client_does(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         for key in ("a", "order-1", "polygenelubricants", "钥匙"):

@@ -192,3 +192,27 @@ def test_shares_of_the_ring_are_alike():
 
     assert set(shares) == set(NAMES)
     assert max(shares.values()) < 2 * min(shares.values())
+
+
+def test_replies_to_one_request_went_to_different_shards_and_so_had_no_first_one():
+    routes = routes_of()
+
+    def reply(request, **fields):
+        properties = {"CORRELATION_ID": request, "REPLY_TO_CLIENT": "g", "MSG_TYPE": "reply"}
+        return message("Home_REPLY_TOPIC", properties=properties, **fields)
+
+    asked = [f"request-{number}" for number in range(30)]
+    first = [homes(routes, request_of(reply(name))) for name in asked]
+
+    assert first == [homes(routes, request_of(message(), reply(name, queue_id=0)))[1:] for name in asked]
+    assert first == [homes(routes, request_of(reply(name), deduplicate=True)) for name in asked]
+    assert {name for names in first for name in names} == set(NAMES)
+
+
+def test_a_reply_waits_for_no_shard_that_is_away():
+    routes = routes_of()
+    reply = message("Home_REPLY_TOPIC", properties={"CORRELATION_ID": "1", "REPLY_TO_CLIENT": "g", "MSG_TYPE": "reply"})
+
+    (part,) = routes.parts(request_of(reply))
+
+    assert sorted((part.broker_name, *part.others)) == list(NAMES)
