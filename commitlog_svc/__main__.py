@@ -35,6 +35,7 @@ from services.rocketmq.remoting import Broker
 from services.serving.server import ServiceServer, main
 from services.settings.service_settings import Origins
 from store.errors import LogChangedError, StoreError
+from store.failure_fields import failure_fields
 from store.format.delivery.delay_levels import use_delay_levels
 
 if TYPE_CHECKING:
@@ -175,13 +176,13 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
     logger = structlog.get_logger("reput.commitlog")
 
     def fenced(error: StoreError) -> None:
-        logger.error("log.fenced", error=error.message, **error.metadata)
+        logger.error("log.fenced", **failure_fields(error))
         server.set_serving(False)
         server.fail(EXIT_CODE_FENCED)
 
     def changed(error: StoreError) -> None:
         event = "log.changed_by_owner" if isinstance(error, LogChangedError) else "log.not_followed"
-        logger.error(event, error=error.message, **error.metadata)
+        logger.error(event, **failure_fields(error))
         server.set_serving(False)
         server.fail(EXIT_CODE_CHANGED)
 

@@ -22,6 +22,7 @@ from reput.message.v1.message_pb2 import AppendResult
 from services.calling.commitlog import CommitLogClient
 from services.following.state_topic.state_writer import wait_for
 from store.errors import StoreError
+from store.failure_fields import failure_fields
 from store.format.config_json import is_own
 from store.format.delivery.consumer_files import (
     GroupConfig,
@@ -108,7 +109,7 @@ class CourtesyFiles:
         except StoreError as error:
             life.dirty = True
             if error.message != self._problem:
-                _log.warning("courtesy.failed", error=error.message, reason=error.reason(), **error.metadata)
+                _log.warning("courtesy.failed", **failure_fields(error))
             self._problem = error.message
 
     def _write(self, life: Life) -> None:

@@ -6,6 +6,7 @@ import structlog
 
 from schedule_svc.life import Kind, Life
 from store.errors import StoreError
+from store.failure_fields import failure_fields
 
 # The wall may jump forward while a worker waits: it looks again so often.
 WAIT_SECONDS_MAX = 0.5
@@ -67,9 +68,7 @@ class Worker:
         except StoreError as error:
             if not self._is_over() and error.message != self._problem:
                 self._problem = error.message
-                _log.warning(
-                    "work.failed", kind=self.kind.name, error=error.message, reason=error.reason(), **error.metadata
-                )
+                _log.warning("work.failed", **failure_fields(error, kind=self.kind.name))
             return self._pause()
         except Exception:
             _log.exception("work.failed", kind=self.kind.name)  # without this thread nothing would be delivered again

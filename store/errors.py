@@ -16,7 +16,7 @@ class StoreError(Exception):
         metadata: the variables of the message; keys lowerCamelCase, values turned into text.
     """
 
-    def __init__(self, message: str, **metadata: object) -> None:
+    def __init__(self, message: str, /, **metadata: object) -> None:
         super().__init__(message)
         self.message = message
         self.metadata = {key: str(value) for key, value in metadata.items()}

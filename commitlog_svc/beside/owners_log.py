@@ -28,6 +28,7 @@ from commitlog_svc.recovery.safe_point import Snapshot, read_snapshot, write_sna
 from commitlog_svc.reput.followers import FollowerRegistry
 from commitlog_svc.retention.retention_state import OWNER, RetentionEvent, add_event
 from store.errors import LogChangedError, ServiceUnavailableError, StoreError, UnsupportedStoreError
+from store.failure_fields import failure_fields
 from store.files.file_system import FileSystem
 from store.files.locks import OwnerLock
 from store.files.owners_files import OwnersFiles
@@ -264,7 +265,7 @@ class OwnersLog:
     def _tell_damage(self) -> None:
         damage = self._watch.damage
         if damage is not None and damage.message != self._told_damage:
-            _log.error("log.damaged", error=damage.message, **damage.metadata)
+            _log.error("log.damaged", **failure_fields(damage))
             with self._moved:
                 self._moved.notify_all()
         elif damage is None and self._told_damage:

@@ -22,6 +22,7 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
 from store.errors import StoreError
+from store.failure_fields import failure_fields
 
 # Leases that are ended together, before the next ones are looked at.
 BATCH_COUNT_MAX = 256
@@ -78,7 +79,7 @@ class Expirer:
                     self.note_all()
             except StoreError as error:
                 if not life.is_over:
-                    _log.warning("expiry.failed", error=error.message, reason=error.reason(), **error.metadata)
+                    _log.warning("expiry.failed", **failure_fields(error))
             except Exception:
                 _log.exception("expiry.failed")  # without this thread no message would come again
 

@@ -21,6 +21,7 @@ import structlog
 
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_file
 from store.errors import InvalidSettingError, StoreError
+from store.failure_fields import failure_fields
 
 # Ordinals asked behind the last known one. More than one, so new shards are found although some before them are down.
 ORDINAL_AHEAD_COUNT = 4
@@ -148,7 +149,7 @@ class Discovery:
             self._problem = ""
         except StoreError as error:
             if self._problem != error.message:  # once, not at each look
-                _log.error("shards.unreadable", error=error.message, **error.metadata)
+                _log.error("shards.unreadable", **failure_fields(error))
             self._problem = error.message
         except Exception:
             _log.exception("shards.look_failed")  # the next look tries again

@@ -30,6 +30,7 @@ from schedule_svc.transactions.kind import TransactionsKind
 from services.calling.commitlog import CommitLogClient
 from services.following.state_topic.state_writer import wait_for
 from store.errors import ServiceUnavailableError, StoreError
+from store.failure_fields import failure_fields
 from store.format.delivery.delay_offset_file import TransactionOffsets, encode_delay_offsets
 from store.format.delivery.timer_files import (
     TimerCheckpoint,
@@ -114,7 +115,7 @@ class BrokerFiles(KindWithoutState):
             if self._book.is_known:
                 self._write_timers(is_last=True)
         except StoreError as error:
-            _log.warning("broker_files.failed", error=error.message, reason=error.reason(), **error.metadata)
+            _log.warning("broker_files.failed", **failure_fields(error))
 
     def _write_levels(self) -> None:
         with self._life.lock:

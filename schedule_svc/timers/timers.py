@@ -23,6 +23,7 @@ from schedule_svc.under_way import UnderWay
 from services.convert import timestamp_to_millis
 from services.reading.queue_reader import Outcome, checked
 from store.errors import StoreError
+from store.failure_fields import failure_fields
 from store.format.derived.queue_unit import QueueUnit
 from store.format.topic import TIMER_TOPIC
 
@@ -174,7 +175,7 @@ class Timers:
         if self._request_count % FORGET_REQUEST_COUNT == 0:
             book.index.forget_pages()
         if failure is not None:
-            _log.warning("timer.unreadable", error=failure.message, **failure.metadata)
+            _log.warning("timer.unreadable", **failure_fields(failure))
 
     def _confirm(self, done: "Future[int]", count: int) -> None:
         if done.exception() is None:

@@ -49,6 +49,7 @@ from store.errors import (
     StoreLockedError,
     UnsupportedStoreError,
 )
+from store.failure_fields import failure_fields
 from store.files.locks import OwnerLock, refuse_foreign_broker
 from store.format.paths import own_state_dir
 
@@ -399,13 +400,9 @@ class FollowerProcess:
         self._serve(False)
         words = error.message if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
         if words != self._last_error:
-            metadata = error.metadata if isinstance(error, StoreError) else {}
-            if isinstance(error, OSError) and error.filename is not None:
-                metadata = {"file": str(error.filename)}
             is_known = isinstance(error, StoreError | OSError)
-            self._log.error(
-                "builder.failed", error=words, offset=self._failed_at, exc_info=None if is_known else error, **metadata
-            )
+            exc_info = None if is_known else error
+            self._log.error("builder.failed", **failure_fields(error, offset=self._failed_at, exc_info=exc_info))
         self._last_error = words
         self._on_settled()
         self._wait(self._backoff.next_seconds(DISK_FULL_PAUSE_SECONDS_MAX if _is_no_room(error) else None))

@@ -24,6 +24,7 @@ from services.calling.backoff import Backoff
 from services.calling.commitlog import CommitLogClient, ReputBatch, ReputStream
 from services.following.follower_progress import END_UNKNOWN
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError
+from store.failure_fields import failure_fields
 
 # Heartbeats come every second; a stream that is silent for so long hangs and is opened again.
 SILENCE_SECONDS_MAX = 15.0
@@ -155,7 +156,7 @@ class ReputTail:
     def _broken(self, error: StoreError) -> None:
         self.failure_count += 1
         if error.message != self.last_error:
-            _log.warning("reput.tail.broken", error=error.message, reason=error.reason(), **error.metadata)
+            _log.warning("reput.tail.broken", **failure_fields(error))
         self.last_error = error.message
         if self._on_broken is not None:
             self._on_broken(error)

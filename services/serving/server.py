@@ -56,6 +56,7 @@ from services.settings.service_settings import Origins, ServiceSettings, load_fr
 from services.settings.tls_files import TlsFiles
 from store.compiled import loading
 from store.errors import InvalidSettingError, StoreError, StoreLockedError
+from store.failure_fields import failure_fields
 from store.files.open_files import DESCRIPTOR_COUNT_FEW, raise_open_file_limit
 from store.files.socket_file import SocketFile, UnixAddress
 from store.files.umask import set_umask
@@ -245,7 +246,7 @@ class ServiceServer:
 
     def log_failure(self, work: str, error: StoreError) -> None:
         """Log that work of the process failed, as `<work>.failed`."""
-        self._log.error(f"{work}.failed", error=error.message, reason=error.reason(), **error.metadata)
+        self._log.error(f"{work}.failed", **failure_fields(error))
 
     def on_stop(self, callback: Callable[[], object]) -> None:
         """Call this at the end, after the last RPC; the last one registered is called first."""

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import structlog
 
 from consumequeue_svc.__main__ import QueuePart
 from consumequeue_svc.servicer import ConsumeQueueServicer
@@ -28,6 +29,7 @@ from store.errors import (
     OffsetOutOfRangeError,
     RecordCorruptedError,
     ServiceUnavailableError,
+    StoreCorruptedError,
     StoreLockedError,
     StoreRecoveringError,
     UnsupportedStoreError,
@@ -348,6 +350,23 @@ def test_apply_that_fails_three_times_is_tried_again_after_growing_pauses_and_re
     assert [pause for pause in running.pauses if pause != WAIT_SECONDS] == [0.2, 0.4]
     assert running.health == [True]
     assert running.process.state().failure_count == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_report_of_a_damaged_file_names_the_file_and_does_not_fail_itself(start, kind):
+    running = start(kind, MemoryLog(20))
+    running.wait_until_built()
+
+    def damaged(*_arguments):
+        raise StoreCorruptedError("the file is damaged", file="/store/index/1", offset=40)
+
+    with structlog.testing.capture_logs() as lines:
+        running.process._follower.apply = damaged
+        running.log.grow(5)
+        running.wait_until_built()
+    (line,) = [line for line in lines if line["event"] == "builder.failed"]
+    assert (line["file"], line["error_offset"]) == ("/store/index/1", "40")
+    assert line["offset"] == 20 * RECORD_SIZE_BYTES
 
 
 @pytest.mark.parametrize(("error_number", "longest"), [(errno.EIO, 5.0), (errno.ENOSPC, 2.0)])
