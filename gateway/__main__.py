@@ -7,6 +7,7 @@ import services.light_imports  # noqa: F401  # must be before the others
 
 # isort: split
 
+import secrets
 import threading
 import time
 import uuid
@@ -31,7 +32,7 @@ from gateway.group_servicer import GroupDelivery
 from gateway.ports.fan_out import FanOut
 from gateway.pull_call import PullStreams
 from gateway.queries.freshness import FreshnessWaits
-from gateway.queries.page_token import PageTokens
+from gateway.queries.page_token import KNOWN_TO_ALL, PageTokens
 from gateway.request_call import Requests
 from gateway.rocketmq.admin import AdminServicer
 from gateway.rocketmq.clients import Clients
@@ -108,7 +109,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
         guard, shards = _require_sign_in(server, settings, reads)
         appends = LetterAppends(forwarder, check_topic)
         may_consume = check_group
-    tokens = PageTokens(settings.page_token_secret)
+    tokens = PageTokens(_token_secret(settings))
     sandbox = CelSandbox()
     requests = Requests(directory, delivering, room, timers, forwarder, settings.cluster_name, gateway_id)
     waits = FreshnessWaits(settings.worker_count // 2, builder_wait_seconds=settings.builder_wait_millis / 1000)
@@ -138,6 +139,17 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     keeping.start()
     open_console(server, settings, origins, servicer, guard)
     server.set_serving(True)
+
+
+def _token_secret(settings: GatewaySettings) -> str:
+    """What page tokens are encrypted with: nothing that everybody knows where clients may not see everything."""
+    if settings.auth != "on" or settings.page_token_secret != KNOWN_TO_ALL:
+        return settings.page_token_secret
+    _log.info(
+        "auth.page_tokens_of_one_gateway",
+        hint="several gateways of the same clients need the same REPUT_GATEWAY_PAGE_TOKEN_SECRET",
+    )
+    return secrets.token_hex(32)
 
 
 def find_shards(

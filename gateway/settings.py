@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, Self
 
 import pydantic
 
+from gateway.queries.page_token import KNOWN_TO_ALL
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, parse_template
 from services.object_uri import is_uri, named
 from services.settings.service_settings import ServiceSettings, TlsFiles
@@ -46,8 +47,9 @@ class GatewaySettings(ServiceSettings):
             what the log had when it arrived. Then it is answered PARTIAL. 0: it does not wait.
         read_from: which replicas of a shard answer a request that does not choose: `leader`, `any` or `replica`
             (docs/replicas.md).
-        page_token_secret: seals page tokens. The default is public and protects against mistakes only; set one where
-            clients must not be able to forge tokens. All gateways of the same clients need the same value.
+        page_token_secret: encrypts page tokens. The default is public and protects against mistakes only; a gateway whose
+            clients sign in replaces it by a random one at each start, so its tokens are good for it alone. All gateways of
+            the same clients need the same value.
         receive_invisible_millis_min: shortest invisible time that a consumer of RocketMQ's contract may ask for.
         poll_millis_min: shortest time that its polls wait; a deadline that is nearer is refused.
         delivery_delay_seconds_max: how far ahead the delivery time of a message may lie that comes by RocketMQ's contract;
@@ -96,7 +98,7 @@ class GatewaySettings(ServiceSettings):
     shards_poll_seconds: float = pydantic.Field(5.0, gt=0, le=3_600)
     builder_wait_millis: int = pydantic.Field(50, ge=0, le=BUILDER_WAIT_MILLIS_MAX)
     read_from: Literal["leader", "any", "replica"] = "leader"
-    page_token_secret: str = pydantic.Field("reput", min_length=1)
+    page_token_secret: str = pydantic.Field(KNOWN_TO_ALL, min_length=1)
     receive_invisible_millis_min: int = pydantic.Field(10_000, ge=0, le=43_200_000)
     poll_millis_min: int = pydantic.Field(5_000, ge=0, le=20_000)
     delivery_delay_seconds_max: int = pydantic.Field(86_400, ge=1, le=DELIVERY_DELAY_SECONDS_MAX)

@@ -23,6 +23,7 @@ from store.errors import InvalidPageTokenError, ServiceUnavailableError, StoreEr
 from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import REAL_TOPIC
 from store.format.topic import RETRY_PREFIX, SCHEDULE_TOPIC
+from store.format.topic_patterns import name_matcher
 
 # Messages that one call looks at when it is asked for a topic, or when many are lost.
 LOOKED_COUNT_MAX = 10_000
@@ -97,7 +98,12 @@ class Listing:
         self._batches = batches
 
     def page(
-        self, topic: str, count: int, token: str, is_late: Callable[[], bool] = lambda: False
+        self,
+        topic: str,
+        count: int,
+        token: str,
+        is_late: Callable[[], bool] = lambda: False,
+        holds: Callable[[str], object] | None = None,
     ) -> tuple[Sequence[ScheduledOne], str]:
         """A page, and the token of the next one; empty at the end. A page may have fewer messages than asked for, or none.
 
@@ -108,6 +114,7 @@ class Listing:
             count: of messages, at most.
             token: from the page before; empty: the first page.
             is_late: whether the caller's time is nearly over: the page ends with what was found.
+            holds: only messages to topics for which it is true; None: all.
 
         Raises:
             InvalidPageTokenError: the token is none.
@@ -126,7 +133,7 @@ class Listing:
                     places.levels[level] = queue_offset + 1
                 else:
                     places.timers = Passed(due_millis, queue_offset + 1)
-                if message is not None and (not topic or message.properties.get(REAL_TOPIC) == topic):
+                if message is not None and _is_wanted(message.properties.get(REAL_TOPIC, ""), topic, holds):
                     found.append(ScheduledOne(due_millis, level, queue_offset, message))
                 if len(found) == count:
                     break
@@ -177,6 +184,15 @@ class Listing:
                 due_millis = self._levels.due_of(message)
             found.append(_Entry(due_millis, level, queue_offset, message))
         return found
+
+
+def topics_asked(patterns: Sequence[str]) -> Callable[[str], object] | None:
+    """Tells whether a list is to have messages of a topic; None: those of all."""
+    return name_matcher(patterns).fullmatch if patterns else None
+
+
+def _is_wanted(name: str, topic: str, holds: Callable[[str], object] | None) -> bool:
+    return topic in ("", name) and (holds is None or bool(holds(name)))
 
 
 def _unless_lost(outcome: Outcome) -> StoredMessage | None:

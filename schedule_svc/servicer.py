@@ -7,7 +7,7 @@ import grpc
 from reput.schedule.v1 import schedule_service_pb2 as pb
 from reput.schedule.v1 import schedule_service_pb2_grpc as pb_grpc
 from schedule_svc.kinds import Kinds
-from schedule_svc.listing import ScheduledOne
+from schedule_svc.listing import ScheduledOne, topics_asked
 from schedule_svc.transactions.check_gateways import CheckGateways
 from schedule_svc.transactions.verdicts import Ended, Verdict, verdict_of
 from services.convert import millis_to_timestamp, timestamp_to_millis
@@ -128,7 +128,11 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
         count = min(request.page_size or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
         seconds_min = remaining_seconds(context) * (1 - ANSWER_SHARE)
         found, token = kinds.listing.page(
-            request.topic, count, request.page_token, lambda: remaining_seconds(context) < seconds_min
+            request.topic,
+            count,
+            request.page_token,
+            lambda: remaining_seconds(context) < seconds_min,
+            topics_asked(request.topic_patterns),
         )
         broker_name = kinds.rules.broker_name
         return pb.ListScheduledMessagesResponse(

@@ -10,9 +10,10 @@ A pattern is a topic's or group's name in which `*` stands for any characters: `
 """
 
 import enum
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+
+from store.format.topic_patterns import name_matcher
 
 # Longer texts are no topics. Whoever sends one decides how long it is, so nothing is kept of it.
 TOPIC_CHARACTERS_MAX = 255
@@ -48,10 +49,10 @@ class Access:
     def __init__(self, name: str, patterns: Mapping[Role, Iterable[str]], groups: Iterable[str] | None = None) -> None:
         self.name = name
         self.groups = None if groups is None else frozenset(groups)
-        self._matches_group = None if self.groups is None else _matcher(self.groups)
+        self._matches_group = None if self.groups is None else name_matcher(self.groups)
         given = {role: frozenset(patterns.get(role, ())) for role in Role}
         self.patterns = {role: given[role] | given[Role.ADMIN] for role in Role}
-        self._matches = {role: _matcher(of_role) for role, of_role in self.patterns.items()}
+        self._matches = {role: name_matcher(of_role) for role, of_role in self.patterns.items()}
 
     @property
     def is_admin(self) -> bool:
@@ -65,6 +66,10 @@ class Access:
     def has_all_topics(self, roles: Roles) -> bool:
         """Whether it has one of the roles for every topic."""
         return any("*" in self.patterns[role] for role in roles)
+
+    def patterns_of(self, roles: Roles) -> tuple[str, ...]:
+        """The patterns of the topics for which it has one of the roles."""
+        return tuple(sorted(frozenset[str]().union(*(self.patterns[role] for role in roles))))
 
     def and_also(self, other: "Access") -> "Access":
         """The rights of both, under this name."""
@@ -90,9 +95,3 @@ class Access:
 @lru_cache(DECISION_COUNT_MAX)
 def _decided(access: Access, roles: Roles, topic: str) -> bool:
     return access.matches(roles, topic)
-
-
-def _matcher(patterns: Iterable[str]) -> re.Pattern[str]:
-    """Matches the names that fit one of the patterns; none when there are no patterns."""
-    parts = [".*".join(map(re.escape, pattern.split("*"))) for pattern in sorted(patterns)]
-    return re.compile("|".join(parts) if parts else r"(?!)", re.DOTALL)

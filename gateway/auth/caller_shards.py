@@ -9,7 +9,7 @@ below all queries, so a new query cannot show a forbidden topic by mistake. The 
     its queues, its keys             PERMISSION_DENIED: the caller has named it
     one record, by its offset        as an offset at which no record starts
     its groups                       a group that it may not consume for is left out; PERMISSION_DENIED when it has named it
-    what waits                       a message of such a topic is left out, and not counted
+    what waits                       a message of such a topic is left out and not counted; a page goes on behind it
     many records                     the record is replaced by a blank one without topic, keys and body; a query treats
                                      it as a record with another key
 
@@ -420,21 +420,23 @@ class SeenWaiting:
 
     def transactions(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[PendingTransaction]:
         """See the port."""
-        self._check(question)
-        page = self._waiting.transactions(question, deadline)
+        page = self._waiting.transactions(self._limited(question), deadline)
         items = [each for each in page.items if self._sight.holds(each.topic)]
         return WaitingPage(items, page.next_page_token, self._count(page.pending_count))
 
     def scheduled(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[ScheduledMessage]:
         """See the port."""
-        self._check(question)
-        page = self._waiting.scheduled(question, deadline)
+        page = self._waiting.scheduled(self._limited(question), deadline)
         items = [each for each in page.items if self._sight.holds(each.topic)]
         return WaitingPage(items, page.next_page_token, self._count(page.pending_count))
 
-    def _check(self, question: WaitingQuestion) -> None:
+    def _limited(self, question: WaitingQuestion) -> WaitingQuestion:
+        """The question as the shard gets it: a page that is filled with other messages would tell how many there are."""
         if question.topic:
             self._sight.check(question.topic)
+        if self._sight.access.has_all_topics(self._sight.roles):
+            return question
+        return dataclasses.replace(question, topic_patterns=self._sight.access.patterns_of(self._sight.roles))
 
     def _count(self, pending_count: int) -> int:
         return pending_count if self._sight.access.has_all_topics(self._sight.roles) else 0

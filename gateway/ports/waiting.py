@@ -125,11 +125,13 @@ class WaitingQuestion:
         topic: only this topic's; empty: all.
         page_size: 1 to 1,000.
         page_token: from the page before.
+        topic_patterns: only topics that fit one of them, `*` for any characters; empty: all.
     """
 
     topic: str = ""
     page_size: int = 64
     page_token: str = ""
+    topic_patterns: tuple[str, ...] = ()
 
 
 class WaitingLists(Protocol):

@@ -69,7 +69,10 @@ class RemoteWaiting:
     def transactions(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[PendingTransaction]:
         """See the port."""
         request = pb.ListPendingTransactionsRequest(
-            topic=question.topic, page_size=question.page_size, page_token=question.page_token
+            topic=question.topic,
+            page_size=question.page_size,
+            page_token=question.page_token,
+            topic_patterns=question.topic_patterns,
         )
         answer = self._client.list_transactions(request, timeout_seconds=deadline.remaining_seconds())
         items = [
@@ -91,7 +94,10 @@ class RemoteWaiting:
     def scheduled(self, question: WaitingQuestion, deadline: Deadline) -> WaitingPage[ScheduledMessage]:
         """See the port."""
         request = pb.ListScheduledMessagesRequest(
-            topic=question.topic, page_size=question.page_size, page_token=question.page_token
+            topic=question.topic,
+            page_size=question.page_size,
+            page_token=question.page_token,
+            topic_patterns=question.topic_patterns,
         )
         answer = self._client.list_scheduled(request, timeout_seconds=deadline.remaining_seconds())
         items = [

@@ -17,6 +17,9 @@ from gateway.queries.matches import unknown_shard
 from gateway.queries.page_token import PageTokens
 from store.errors import ServiceUnavailableError, StoreError
 
+# Pages of a shard in one page of the answer: a million messages that are not wanted.
+SHARD_PAGE_COUNT_MAX = 100
+
 Item = TypeVar("Item")
 Ask = Callable[[WaitingLists, WaitingQuestion, Deadline], WaitingPage[Item]]
 
@@ -29,6 +32,16 @@ class WaitingList(Generic[Item]):
     next_page_token: str
     outcomes: Sequence[ShardOutcome]
     completeness: Completeness
+    pending_count: int
+
+
+@dataclass(slots=True)
+class _Part(Generic[Item]):
+    """What a shard gives to a page."""
+
+    items: list[Item]
+    size_bytes: int
+    next_page_token: str
     pending_count: int
 
 
@@ -83,22 +96,26 @@ class Listing(Generic[Item]):
             if left_count <= 0 or left_bytes <= 0:
                 next_cursors = {"shard": name, "token": ""}
                 break
-            question = WaitingQuestion(topic, left_count, shard_token if name == begin else "")
             try:
-                page, size_bytes = self._fitting(shard, question, left_bytes, deadline)
+                part = self._part(
+                    shard,
+                    WaitingQuestion(topic, left_count, shard_token if name == begin else ""),
+                    left_bytes,
+                    deadline,
+                )
             except StoreError as error:
                 outcomes.append(ShardOutcome(name, error, complete=False))
                 continue
             outcomes.append(ShardOutcome(name))
-            if items and size_bytes > left_bytes:  # the next page begins with it
-                next_cursors = {"shard": name, "token": question.page_token}
+            if items and part.size_bytes > left_bytes:  # the next page begins with it
+                next_cursors = {"shard": name, "token": shard_token if name == begin else ""}
                 break
-            items += [(name, item) for item in page.items]
-            pending_count += page.pending_count
-            left_count -= len(page.items)
-            left_bytes -= size_bytes
-            if page.next_page_token:
-                next_cursors = {"shard": name, "token": page.next_page_token}
+            items += [(name, item) for item in part.items]
+            pending_count += part.pending_count
+            left_count -= len(part.items)
+            left_bytes -= part.size_bytes
+            if part.next_page_token:
+                next_cursors = {"shard": name, "token": part.next_page_token}
                 break
         if outcomes and all(outcome.error is not None for outcome in outcomes) and outcomes[0].error is not None:
             raise outcomes[0].error
@@ -106,6 +123,32 @@ class Listing(Generic[Item]):
             outcomes.append(unknown_shard(begin))
         next_token = tokens.seal(self._method, {"topic": topic}, next_cursors) if next_cursors else ""
         return WaitingList(items, next_token, outcomes, judge(outcomes, more=bool(next_token)), pending_count)
+
+    def _part(
+        self, shard: Shard[object], question: WaitingQuestion, left_bytes: int, deadline: Deadline
+    ) -> "_Part[Item]":
+        """What a shard gives to a page: until the page is full, or the shard has no more.
+
+        A shard ends a page of its own early when it has looked at many messages that are not wanted. Such a page, short or
+        empty, would tell a caller of messages that it may not see.
+        """
+        page, size_bytes = self._fitting(shard, question, left_bytes, deadline)
+        part = _Part(list(page.items), size_bytes, page.next_page_token, page.pending_count)
+        for _ in range(SHARD_PAGE_COUNT_MAX - 1):
+            left_count = question.page_size - len(part.items)
+            if not part.next_page_token or left_count <= 0 or part.size_bytes >= left_bytes or deadline.is_near():
+                break
+            following = replace(question, page_size=left_count, page_token=part.next_page_token)
+            try:
+                page, size_bytes = self._fitting(shard, following, left_bytes - part.size_bytes, deadline)
+            except StoreError:
+                break  # the next page meets it again
+            if part.items and part.size_bytes + size_bytes > left_bytes:
+                break
+            part.items += page.items
+            part.size_bytes += size_bytes
+            part.next_page_token = page.next_page_token
+        return part
 
     def _fitting(
         self, shard: Shard[object], question: WaitingQuestion, left_bytes: int, deadline: Deadline

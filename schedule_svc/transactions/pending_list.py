@@ -8,6 +8,7 @@ import re
 
 from reput.message.v1.message_pb2 import StoredMessage
 from reput.schedule.v1 import schedule_service_pb2 as pb
+from schedule_svc.listing import topics_asked
 from schedule_svc.transactions.check_gateways import CheckGateways
 from schedule_svc.transactions.half_messages import HalfMessage, half_of, transaction_id_of
 from schedule_svc.transactions.transactions import Transactions, is_gone
@@ -50,7 +51,7 @@ class PendingList:
         transactions.read_all_details()
         with transactions.lock:
             table = transactions.table
-            rows = table.page(request.topic, after, count + 1)
+            rows = table.page(request.topic, after, count + 1, topics_asked(request.topic_patterns))
             places = [table.commit_log_offset(queue_offset) for _, _, queue_offset in rows[:count]]
             checks = [table.next_check_millis(queue_offset) for _, _, queue_offset in rows[:count]]
             response = pb.ListPendingTransactionsResponse(pending_count=len(table))

@@ -9,7 +9,7 @@ Memory: ROW_BYTES for each row: 59 MB for one million half messages. Nothing els
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from schedule_svc.transactions.half_messages import CheckRules, HalfMessage, key_hash
@@ -202,13 +202,16 @@ class PendingTable:
         rows = zip(self._offsets_at(places), topics_of[places].tolist(), checks[places].tolist(), strict=True)
         return [DueHalf(queue_offset, self._topics[number], is_check) for queue_offset, number, is_check in rows]
 
-    def page(self, topic: str, after: tuple[int, int], count: int) -> list[tuple[int, int, int]]:
+    def page(
+        self, topic: str, after: tuple[int, int], count: int, holds: Callable[[str], object] | None = None
+    ) -> list[tuple[int, int, int]]:
         """The oldest half messages behind a place in the order of making.
 
         Args:
             topic: only those of a topic; empty: all.
             after: time of making (ms since 1970) and key hash of the place: both stay when a half message is renewed.
             count: at most so many.
+            holds: only those of topics for which it is true; None: all.
 
         Returns:
             Time of making, key hash and queue offset of each.
@@ -223,6 +226,8 @@ class PendingTable:
         wanted &= (made > after[0]) | ((made == after[0]) & (hashes > after[1]))
         if topic:
             wanted &= topics_of == self._topic_numbers.get(topic, -2)
+        if holds is not None:
+            wanted &= np.isin(topics_of, [number for number, name in enumerate(self._topics) if holds(name)])
         places = np.flatnonzero(wanted)
         if len(places) > count:  # those of equal time belong together until they are ordered by their hash
             last = np.partition(made[places], count - 1)[count - 1]

@@ -504,7 +504,7 @@ SETTINGS: tuple[Setting, ...] = (
         "page_token_secret",
         "reput",
         "",
-        "Seals page tokens; the same on every gateway of the same clients.",
+        "Encrypts page tokens; the same on every gateway of the same clients.",
         secret=True,
     ),
     Setting("gateway", "archive", "", "", "Archive of the shards, a directory; empty: none. Needs pyarrow."),

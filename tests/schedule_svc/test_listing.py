@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
-from schedule_svc.listing import LOOKED_COUNT_MAX, STEP_COUNT_MIN
+from schedule_svc.listing import LOOKED_COUNT_MAX, STEP_COUNT_MIN, topics_asked
 from store.errors import ServiceUnavailableError
 from tests.schedule_svc.memory_life import MemoryLife, MemoryLog, delayed, timed
 from tests.support.memory_log import START_MILLIS
@@ -154,3 +154,18 @@ def test_a_page_ends_with_what_was_found_when_its_time_is_nearly_over(log: Memor
         names.append([one.message.unique_key for one in found])
     assert [name for page in names for name in page] == ["first", "last"]
     assert len(names) > 2
+
+
+@pytest.mark.parametrize("page_size", [1, 3])
+def test_a_page_has_the_messages_of_the_topics_that_are_asked_for(
+    log: MemoryLog, life: MemoryLife, page_size: int
+) -> None:
+    for number in range(40):
+        write(log, life, [timed(f"b{number}", DUE_MILLIS + number, "bank")])
+    write(log, life, [timed("a", DUE_MILLIS + 50, "shop-a"), delayed("l", 3, "shop-b"), delayed("m", 3, "shop")])
+    listing, holds = life.kinds.listing, topics_asked(["shop-*"])
+    names, token = [], ""
+    while not names or token:
+        found, token = listing.page("", page_size, token, holds=holds)
+        names.append([one.message.unique_key for one in found])
+    assert names == ([["a"], ["l"], []] if page_size == 1 else [["a", "l"]])

@@ -11,6 +11,8 @@ from gateway.auth.caller_shards import CallerShards, Sight, work_for
 from gateway.ports.deadline import Deadline
 from gateway.ports.shards import Shards
 from gateway.ports.waiting import WaitingQuestion
+from gateway.queries.page_token import PageTokens
+from gateway.waiting_servicer import SCHEDULED, TRANSACTIONS
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import PermissionDeniedError
 from store.format.delivery.waiting_handles import RECALL, TRANSACTION, WaitingHandle, encode_handle
@@ -46,6 +48,27 @@ def test_messages_of_topics_that_the_caller_may_not_see_are_left_out_and_not_cou
     assert seen(shards, ["shop-*"], OWN) == [(["A"], 0), (["D"], 0)]
     with pytest.raises(PermissionDeniedError):
         seen(shards, ["shop-*"], OTHER)
+
+
+@pytest.mark.parametrize("listing", [TRANSACTIONS, SCHEDULED], ids=["transactions", "scheduled"])
+@pytest.mark.parametrize("page_size", [1, 2, 64])
+def test_pages_did_not_count_the_messages_of_a_topic_that_the_caller_may_not_see(fan_out, listing, page_size) -> None:
+    """Each of them gave an empty page and a token."""
+
+    def pages(hidden_count: int) -> list[list[str]]:
+        halves = [half(f"B{n}", OTHER) for n in range(hidden_count)] + [half("A", OWN), half("A2", OWN)]
+        waits = [delayed(f"B{n}", topic=OTHER) for n in range(hidden_count)]
+        service = MemoryScheduling("broker-a", halves, [*waits, delayed("A", topic=OWN), delayed("A2", topic=OWN)])
+        source = CallerShards(Shards([replace(MemoryShard([]).shard(), waiting=service)], fan_out), object())
+        found, token = [], ""
+        while not found or token:
+            with work_for(Sight(Access("c", {Role.READ: ["shop-*"]}), READ)):
+                page = listing.page(source.now(), PageTokens("s"), "", page_size, token, Deadline.after(60))
+            found.append([item.unique_key for _, item in page.items])
+            token = page.next_page_token
+        return found
+
+    assert pages(40) == pages(0)
 
 
 def test_the_audit_log_has_the_verdicts_and_recalls_of_each_client(secured: SecuredStack) -> None:

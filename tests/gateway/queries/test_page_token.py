@@ -1,5 +1,7 @@
 """Page tokens go on exactly where and for what they were made."""
 
+import base64
+
 import pytest
 
 from gateway.queries.page_token import PageTokens
@@ -67,3 +69,18 @@ def test_a_token_over_a_thousand_shards_with_long_names_was_refused_by_its_own_g
     assert len(token) > 64 * 1024
     assert tokens.open(token, "Q", QUERY) == cursors
     assert len(token) < RECEIVE_BYTES_MAX // 8, "a request with it is still one"
+
+
+@pytest.mark.parametrize("size", range(0, 50, 7))
+def test_a_token_tells_nothing_of_its_place_and_has_the_length_of_others(size) -> None:
+    """The place was plain base64: the times of messages that the caller may not see."""
+    tokens = PageTokens("secret")
+    place = {"token": "8" * size}
+    token = tokens.seal("Q", QUERY, place)
+
+    assert len(token) == len(tokens.seal("Q", QUERY, {}))
+    plain = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    assert b"token" not in plain
+    assert size < 8 or b"8" * 8 not in plain
+    assert token != tokens.seal("Q", QUERY, place), "equal places have equal tokens"
+    assert tokens.open(token, "Q", QUERY) == place

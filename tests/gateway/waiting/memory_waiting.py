@@ -17,6 +17,7 @@ from store.errors import (
     ServiceUnavailableError,
     TransactionNotFoundError,
 )
+from store.format.topic_patterns import name_matcher
 
 _END = object()
 
@@ -56,6 +57,7 @@ class MemoryScheduling:
         self.told: queue.SimpleQueue = queue.SimpleQueue()
         self.stream = MemoryChecks()
         self.is_down = False
+        self.asked: list[WaitingQuestion] = []
         self.known = 0
         self.levels_millis = (2_000, 3_600_000)
 
@@ -103,7 +105,11 @@ class MemoryScheduling:
         if self.is_down:
             raise ServiceUnavailableError("down", service="schedule")
         begin = int(question.page_token or 0)
+        self.asked.append(question)
         wanted = [each for each in everything if question.topic in ("", each.topic)]
+        if question.topic_patterns:
+            holds = name_matcher(question.topic_patterns).fullmatch
+            wanted = [each for each in wanted if holds(each.topic)]
         end = begin + question.page_size
         return WaitingPage(wanted[begin:end], str(end) if end < len(wanted) else "", len(everything))
 

@@ -152,3 +152,35 @@ def test_a_shard_without_a_schedule_service_is_named_as_missing(installation) ->
     page = run(Shards([replace(bare, waiting=None), *others], shards.fan_out), 64)[0]
     assert page.completeness is Completeness.PARTIAL
     assert "schedule service" in str(page.outcomes[0].error)
+
+
+class EndsEarly(MemoryScheduling):
+    """A schedule service that has looked at enough after each message, as one with many of other topics has."""
+
+    def transactions(self, question, deadline):
+        page = super().transactions(replace(question, topic="", page_size=1), deadline)
+        return replace(page, items=[each for each in page.items if question.topic in ("", each.topic)])
+
+
+def test_a_shard_that_ends_its_pages_early_did_not_show_by_empty_pages_what_else_waits(installation) -> None:
+    shards, _ = installation
+    halves = [half(f"b{n}", "Bills") for n in range(20)] + [half("mine")] + [half(f"c{n}", "Bills") for n in range(20)]
+    (first, *_rest) = shards
+    one = Shards([replace(first, waiting=EndsEarly("broker-a", halves))], shards.fan_out)
+    assert keys(run(one, 1, "Orders")) == [["mine"], []]
+    assert keys(run(one, 2, "Orders")) == [["mine"]]
+
+
+def test_a_shard_that_fails_behind_its_first_page_ends_the_page_of_the_answer(installation) -> None:
+    shards, _ = installation
+
+    class FailsOnce(EndsEarly):
+        def transactions(self, question, deadline):
+            if len(self.asked) == 1:
+                self.asked.append(question)
+                raise ServiceUnavailableError("down", service="schedule")
+            return super().transactions(question, deadline)
+
+    (first, *_rest) = shards
+    one = Shards([replace(first, waiting=FailsOnce("broker-a", [half("a"), half("b")]))], shards.fan_out)
+    assert keys(run(one, 64)) == [["a"], ["b"]]

@@ -91,6 +91,8 @@ def test_it_says_what_a_dict_says(steps: list[tuple[str, int, Any]], now: int, t
         )
         assert [row[:2] for row in table.page(topic, (-1, -1), 1_000)] == [row[:2] for row in rows]
         assert paged(table, topic) == {row[:2] for row in rows}
+        of_last = [row[:2] for row in rows if known[row[2]].topic == TOPICS[-1]]
+        assert [row[:2] for row in table.page(topic, (-1, -1), 1_000, TOPICS[-1].__eq__)] == of_last
 
 
 def is_check_due(half: HalfMessage, now: int, topics: set[str]) -> bool:

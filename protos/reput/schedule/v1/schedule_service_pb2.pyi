@@ -76,14 +76,16 @@ class RecallMessageResponse(_message.Message):
     def __init__(self, offset_msg_id: _Optional[str] = ...) -> None: ...
 
 class ListPendingTransactionsRequest(_message.Message):
-    __slots__ = ("topic", "page_size", "page_token")
+    __slots__ = ("topic", "page_size", "page_token", "topic_patterns")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PATTERNS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     page_size: int
     page_token: str
-    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    topic_patterns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., topic_patterns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PendingTransaction(_message.Message):
     __slots__ = ("topic", "unique_key", "transaction_id", "producer_group", "offset_msg_id", "born_time", "check_count", "next_check_time")
@@ -116,14 +118,16 @@ class ListPendingTransactionsResponse(_message.Message):
     def __init__(self, transactions: _Optional[_Iterable[_Union[PendingTransaction, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., pending_count: _Optional[int] = ...) -> None: ...
 
 class ListScheduledMessagesRequest(_message.Message):
-    __slots__ = ("topic", "page_size", "page_token")
+    __slots__ = ("topic", "page_size", "page_token", "topic_patterns")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_PATTERNS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     page_size: int
     page_token: str
-    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    topic_patterns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., topic_patterns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScheduledMessage(_message.Message):
     __slots__ = ("topic", "unique_key", "offset_msg_id", "delivery_time", "delay_level", "recall_handle")
