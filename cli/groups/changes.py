@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from cli import options
-from cli.exits import Exit, usage_error
+from cli.exits import Exit, usage_error, warn
 from cli.options import OutputFormat
 
 TIMEOUT_SECONDS = 10.0
@@ -135,7 +135,8 @@ def reset_offset(
 ) -> int:
     """Move a consumer group to other positions of a topic; what it has in flight there is forgotten.
 
-    Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h). Exit 1 when no queue was moved.
+    A group that never consumed is made: it begins there. Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h).
+    Exit 1 when no queue was moved.
     """
     from cli.client import query_client
     from cli.printing.output import print_rows
@@ -163,6 +164,8 @@ def reset_offset(
         for each in resets
     ]
     print_rows("resets", rows, RESET_COLUMNS, output, {"dry_run": dry_run})
+    if rows and all(row["before"] is None for row in rows):
+        warn(f"the group {group} had no position in {topic}: it {'would begin' if dry_run else 'begins'} here")
     return Exit.FOUND if rows else Exit.NOTHING_FOUND
 
 

@@ -141,15 +141,18 @@ class Groups:
     def reset_targets(self, request: pb.ResetOffsetsRequest) -> dict[int, int]:
         """The position that each queue shall get; not yet clamped.
 
+        The group need not have consumed yet. As with RocketMQ, queues without messages are moved too.
+
         Raises:
-            GroupNotFoundError, TopicNotFoundError, InvalidArgumentError: nothing can be reset.
+            TopicNotFoundError, InvalidArgumentError: nothing can be reset.
         """
         reader = self._life.reader
-        self.known(request.consumer_group)
+        check_group_name(request.consumer_group)
         ends = reader.recent.ends(request.topic)
-        if not ends:
-            raise TopicNotFoundError(f"topic {request.topic!r} has no messages in this shard", topic=request.topic)
-        queue_ids = [request.queue_id] if request.HasField("queue_id") else sorted(ends)
+        configured = range(self._life.topics.queue_counts().get(request.topic, 0))
+        if not ends and not configured:
+            raise TopicNotFoundError(f"this shard has no topic {request.topic!r}", topic=request.topic)
+        queue_ids = [request.queue_id] if request.HasField("queue_id") else sorted({*ends, *configured})
         match request.WhichOneof("to"):
             case "earliest":
                 return dict.fromkeys(queue_ids, 0)
@@ -159,7 +162,10 @@ class Groups:
                 return dict.fromkeys(queue_ids, request.queue_offset)
             case "time":
                 millis = timestamp_to_millis(request.time, "time")
-                return {queue_id: reader.offset_at(request.topic, queue_id, millis) for queue_id in queue_ids}
+                return {
+                    queue_id: reader.offset_at(request.topic, queue_id, millis) if queue_id in ends else 0
+                    for queue_id in queue_ids
+                }
             case _:
                 raise InvalidArgumentError("to is missing: set earliest, latest, time or queue_offset", field="to")
 

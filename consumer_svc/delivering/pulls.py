@@ -244,7 +244,10 @@ class Pulls:
             return [(ref, state.consumer_offset) for ref, state in queues if topic in ("", ref.topic)]
 
     def reset(self, consumer_group: str, topic: str, targets: Mapping[int, int], *, dry_run: bool) -> Sequence[Reset]:
-        """Move a group to positions of a topic, given by queue; they are clamped to the queues' ranges."""
+        """Move a group to positions of a topic, given by queue; they are clamped to the queues' ranges.
+
+        A group that never consumed is made.
+        """
         life = self._life
         if not dry_run:
             life.refuse_if_over()
@@ -260,6 +263,8 @@ class Pulls:
             if dry_run or not resets:
                 return resets
             life.group(consumer_group)
+            if any(one.before is None for one in resets):
+                life.check_room(consumer_group)
             written = life.change(
                 [Moved(QueueRef(consumer_group, topic, one.queue_id), one.after, is_reset=True) for one in resets]
             )

@@ -90,10 +90,11 @@ def commit_positions(
 def reset_positions(
     shards: Shards[object], question: ResetQuestion, broker_name: str, deadline: Deadline
 ) -> list[tuple[str, Reset]]:
-    """Move a group, in all shards or one; the queues with the shards' names, by shard and queue.
+    """Move a group, in all shards or one; the queues with the shards' names, by shard and queue. It need not exist yet.
 
     Raises:
-        GroupNotFoundError, TopicNotFoundError: no shard knows the group, or none that does has the topic.
+        TopicNotFoundError: no shard that was asked has the topic.
+        GroupNotFoundError: consumer services of an older release do not know the group.
         QueueNotFoundError, InvalidArgumentError, BrokerNotFoundError: nothing was moved.
         StoreError: a shard failed; the call may be repeated.
     """
@@ -112,7 +113,7 @@ def reset_positions(
         of_topic = [error for _, error in answers if isinstance(error, TopicNotFoundError)]
         if of_topic:
             raise TopicNotFoundError(
-                f"No shard with the group {question.consumer_group!r} has messages of topic {question.topic!r}.",
+                f"No shard has the topic {question.topic!r}: no position of {question.consumer_group!r} was moved.",
                 topic=question.topic,
             )
         raise group_not_found(question.consumer_group)

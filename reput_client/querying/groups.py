@@ -239,7 +239,7 @@ def reset_offsets(
     """Move a group to other positions of a topic; what it has in flight there is forgotten.
 
     Args:
-        consumer_group: the group.
+        consumer_group: the group; made if it never consumed.
         topic: the topic.
         earliest, latest, time, queue_offset: where, exactly one of them; a time needs a time zone.
         queue_id: the only queue; None: all.

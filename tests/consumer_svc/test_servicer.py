@@ -271,3 +271,39 @@ def test_a_reset_to_a_time_took_a_position_of_a_queue_that_was_being_built(log: 
     log.queues.clear()
     with pytest.raises(ServiceUnavailableError, match="being built"):
         life.groups.reset_targets(request)
+
+
+@pytest.mark.parametrize(("to", "after"), [({"latest": True}, [2, 1, 0]), ({"earliest": True}, [0, 0, 0])])
+def test_a_group_that_never_consumed_could_not_be_reset(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch, to: dict[str, bool], after: list[int]
+) -> None:
+    """RocketMQ moves every queue of the topic, those without messages too (AdminBrokerProcessor.resetOffsetInner)."""
+    progress = FollowerProgress()
+    monkeypatch.setattr(progress, "wait_past", lambda *_: True)
+    servicer = ConsumerServicer(
+        progress, Clients(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+    )
+    servicer.open(Delivery.of(life.life))
+    log.configure("t", queue_count=3)
+    for queue_id in (0, 0, 1):
+        log.send("t", queue_id=queue_id)
+    dry = servicer.ResetOffsets(pb.ResetOffsetsRequest(consumer_group="new", topic="t", dry_run=True, **to), CONTEXT)
+    assert "new" not in life.states.groups
+    done = servicer.ResetOffsets(pb.ResetOffsetsRequest(consumer_group="new", topic="t", **to), CONTEXT)
+    assert dry == done
+    assert [(each.HasField("before"), each.after) for each in done.resets] == [(False, offset) for offset in after]
+    assert len(life.pops.pop(PopAsk("new", "t", None, 10))) == 3 - sum(after)
+    kept = log.state().states.groups["new"]
+    assert [queue.next_offset for _, queue in kept.queues()] == [2, 1, 0]
+
+
+def test_a_topic_without_messages_could_not_be_reset(log: MemoryLog, life: LogLife) -> None:
+    log.configure("t", queue_count=2)
+    request = pb.ResetOffsetsRequest(consumer_group="new", topic="t")
+    request.time.FromMilliseconds(1)
+    assert life.groups.reset_targets(request) == {0: 0, 1: 0}
+    assert [one.after for one in life.pulls.reset("new", "t", {0: 0, 1: 0}, dry_run=False)] == [0, 0]
+    with pytest.raises(TopicNotFoundError):
+        life.groups.reset_targets(pb.ResetOffsetsRequest(consumer_group="new", topic="no-such", latest=True))
+    with pytest.raises(InvalidArgumentError):
+        life.groups.reset_targets(pb.ResetOffsetsRequest(consumer_group="no group", topic="t", latest=True))

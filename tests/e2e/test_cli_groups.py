@@ -104,6 +104,16 @@ def test_a_dry_run_of_reset_offset_moves_nothing_and_the_run_moves(stack: Stack)
     assert answer(stack, "lag", "mover")["totals"][0]["lag"] > before
 
 
+def test_a_group_was_reset_before_it_ever_consumed_and_then_read_all_history(stack: Stack) -> None:
+    done = run(stack, "resetOffsetByTime", "-g", "unborn", "-t", TOPIC, "-s", "now")
+
+    assert done.returncode == 0
+    assert "the group unborn had no position in Verbs: it begins here" in done.stderr
+    assert run(stack, "consume", "-t", TOPIC, "-g", "unborn", "--until-end").returncode == 1
+    assert [total["lag"] for total in answer(stack, "lag", "unborn")["totals"]] == [0]
+    assert run(stack, "resetOffsetByTime", "-g", "unborn", "-t", "NoSuch", "-s", "now").returncode == 1
+
+
 def test_mqadmins_verbs_do_the_same_with_its_flags(stack: Stack) -> None:
     assert run(stack, "updateSubGroup", "-g", "made", "-s", "false", "-r", "3").returncode == 0
     made = next(each for each in answer(stack, "groups")["groups"] if each["consumer_group"] == "made")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import GroupFacts, GroupQueue, LockAnswer, Position, Reset, SendBackOutcome
 from gateway.ports.shard import Shard
 from store.errors import GroupNotFoundError, TopicNotFoundError
@@ -95,13 +96,14 @@ class MemoryGroups:
         )
 
     def reset(self, question, deadline):
-        self._known(question.consumer_group)
+        self._check()
         key = (question.consumer_group, question.topic, 0)
-        if key not in self.held:
-            raise TopicNotFoundError("no messages")
-        before = self.held[key]
+        if question.topic not in {topic for _, topic, _ in self.held}:
+            raise TopicNotFoundError("no topic")
+        before = self.held.get(key)
         if not question.dry_run:
             self.resets.append(question)
+            self.groups.setdefault(question.consumer_group, GroupSettings(question.consumer_group))
             self.held[key] = question.value
         return [Reset(0, before, question.value)]
 

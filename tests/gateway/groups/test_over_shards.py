@@ -168,7 +168,7 @@ def test_positions_are_set_in_the_shards_they_name_and_nothing_is_set_when_one_i
     ]
 
 
-def test_a_reset_goes_to_every_shard_that_has_group_and_topic(shards, near, far, deadline):
+def test_a_reset_goes_to_every_shard_that_has_the_topic(shards, near, far, deadline):
     del far.held["g", "T", 0]
 
     resets = reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2), "", deadline)
@@ -176,11 +176,21 @@ def test_a_reset_goes_to_every_shard_that_has_group_and_topic(shards, near, far,
     assert [(name, reset.before, reset.after) for name, reset in resets] == [("near", 4, 2)]
     with pytest.raises(TopicNotFoundError):
         reset_positions(shards, ResetQuestion("g", "Other", ResetTo.LATEST), "", deadline)
-    with pytest.raises(GroupNotFoundError):
-        reset_positions(shards, ResetQuestion("no-such", "T", ResetTo.LATEST), "", deadline)
     with pytest.raises(InvalidArgumentError):
         reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, -1), "", deadline)
     assert len(near.resets) == 1
+
+
+def test_a_reset_left_out_the_shards_where_the_group_had_not_consumed(shards, near, far, deadline):
+    del far.groups["g"], far.held["g", "T", 0]
+    far.held["a-far-one", "T", 0] = 1
+
+    resets = reset_positions(shards, ResetQuestion("g", "T", ResetTo.OFFSET, 2), "", deadline)
+    new = reset_positions(shards, ResetQuestion("new", "T", ResetTo.OFFSET, 3), "", deadline)
+
+    assert [(name, reset.before, reset.after) for name, reset in resets] == [("near", 4, 2), ("far", None, 2)]
+    assert [(name, reset.before, reset.after) for name, reset in new] == [("near", None, 3), ("far", None, 3)]
+    assert "g" in far.groups
 
 
 def test_a_dry_run_moves_nothing_in_any_shard(shards, near, far, deadline):

@@ -211,8 +211,8 @@ class ConsumerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResetOffsets(self, request, context):
-        """Moves a group to other positions of a topic; what it has in flight there is forgotten. Errors: NOT_FOUND
-        (GROUP_NOT_FOUND, TOPIC_NOT_FOUND).
+        """Moves a group to other positions of a topic; what it has in flight there is forgotten. A group that never consumed is made.
+        Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

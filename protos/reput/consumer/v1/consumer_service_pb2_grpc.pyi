@@ -51,8 +51,8 @@ class ConsumerServiceStub:
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.GetOffsetsRequest, _consumer_service_pb2.GetOffsetsResponse]
     """The positions of a group. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
     ResetOffsets: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.ResetOffsetsRequest, _consumer_service_pb2.ResetOffsetsResponse]
-    """Moves a group to other positions of a topic; what it has in flight there is forgotten. Errors: NOT_FOUND
-    (GROUP_NOT_FOUND, TOPIC_NOT_FOUND).
+    """Moves a group to other positions of a topic; what it has in flight there is forgotten. A group that never consumed is made.
+    Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT.
     """
     KeepClients: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.KeepClientsRequest, _consumer_service_pb2.KeepClientsResponse]
     """Says that clients live, what they subscribe to, and which of them this gateway holds a stream of."""
@@ -163,8 +163,8 @@ class ConsumerServiceServicer:
         request: _consumer_service_pb2.ResetOffsetsRequest,
         context: _grpc.ServicerContext,
     ) -> _consumer_service_pb2.ResetOffsetsResponse:
-        """Moves a group to other positions of a topic; what it has in flight there is forgotten. Errors: NOT_FOUND
-        (GROUP_NOT_FOUND, TOPIC_NOT_FOUND).
+        """Moves a group to other positions of a topic; what it has in flight there is forgotten. A group that never consumed is made.
+        Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT.
         """
 
     def KeepClients(

@@ -382,8 +382,9 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResetOffsets(self, request, context):
-        """Moves a consumer group to other positions of a topic, in every shard that has both. What it has in flight there is
-        forgotten. Errors: NOT_FOUND (GROUP_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """Moves a consumer group to other positions of a topic, in every shard that has the topic; queues without messages are moved too.
+        What it has in flight there is forgotten. A group that never consumed is made: it begins at these positions.
+        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -109,8 +109,9 @@ class GatewayServiceStub:
     GetOffsets: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetOffsetsRequest, _gateway_service_pb2.GetOffsetsResponse]
     """The positions of a consumer group. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
     ResetOffsets: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ResetOffsetsRequest, _gateway_service_pb2.ResetOffsetsResponse]
-    """Moves a consumer group to other positions of a topic, in every shard that has both. What it has in flight there is
-    forgotten. Errors: NOT_FOUND (GROUP_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+    """Moves a consumer group to other positions of a topic, in every shard that has the topic; queues without messages are moved too.
+    What it has in flight there is forgotten. A group that never consumed is made: it begins at these positions.
+    Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
     """
     ListConsumerGroups: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ListConsumerGroupsRequest, _gateway_service_pb2.ListConsumerGroupsResponse]
     """The consumer groups of all shards, by name."""
@@ -356,8 +357,9 @@ class GatewayServiceServicer:
         request: _gateway_service_pb2.ResetOffsetsRequest,
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.ResetOffsetsResponse:
-        """Moves a consumer group to other positions of a topic, in every shard that has both. What it has in flight there is
-        forgotten. Errors: NOT_FOUND (GROUP_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """Moves a consumer group to other positions of a topic, in every shard that has the topic; queues without messages are moved too.
+        What it has in flight there is forgotten. A group that never consumed is made: it begins at these positions.
+        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
         """
 
     def ListConsumerGroups(
