@@ -8,6 +8,7 @@ ERRORS: dict[str, str] = {
     "FLUSH_FAILED": "磁盘拒绝刷盘，该存储已停止写入",
     "FOLLOWER_FENCED": "该跟随者已有更新的实例在写入",
     "FOLLOWER_NOT_FOUND": "提交日志没有这个名称的跟随者",
+    "GROUP_DISABLED": "该消费组已被设为不消费",
     "GROUP_NOT_FOUND": "没有这个消费者组",
     "ILLEGAL_FILTER": "过滤表达式不可用",
     "INVALID_ARGUMENT": "请求中有不允许的值",

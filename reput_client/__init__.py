@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         DeliveryTimeoutError,
         DeliveryUnknownError,
         FailedPreconditionError,
+        GroupDisabledError,
         GroupNotFoundError,
         IllegalFilterError,
         InternalError,
@@ -127,8 +128,8 @@ _NAMES_BY_MODULE = {
     "errors": (
         "AccessError BatchDeliveryError BodyCompressionError BodyOmittedError BufferFullError BusyError "
         "ConsumerClosedError DataLossError DeliveryError DeliveryTimeoutError DeliveryUnknownError FailedPreconditionError "
-        "GroupNotFoundError IllegalFilterError InternalError InvalidMessageError InvalidRequestError NotFoundError "
-        "OffsetOutOfRangeError PartialAnswerError PermissionDeniedError ProducerClosedError "
+        "GroupDisabledError GroupNotFoundError IllegalFilterError InternalError InvalidMessageError InvalidRequestError "
+        "NotFoundError OffsetOutOfRangeError PartialAnswerError PermissionDeniedError ProducerClosedError "
         "ReceiptHandleNotFoundError ReputClientError ScheduledMessageNotFoundError "
         "TopicExistsError TopicNotFoundError TopicNotReadableError TransactionNotFoundError UnauthenticatedError "
         "UnavailableError "
@@ -200,6 +201,7 @@ __all__ = [
     "FailedPreconditionError",
     "FlushMode",
     "FoundOffset",
+    "GroupDisabledError",
     "GroupMember",
     "GroupNotFoundError",
     "GroupQueue",

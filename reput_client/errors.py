@@ -14,7 +14,7 @@
     ├── BusyError                  DiskFullError, ResourceBusyError
     ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError,
     │                              VerdictTooLateError, RecordConflictError
-    ├── AccessError                UnauthenticatedError, PermissionDeniedError (TopicNotReadableError)
+    ├── AccessError                UnauthenticatedError, PermissionDeniedError (TopicNotReadableError, GroupDisabledError)
     ├── InternalError              a failure inside the services that has no name
     ├── DeliveryError              DeliveryTimeoutError (not written), DeliveryUnknownError (may be written)
     ├── BatchDeliveryError         some messages of a `send_batch` failed
@@ -254,6 +254,10 @@ class TopicNotReadableError(PermissionDeniedError):
     """The topic is configured without the right to read, for every caller; metadata has `topic` and `perm`."""
 
 
+class GroupDisabledError(PermissionDeniedError):
+    """The consumer group is configured so that it gets no messages, for every caller; metadata has `consumerGroup`."""
+
+
 class InternalError(ReputClientError):
     """A failure inside the services that has no name; their log has the cause."""
 
@@ -372,6 +376,7 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     UnauthenticatedError,
     PermissionDeniedError,
     TopicNotReadableError,
+    GroupDisabledError,
     DeadlineExceededError,
 )
 

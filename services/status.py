@@ -46,6 +46,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.RecordNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.TopicNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.TopicNotReadableError: grpc.StatusCode.PERMISSION_DENIED,
+    errors.GroupDisabledError: grpc.StatusCode.PERMISSION_DENIED,
     errors.QueueNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.BrokerNotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.FollowerNotFoundError: grpc.StatusCode.NOT_FOUND,

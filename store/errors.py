@@ -68,6 +68,10 @@ class GroupNotFoundError(StoreError):
     """The shard has no such consumer group."""
 
 
+class GroupDisabledError(StoreError):
+    """The consumer group is configured so that it gets no messages; metadata has `consumerGroup`."""
+
+
 class RecordNotFoundError(StoreError):
     """No record starts at the offset."""
 

@@ -59,10 +59,14 @@ class Groups:
         life = self._life
         life.refuse_if_over()
         with life.lock:
+            before = life.states.groups.get(settings.consumer_group)
+            was_enabled = before is None or before.settings.consume_enabled
             written = life.change([GroupSet(settings)])
-            life.arrivals.note_group(settings.consumer_group, "")
-            # Pulls wait for topics; those of a group that was disabled may go on.
-            life.arrivals.note_topics(life.states.groups[settings.consumer_group].topics)
+            if settings.consume_enabled is was_enabled:
+                life.arrivals.note_group(settings.consumer_group, "")
+            else:
+                # Polls and pulls that wait are refused, or go on. Pulls wait for topics, also for those that it has not read.
+                life.arrivals.note_all()
         wait_for(written)
 
     def delete(self, consumer_group: str) -> None:

@@ -25,7 +25,13 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.store_clock import StoreClock
 from services.reading.queue_reader import Reader
 from services.replica_role import not_leading
-from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, StoreReadOnlyError
+from store.errors import (
+    GroupDisabledError,
+    InvalidArgumentError,
+    ServiceUnavailableError,
+    StoreError,
+    StoreReadOnlyError,
+)
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.topic import dead_letter_topic_of, validate_topic
 
@@ -204,6 +210,16 @@ class Life:
     def attempts_max(self, settings: GroupSettings) -> int:
         """Deliveries of a message of the group, the first included."""
         return settings.delivery_attempts_max or self.rules.delivery_attempts_max
+
+
+def check_consuming(settings: GroupSettings) -> None:
+    """Raise GroupDisabledError for a group that is not to get messages, as RocketMQ's NO_PERMISSION, with its words."""
+    if not settings.consume_enabled:
+        raise GroupDisabledError(
+            f"subscription group no permission, {settings.consumer_group}: the group is configured not to consume; allow it "
+            "with `reput group update GROUP --consume`",
+            consumerGroup=settings.consumer_group,
+        )
 
 
 def check_group_name(name: str) -> None:

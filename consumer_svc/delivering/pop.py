@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life
+from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life, check_consuming
 from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.delivering.picks import Pick, PopAsk, Taking
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
@@ -75,8 +75,7 @@ class Pops:
                     "poll would give each message to one member only",
                     field="consumer_group",
                 )
-            if not settings.consume_enabled:
-                return ()
+            check_consuming(settings)
             self._begin_topic(ask, known=ask.topic in group.topics)
             if not any(map(life.reader.recent.ends, _topics(ask))):
                 return ()

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from consumer_svc.delivering.life import Life
+from consumer_svc.delivering.life import Life, check_consuming
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter
 from consumer_svc.state.queue_state import Moved, QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -132,6 +132,7 @@ class Pulls:
 
         Raises:
             TopicNotReadableError: the topic is configured without the right to read.
+            GroupDisabledError: the group is configured not to consume.
             StoreError: the queue or the log cannot be read.
         """
         batch: Batch = EncodedBatch(MessageForm(ask.topic, ask.queue_id, shown_as, as_records)) if shown_as else []
@@ -139,14 +140,15 @@ class Pulls:
         reader = self._life.reader
         if not ask.ignore_perm:
             self._life.topics.check_readable(ask.topic)
+        group = self._life.states.groups.get(ask.consumer_group)
+        if group is not None:
+            check_consuming(group.settings)
         if not reader.recent.ends(ask.topic):
             raise TopicNotFoundError(f"topic {ask.topic!r} has no messages in this shard", topic=ask.topic)
         known = reader.range(ask.topic, ask.queue_id)
         status, next_offset = _outside(ask.queue_offset, known)
         if status:
             return Pulled(batch, next_offset, known, status)
-        if self._is_disabled(ask.consumer_group):
-            return Pulled(batch, ask.queue_offset, known, "NO_NEW_MSG")
         at, body_bytes_left, scanned = ask.queue_offset, ask.body_bytes_max, 0
         is_full, is_whole = False, True
         while not is_full and len(batch) < ask.message_count_max and scanned < SCANNED_UNIT_COUNT_MAX:
@@ -271,10 +273,6 @@ class Pulls:
             life.arrivals.note_group(consumer_group, topic)
         wait_for(written)
         return resets
-
-    def _is_disabled(self, consumer_group: str) -> bool:
-        group = self._life.states.groups.get(consumer_group)
-        return group is not None and not group.settings.consume_enabled
 
     def _is_news(self, move: Moved) -> bool:
         state = self._life.states.find(move.queue)

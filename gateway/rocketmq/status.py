@@ -22,6 +22,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], "v2.Code"] = {
     errors.VerdictTooLateError: v2.PRECONDITION_FAILED,
     errors.TopicNotFoundError: v2.TOPIC_NOT_FOUND,
     errors.TopicNotReadableError: v2.FORBIDDEN,  # as RocketMQ's proxy: "no readable queue"
+    errors.GroupDisabledError: v2.FORBIDDEN,  # RocketMQ's broker: NO_PERMISSION
     errors.QueueNotFoundError: v2.NOT_FOUND,
     errors.BrokerNotFoundError: v2.NOT_FOUND,
     errors.OffsetOutOfRangeError: v2.MESSAGE_NOT_FOUND,

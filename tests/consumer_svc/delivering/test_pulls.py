@@ -7,7 +7,13 @@ from consumer_svc.delivering.pulls import PullAsk, Reset
 from consumer_svc.filters.message_filter import EVERYTHING, MessageFilter, filter_of_sql, filter_of_tags
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
-from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError, TopicNotFoundError
+from store.errors import (
+    GroupDisabledError,
+    InvalidArgumentError,
+    ServiceUnavailableError,
+    StoreError,
+    TopicNotFoundError,
+)
 from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
 
 
@@ -168,18 +174,25 @@ def test_an_answer_of_a_position_is_given_only_when_it_is_in_the_log(log: Memory
             life.pulls.commit("g", [("t", 0, 6)])
 
 
-def test_a_disabled_group_got_what_it_pulled(log: MemoryLog, life: LogLife) -> None:
+def test_a_disabled_group_was_told_that_there_is_nothing(log: MemoryLog, life: LogLife) -> None:
+    """Its pulls and pops looked as those of an empty topic. RocketMQ: NO_PERMISSION."""
     filled(log, count=3)
     life.pulls.commit("g", [("t", 0, 1)])
-    life.groups.update(GroupSettings("g", consume_enabled=False))
-
-    pulled = life.pulls.pull(PullAsk("t", 0, 1, consumer_group="g"))
-
-    assert (pulled.status, pulled.next_offset, list(pulled.messages)) == ("NO_NEW_MSG", 1, [])
-    assert len(life.pulls.pull(PullAsk("t", 0, 1, consumer_group="other")).messages) == 2
-    assert life.pulls.pull(PullAsk("t", 0, 9, consumer_group="g")).status == "OFFSET_ILLEGAL"
     watcher = life.arrivals.watch()
     watcher.take(0)
+    life.groups.update(GroupSettings("g", consume_enabled=False))
+    assert watcher.take(0).all, "polls and pulls that wait are refused"
+
+    for offset in (0, 1, 3, 9):
+        with pytest.raises(GroupDisabledError, match="subscription group no permission, g") as refused:
+            life.pulls.pull(PullAsk("t", 0, offset, consumer_group="g"))
+        assert refused.value.metadata == {"consumerGroup": "g"}
+    for topic in ("t", "no-messages"):
+        with pytest.raises(GroupDisabledError):
+            life.pops.pop(PopAsk("g", topic, None, 8, 10_000, "client", ""))
+    assert len(life.pulls.pull(PullAsk("t", 0, 1, consumer_group="other")).messages) == 2
+
+    watcher.take(0)
     life.groups.update(GroupSettings("g"))
-    assert watcher.take(0).topics == {"t"}, "pulls that wait look again"
+    assert watcher.take(0).all, "those that wait look again"
     assert len(life.pulls.pull(PullAsk("t", 0, 1, consumer_group="g")).messages) == 2

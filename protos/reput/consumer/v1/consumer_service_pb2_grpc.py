@@ -140,7 +140,7 @@ class ConsumerServiceServicer:
         """Hands out messages of a topic to a group and hides them from the rest of the group until they are
         acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
         the group's retry topic come with those of the topic. A group that is unknown is made. Errors: INVALID_ARGUMENT
-        (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY).
+        (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED (TOPIC_NOT_READABLE, GROUP_DISABLED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,7 +171,8 @@ class ConsumerServiceServicer:
 
     def PullMessages(self, request, context):
         """Reads messages of a queue from a position on, as RocketMQ's pull does. Never waits.
-        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE), INVALID_ARGUMENT.
+        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE,
+        GROUP_DISABLED), INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

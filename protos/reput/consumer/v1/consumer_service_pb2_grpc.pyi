@@ -19,7 +19,7 @@ class ConsumerServiceStub:
     """Hands out messages of a topic to a group and hides them from the rest of the group until they are
     acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
     the group's retry topic come with those of the topic. A group that is unknown is made. Errors: INVALID_ARGUMENT
-    (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY).
+    (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED (TOPIC_NOT_READABLE, GROUP_DISABLED).
     """
     AckMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.AckMessagesRequest, _consumer_service_pb2.AckMessagesResponse]
     """Says that messages are consumed. When it is answered, this is in the log, as durable as the log's flush mode makes
@@ -33,7 +33,8 @@ class ConsumerServiceStub:
     """Moves a message to the group's dead-letter topic; this counts as its acknowledgement. Errors as ChangeInvisibleDuration."""
     PullMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.PullMessagesRequest, _consumer_service_pb2.PullMessagesResponse]
     """Reads messages of a queue from a position on, as RocketMQ's pull does. Never waits.
-    Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE), INVALID_ARGUMENT.
+    Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE,
+    GROUP_DISABLED), INVALID_ARGUMENT.
     """
     SendBackMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.SendBackMessagesRequest, _consumer_service_pb2.SendBackMessagesResponse]
     """Gives messages that were pulled and not consumed to the group again: each comes in `%RETRY%<group>` when its delay level is
@@ -86,7 +87,7 @@ class ConsumerServiceServicer:
         """Hands out messages of a topic to a group and hides them from the rest of the group until they are
         acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
         the group's retry topic come with those of the topic. A group that is unknown is made. Errors: INVALID_ARGUMENT
-        (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY).
+        (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED (TOPIC_NOT_READABLE, GROUP_DISABLED).
         """
 
     def AckMessages(
@@ -120,7 +121,8 @@ class ConsumerServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _consumer_service_pb2.PullMessagesResponse:
         """Reads messages of a queue from a position on, as RocketMQ's pull does. Never waits.
-        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE), INVALID_ARGUMENT.
+        Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND), PERMISSION_DENIED (TOPIC_NOT_READABLE,
+        GROUP_DISABLED), INVALID_ARGUMENT.
         """
 
     def SendBackMessages(
