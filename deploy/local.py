@@ -81,10 +81,12 @@ class ChildDiedError(Exception):
     Args:
         name: the service.
         exit_code: its exit code; 128 + n when signal n ended it; never 0.
+        cause: why, in its own words; empty when it left none.
     """
 
-    def __init__(self, name: str, exit_code: int) -> None:
-        super().__init__(f"{name} ended with exit code {exit_code}; its last lines above say why")
+    def __init__(self, name: str, exit_code: int, cause: str = "") -> None:
+        why = f": {cause}" if cause else f"; see the last lines of {name} above"
+        super().__init__(f"{name} ended with exit code {exit_code}{why}")
         self.name = name
         self.exit_code = exit_code
 
@@ -141,6 +143,7 @@ class LocalStack:
         self._follows_broker = bool(self._derived or self._environ.get("REPUT_MIRROR"))
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._spawned: dict[str, Mapping[str, str]] = {}
+        self._ready_files: dict[str, pathlib.Path] = {}
         self._stopping = False
         self.addresses: dict[str, str] = {}
 
@@ -208,7 +211,7 @@ class LocalStack:
             self._port_file.unlink(missing_ok=True)
         listen = self._listen_addresses(scratch)
         address_files = {name: scratch / f"{name}.address" for name in self._modules}
-        ready_files = {name: scratch / f"{name}.ready" for name in self._modules}
+        self._ready_files = ready_files = {name: scratch / f"{name}.ready" for name in self._modules}
         known = {name: address for name, address in listen.items() if address.startswith("unix:")}
         for name in self._modules:
             # A service may have port 0 as its setting: its callers must know the port that it chose.
@@ -325,7 +328,13 @@ class LocalStack:
                 say("the broker cut its log, or began another one: the log is read again")
                 self._spawn(name, self._spawned[name])
             else:
-                raise ChildDiedError(name, exit_code)
+                raise ChildDiedError(name, exit_code, self._cause(name))
+
+    def _cause(self, name: str) -> str:
+        """What a service wrote into its ready file about its end: why it could not open its files or had to end."""
+        with contextlib.suppress(OSError, KeyError):
+            return self._ready_files[name].read_text(encoding="utf-8", errors="replace").strip()
+        return ""
 
     def _lost_its_log(self) -> bool:
         """Whether this is a replica whose commit log has ended: nothing that is open can be finished."""

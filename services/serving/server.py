@@ -235,10 +235,10 @@ class ServiceServer:
                 work()
             except StoreError as error:
                 self.log_failure(name, error)
-                self.fail(1)
-            except Exception:
+                self.fail(1, error.message)
+            except Exception as error:
                 self._log.exception(f"{name}.failed")
-                self.fail(1)
+                self.fail(1, repr(error))
 
         thread = threading.Thread(target=run, name=f"{self.name}-{name}", daemon=True)
         thread.start()
@@ -248,14 +248,21 @@ class ServiceServer:
         """Log that work of the process failed, as `<work>.failed`."""
         self._log.error(f"{work}.failed", **failure_fields(error))
 
+    def leave_cause(self, cause: str) -> None:
+        """Write into `ready_file` why this process ends, for the process that started it; nothing when it is empty."""
+        if self._settings.ready_file is not None and cause:
+            with contextlib.suppress(OSError):  # the process that waited for it has gone
+                write_atomically(self._settings.ready_file, cause)
+
     def on_stop(self, callback: Callable[[], object]) -> None:
         """Call this at the end, after the last RPC; the last one registered is called first."""
         with self._lock:
             self._callbacks.append(callback)
 
-    def fail(self, exit_code: int) -> None:
-        """Begin the end with this exit code; the first code given stays."""
+    def fail(self, exit_code: int, cause: str = "") -> None:
+        """Begin the end with this exit code; the first code given stays. The cause goes into `ready_file`."""
         self._exit_code = self._exit_code or exit_code
+        self.leave_cause(cause)
         self.stop()
 
     def stop(self) -> None:
@@ -419,6 +426,7 @@ def main(
         print_and_exit(error)
     except StoreError as error:  # the store is another process's, or is none: this one must not listen
         server.log_failure("start", error)
+        server.leave_cause(error.message)
         sys.exit(1)
     server.run()
 

@@ -4,6 +4,7 @@ import pytest
 
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
+from store.errors import StoreLockedError
 
 
 @pytest.mark.parametrize("is_noted_first", [True, False])
@@ -34,3 +35,15 @@ def test_a_service_that_serves_is_ready(tmp_path):
     finally:
         server.stop()
         server.serve_until_stopped()
+
+
+def test_a_service_that_ends_by_itself_leaves_the_cause_in_the_ready_file(tmp_path):
+    server = ServiceServer("commitlog", ServiceSettings(ready_file=tmp_path / "ready"))
+    server.start()
+
+    def refuse() -> None:
+        raise StoreLockedError("the lock is held by another process: stop that process first")
+
+    server.in_background(refuse)
+    assert server.serve_until_stopped() == 1
+    assert (tmp_path / "ready").read_text() == "the lock is held by another process: stop that process first"
