@@ -95,7 +95,8 @@ def open_console(
                 "console.none",
                 address=settings.console_address,
                 error=str(error),
-                hint="another gateway's console may use the port: set console_address, or set console to off",
+                hint="another gateway's console may use the port: set REPUT_GATEWAY_CONSOLE_ADDRESS, or "
+                "REPUT_GATEWAY_CONSOLE=off",
             )
             return
         raise InvalidSettingError(

@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from reput_client.arguments import naming_wrong_arguments
 from reput_client.errors import InvalidMessageError
 
 # The gateway accepts 4 MiB of bodies and 128 KiB of other fields in a request; 32 KiB of those are left for the request.
@@ -30,6 +31,7 @@ class FlushMode(Enum):
     REPLICATED = message_pb2.FLUSH_MODE_REPLICATED
 
 
+@naming_wrong_arguments
 def to_message(
     topic: str,
     body: bytes | bytearray | memoryview,
@@ -68,9 +70,9 @@ def to_message(
     if flag:
         fields["flag"] = flag
     if born_time is not None:
-        fields["born_time"] = to_timestamp(born_time)
+        fields["born_time"] = to_timestamp(born_time, "born_time")
     if delivery_time is not None:
-        fields["delivery_time"] = to_timestamp(delivery_time)
+        fields["delivery_time"] = to_timestamp(delivery_time, "delivery_time")
     if delay_level:
         fields["delay_level"] = delay_level
     return message_pb2.NewMessage(**fields)
@@ -139,10 +141,17 @@ def encode_varint(number: int) -> bytes:
     return bytes(out)
 
 
-def to_timestamp(time: datetime) -> Timestamp:
-    """The Timestamp of a datetime with a time zone; ValueError without one."""
+def to_timestamp(time: datetime, name: str = "time") -> Timestamp:
+    """The Timestamp of a datetime with a time zone; the argument of that name gave it.
+
+    Raises:
+        TypeError: it is no datetime.
+        ValueError: it has no time zone.
+    """
+    if not isinstance(time, datetime):
+        raise TypeError(f"{name} is {time!r}: give a datetime with a time zone, for example datetime.now(UTC)")
     if time.tzinfo is None:
-        raise ValueError(f"{time!r} has no time zone: give one, for example datetime.now(UTC)")
+        raise ValueError(f"{name} is {time!r}, without a time zone: give one, for example datetime.now(UTC)")
     delta = time - _EPOCH
     return Timestamp(seconds=delta.days * 86_400 + delta.seconds, nanos=delta.microseconds * 1000)
 

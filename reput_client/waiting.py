@@ -79,9 +79,16 @@ def topic_of_handle(text: str) -> str:
 
 
 def with_delay(properties: Mapping[str, str] | None, delay: timedelta | None) -> Mapping[str, str] | None:
-    """The properties of a message that is delivered after a delay; ValueError when that is negative."""
+    """The properties of a message that is delivered after a delay.
+
+    Raises:
+        TypeError: the delay is no timedelta.
+        ValueError: it is negative.
+    """
     if delay is None:
         return properties
+    if not isinstance(delay, timedelta):
+        raise TypeError(f"delay is {delay!r}: give a timedelta, for example timedelta(seconds=1)")
     millis = delay // timedelta(milliseconds=1)
     if millis < 0:
         raise ValueError(f"delay is {delay}: it must not be negative")

@@ -48,7 +48,7 @@ def list_letters(
             if left <= 0:
                 break
             letters = client.by_offset(topic, queue.queue_id, queue.min_offset, queue.broker_name, left)
-            rows += [_row(letter) for letter in letters]
+            rows += [_row(letter) for page in letters.pages() for letter in page.items]  # no row has a body
             partial = partial or letters.completeness is Completeness.PARTIAL
         if not queues and not partial:
             client.consumer_group(name)  # a group that there is not has no dead letters either, and is an error

@@ -391,8 +391,8 @@ class AppendPath:
             return False
         if self._refusals.gate is None:
             raise InvalidArgumentError(
-                "flush is FLUSH_MODE_REPLICATED, and this shard has no replicas: use FLUSH_MODE_SYNC, or set coordinator of "
-                "commitlog",
+                "flush is FLUSH_MODE_REPLICATED, and this shard has no replicas: use FLUSH_MODE_SYNC, or set "
+                "REPUT_COMMITLOG_COORDINATOR",
                 field="flush",
             )
         self._refusals.gate.refuse_replicated()

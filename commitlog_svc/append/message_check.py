@@ -202,7 +202,8 @@ class MessageChecker:
             self._check_topic(topic)
         if not 0 < len(body) <= self._message_size_bytes_max:
             raise InvalidMessageError(
-                f"the body has {len(body)} bytes: 1 to {self._message_size_bytes_max} can be stored",
+                f"the body has {len(body)} bytes, and 1 to {self._message_size_bytes_max} can be stored: send another one"
+                + (", or set REPUT_COMMITLOG_MESSAGE_SIZE_BYTES_MAX" if body else ""),
                 field="body",
                 sizeBytes=len(body),
                 sizeBytesMax=self._message_size_bytes_max,
@@ -306,7 +307,7 @@ class MessageChecker:
             )
         if not self._auto_create_topic and self._topics.find(topic) is None:
             raise TopicNotFoundError(
-                f"there is no topic {topic}, and auto_create_topic is off: create it first", topic=topic
+                f"there is no topic {topic}, and REPUT_COMMITLOG_AUTO_CREATE_TOPIC is off: create it first", topic=topic
             )
         if len(self._valid_topics) < VALID_TOPIC_COUNT_MAX:
             self._valid_topics.add(topic)

@@ -161,7 +161,7 @@ def _timed(
         raise _refusal(
             name,
             f"asks for a delay of {-(-ahead_millis // 1000)} s, and at most {limits.timer_max_delay_seconds} s are allowed: "
-            "ask for less, or set timer_max_delay_seconds of commitlog",
+            "ask for less, or set REPUT_COMMITLOG_TIMER_MAX_DELAY_SECONDS",
             field,
             delaySecondsMax=limits.timer_max_delay_seconds,
         )

@@ -153,7 +153,7 @@ class DiskSpace:
         if usage.level is DiskLevel.FULL and not (is_internal and self._has_reserve(usage)):
             raise DiskFullError(
                 f"the disk of {self._directory} has {usage.free_bytes} of {usage.total_bytes} bytes left: "
-                "free some, then writing continues by itself",
+                "free some, then writing continues by itself, or set REPUT_COMMITLOG_DISK_FULL_RATIO_PERCENT",
                 directory=self._directory,
                 freeBytes=usage.free_bytes,
                 totalBytes=usage.total_bytes,

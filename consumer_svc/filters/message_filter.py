@@ -87,10 +87,11 @@ class _SqlFilter:
 def filter_of_tags(expression: str) -> MessageFilter:
     """Of tags separated by `||`, with or without blanks around them; nothing, blanks and `*` mean all messages.
 
-    RocketMQ takes blanks, and `*` with blanks around it, for tags that no message has.
+    RocketMQ takes blanks, and `*` with blanks around it, for tags that no message has. It also takes `a | b` for one tag:
+    RocketMQ's contract forbids a `|` in a tag, so such a filter would never match, and is refused (ADR 0049).
 
     Raises:
-        IllegalFilterError: it is too long, or has a `||` and no tag.
+        IllegalFilterError: it is too long, has a `||` and no tag, or has a single `|`.
     """
     return _cache.get("TAG", expression, _new_tag_filter)
 
@@ -113,6 +114,12 @@ def _new_tag_filter(expression: str) -> MessageFilter:
         raise IllegalFilterError(
             f"The tag filter {expression[:_QUOTED_CHARACTERS_MAX]!r} names no tag: write one on a side of ||, or * for all.",
             expression=expression,
+        )
+    if split := next((tag for tag in sorted(tags) if "|" in tag), None):
+        raise IllegalFilterError(
+            f"The tag filter has a single | in {split[:_QUOTED_CHARACTERS_MAX]!r}, and no tag holds one: "
+            "write || between tags.",
+            expression=expression[:_QUOTED_CHARACTERS_MAX],
         )
     return _TagFilter(tags)
 

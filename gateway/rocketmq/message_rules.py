@@ -92,7 +92,9 @@ def check_sent(
         raise RefusedError(v2.ILLEGAL_DELIVERY_TIME, "delivery_timestamp is outside the years 1970 to 9999")
     if system.delivery_timestamp.seconds - wall_clock() > delivery_ahead_seconds_max:
         raise RefusedError(
-            v2.ILLEGAL_DELIVERY_TIME, f"delivery_timestamp is more than {delivery_ahead_seconds_max} s ahead"
+            v2.ILLEGAL_DELIVERY_TIME,
+            f"delivery_timestamp is more than {delivery_ahead_seconds_max} s ahead: choose an earlier time, or set "
+            "REPUT_GATEWAY_DELIVERY_DELAY_SECONDS_MAX",
         )
     if system.message_type == v2.TRANSACTION and system.HasField("delivery_timestamp"):
         raise RefusedError(

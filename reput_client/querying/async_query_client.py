@@ -1,13 +1,16 @@
 """`AsyncQueryClient`: finds messages under asyncio."""
 
+import dataclasses
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import grpc
 
+from reput_client.arguments import naming_wrong_arguments
 from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, AsyncGatewayCalls
+from reput_client.errors import NotFoundError, OffsetOutOfRangeError
 from reput_client.querying import groups, pulled, queries, waiting
-from reput_client.querying.answers import Completeness, Page
+from reput_client.querying.answers import Completeness, Match, Page
 from reput_client.querying.message import Message
 from reput_client.querying.question import Cursor, Progress, Question, as_method
 from reput_client.querying.read_choice import ReadChoice, choose
@@ -22,8 +25,10 @@ Given = ParamSpec("Given")
 def _paged(
     question: Callable[Given, Cursor[Item]],
 ) -> "Callable[Concatenate[AsyncQueryClient, Given], AsyncPages[Item]]":
+    make = naming_wrong_arguments(question)
+
     def ask(self: "AsyncQueryClient", /, *args: Given.args, **named: Given.kwargs) -> "AsyncPages[Item]":
-        return AsyncPages(self, question(*args, **named), require_complete=self._require_complete)
+        return AsyncPages(self, make(*args, **named), require_complete=self._require_complete)
 
     return as_method(ask, question)
 
@@ -31,8 +36,10 @@ def _paged(
 def _answered(
     question: Callable[Given, Question[Answer]],
 ) -> "Callable[Concatenate[AsyncQueryClient, Given], Coroutine[Any, Any, Answer]]":
+    make = naming_wrong_arguments(question)
+
     async def ask(self: "AsyncQueryClient", /, *args: Given.args, **named: Given.kwargs) -> Answer:
-        asked = question(*args, **named)
+        asked = make(*args, **named)
         response = await self.call(asked.method, asked.request, is_repeatable=asked.is_repeatable)
         return asked.take(response, require_complete=self._require_complete)
 
@@ -42,8 +49,10 @@ def _answered(
 def _streamed(
     question: Callable[Given, Question[Answer]],
 ) -> "Callable[Concatenate[AsyncQueryClient, Given], AsyncIterator[Answer]]":
+    make = naming_wrong_arguments(question)
+
     async def ask(self: "AsyncQueryClient", /, *args: Given.args, **named: Given.kwargs) -> AsyncIterator[Answer]:
-        asked = question(*args, **named)
+        asked = make(*args, **named)
         async for response in self.stream(asked.method, asked.request):
             yield asked.to_answer(response)
 
@@ -136,11 +145,25 @@ class AsyncQueryClient(AsyncGatewayCalls):
         """The stored body of a message, or of the message with that offsetMsgId; compressed if it is stored compressed."""
         return await self.download(queries.download(message, broker_name))
 
+    async def with_body(self, message: Message) -> Message:
+        """The message with its body, which is downloaded when the page had no room for it.
+
+        A message that retention has removed since then stays as it came.
+        """
+        if not message.body_omitted:
+            return message
+        try:
+            body = await self.download_body(message)
+        except (NotFoundError, OffsetOutOfRangeError):
+            return message
+        return dataclasses.replace(message, stored_body=body, body_omitted=False)
+
 
 class AsyncPages(Generic[Item]):
     """Items over all pages; each page is requested when it is needed. Iterate once, in one task.
 
-    Iterating gives items, `pages()` gives `Page`s; each continues at the next page after the other.
+    Iterating gives items, messages with their bodies; `pages()` gives `Page`s as they came, perhaps without the largest bodies.
+    Each continues at the next page after the other.
 
     Args:
         client: sends the requests.
@@ -172,4 +195,9 @@ class AsyncPages(Generic[Item]):
     async def __aiter__(self) -> AsyncIterator[Item]:
         async for page in self.pages():
             for item in page.items:
-                yield item
+                yield await self._whole(item)
+
+    async def _whole(self, item: Any) -> Any:
+        if isinstance(item, Match):
+            return dataclasses.replace(item, message=await self._client.with_body(item.message))
+        return (await self._client.with_body(item)) if isinstance(item, Message) else item

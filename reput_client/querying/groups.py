@@ -315,9 +315,9 @@ def resend_dead_letters(
         page_token=page_token,
     )
     if begin is not None:
-        request.begin_time.CopyFrom(to_timestamp(begin))
+        request.begin_time.CopyFrom(to_timestamp(begin, "begin"))
     if end is not None:
-        request.end_time.CopyFrom(to_timestamp(end))
+        request.end_time.CopyFrom(to_timestamp(end, "end"))
     return Question(
         "ResendDeadLetters",
         request,

@@ -329,6 +329,6 @@ def tokens_of(after: After) -> list[str]:
 
 def _set_window(request: Any, begin: datetime | None, end: datetime | None) -> None:
     if begin is not None:
-        request.begin_time.CopyFrom(to_timestamp(begin))
+        request.begin_time.CopyFrom(to_timestamp(begin, "begin"))
     if end is not None:
-        request.end_time.CopyFrom(to_timestamp(end))
+        request.end_time.CopyFrom(to_timestamp(end, "end"))

@@ -1,13 +1,16 @@
 """`QueryClient`: finds messages."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import grpc
 
+from reput_client.arguments import naming_wrong_arguments
 from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, GatewayCalls
+from reput_client.errors import NotFoundError, OffsetOutOfRangeError
 from reput_client.querying import groups, pulled, queries, waiting
-from reput_client.querying.answers import Completeness, Page
+from reput_client.querying.answers import Completeness, Match, Page
 from reput_client.querying.message import Message
 from reput_client.querying.question import Cursor, Progress, Question, as_method
 from reput_client.querying.read_choice import ReadChoice, choose
@@ -20,8 +23,10 @@ Given = ParamSpec("Given")
 
 
 def _paged(question: Callable[Given, Cursor[Item]]) -> "Callable[Concatenate[QueryClient, Given], Pages[Item]]":
+    make = naming_wrong_arguments(question)
+
     def ask(self: "QueryClient", /, *args: Given.args, **named: Given.kwargs) -> "Pages[Item]":
-        return Pages(self, question(*args, **named), require_complete=self._require_complete)
+        return Pages(self, make(*args, **named), require_complete=self._require_complete)
 
     return as_method(ask, question)
 
@@ -29,8 +34,10 @@ def _paged(question: Callable[Given, Cursor[Item]]) -> "Callable[Concatenate[Que
 def _answered(
     question: Callable[Given, Question[Answer]],
 ) -> "Callable[Concatenate[QueryClient, Given], Answer]":
+    make = naming_wrong_arguments(question)
+
     def ask(self: "QueryClient", /, *args: Given.args, **named: Given.kwargs) -> Answer:
-        asked = question(*args, **named)
+        asked = make(*args, **named)
         response = self.call(asked.method, asked.request, is_repeatable=asked.is_repeatable)
         return asked.take(response, require_complete=self._require_complete)
 
@@ -40,8 +47,10 @@ def _answered(
 def _streamed(
     question: Callable[Given, Question[Answer]],
 ) -> "Callable[Concatenate[QueryClient, Given], Iterator[Answer]]":
+    make = naming_wrong_arguments(question)
+
     def ask(self: "QueryClient", /, *args: Given.args, **named: Given.kwargs) -> Iterator[Answer]:
-        asked = question(*args, **named)
+        asked = make(*args, **named)
         for response in self.stream(asked.method, asked.request):
             yield asked.to_answer(response)
 
@@ -135,11 +144,25 @@ class QueryClient(GatewayCalls):
         """The stored body of a message, or of the message with that offsetMsgId; compressed if it is stored compressed."""
         return self.download(queries.download(message, broker_name))
 
+    def with_body(self, message: Message) -> Message:
+        """The message with its body, which is downloaded when the page had no room for it.
+
+        A message that retention has removed since then stays as it came.
+        """
+        if not message.body_omitted:
+            return message
+        try:
+            body = self.download_body(message)
+        except (NotFoundError, OffsetOutOfRangeError):
+            return message
+        return dataclasses.replace(message, stored_body=body, body_omitted=False)
+
 
 class Pages(Generic[Item]):
     """Items over all pages; each page is requested when it is needed. Iterate once, in one thread.
 
-    Iterating gives items, `pages()` gives `Page`s; each continues at the next page after the other.
+    Iterating gives items, messages with their bodies; `pages()` gives `Page`s as they came, perhaps without the largest bodies.
+    Each continues at the next page after the other.
 
     Args:
         client: sends the requests.
@@ -170,4 +193,10 @@ class Pages(Generic[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         for page in self.pages():
-            yield from page.items
+            for item in page.items:
+                yield self._whole(item)
+
+    def _whole(self, item: Any) -> Any:
+        if isinstance(item, Match):
+            return dataclasses.replace(item, message=self._client.with_body(item.message))
+        return self._client.with_body(item) if isinstance(item, Message) else item

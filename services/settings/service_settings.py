@@ -63,8 +63,8 @@ class ServiceSettings(pydantic.BaseModel):
     Attributes:
         address: where to listen, `HOST:PORT` (port 0 = a free one) or `unix:/path`.
         address_file: gets the bound address when the service listens.
-        ready_file: is made when the service has opened its files, or has tried and failed; a service that ends by itself writes the
-            cause into it.
+        ready_file: is made when the service has opened its files, or has tried and failed; a service that ends by
+            itself writes the cause into it.
         parent_pid: the process with which this one ends at once.
         log_level: least level of log lines.
         umask: what new files are not permitted; empty: the inherited umask and 027 (store/files/umask.py).

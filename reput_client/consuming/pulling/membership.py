@@ -176,7 +176,7 @@ class Membership:
         if isinstance(start, StartFrom):
             request.query_offset_policy = start.value
         else:
-            request.timestamp.CopyFrom(to_timestamp(start))
+            request.timestamp.CopyFrom(to_timestamp(start, "start"))
         request.message_queue.topic.name = queue.topic
         request.message_queue.id = queue.queue_id
         request.message_queue.broker.name = queue.broker_name

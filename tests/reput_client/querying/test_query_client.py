@@ -380,6 +380,35 @@ def test_an_omitted_body_is_not_an_empty_one_and_can_be_downloaded(ask) -> None:
     assert ask([[b"one ", b"two"]], lambda client: client.download_body(got))[1] == b"one two"
 
 
+def each_of(pages):
+    """What a loop over the pages of either client goes through."""
+    return pages.__aiter__() if hasattr(pages, "__aiter__") else iter(pages)
+
+
+def test_a_loop_over_messages_gets_each_body_also_one_that_its_page_had_no_room_for(ask) -> None:
+    answer = page(COMPLETE, [b"first", b"", b"third"])
+    answer.messages[1].body_omitted = True
+    fake, pages = ask([answer, [b"sec", b"ond"]], lambda client: each_of(client.by_key("T", "k")))
+    assert [message.body for message in pages] == [b"first", b"second", b"third"]
+    assert fake.methods == ["call", "download"]
+
+
+def test_a_body_that_retention_removed_during_the_loop_stays_omitted_and_the_loop_goes_on(ask) -> None:
+    gone = refusal(grpc.StatusCode.NOT_FOUND, "RECORD_NOT_FOUND")
+    answer = page(COMPLETE, [b"", b"second"])
+    answer.messages[0].body_omitted = True
+    _, pages = ask([answer, [gone]], lambda client: each_of(client.by_key("T", "k")))
+    assert [message.body_omitted for message in pages] == [True, False]
+
+
+def test_pages_come_as_the_gateway_sent_them_without_downloads(ask) -> None:
+    answer = page(COMPLETE, [b""])
+    answer.messages[0].body_omitted = True
+    fake, pages = ask([answer], lambda client: client.by_key("T", "k").pages())
+    assert [message.body_omitted for each in pages for message in each.items] == [True]
+    assert fake.methods == ["call"]
+
+
 def test_a_download_that_breaks_begins_anew(ask) -> None:
     fake, body = ask([[b"one ", GONE], [GONE], [b"one ", b"two"]], lambda client: client.download_body("0" * 32))
     assert body == b"one two"
