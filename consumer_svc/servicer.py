@@ -254,7 +254,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if any(queue_offset > recent.end(topic, queue_id) for topic, queue_id, queue_offset in offsets):
             # The queues' service may know messages that this service has not seen. A pop would take such a position back.
             self._see_all()
-        self._delivery.pulls.commit(request.consumer_group, offsets)
+        self._delivery.pulls.commit(request.consumer_group, offsets, begins=request.begins)
         return pb.CommitOffsetsResponse()
 
     def GetOffsets(self, request: pb.GetOffsetsRequest, context: grpc.ServicerContext) -> pb.GetOffsetsResponse:

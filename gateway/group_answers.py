@@ -31,7 +31,7 @@ def commit(call: Call, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResp
     positions = [
         (each.broker_name, Position(each.topic, each.queue_id, each.consumer_offset)) for each in request.positions
     ]
-    commit_positions(call.shards, request.consumer_group, positions, call.deadline)
+    commit_positions(call.shards, request.consumer_group, positions, call.deadline, begins=request.begins)
     return pb.CommitOffsetsResponse()
 
 

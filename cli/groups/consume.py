@@ -24,6 +24,7 @@ QUEUES_SECONDS = 20.0  # RocketMQ's consumers look for new queues so often (`reb
 RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX = 0.2, 5.0
 # Batches that wait to be printed, of all queues together.
 BATCH_COUNT_MAX = 4
+POSITION_COUNT_MAX = 1_024  # of a CommitOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,9 @@ def consume(
     ] = "",
     begin: Annotated[
         str,
-        typer.Option("--from", metavar="WHERE", help="Without a position of the group: earliest, latest or a time."),
+        typer.Option(
+            "--from", metavar="WHERE", help="Without a position of the group in the topic: earliest, latest or a time."
+        ),
     ] = "earliest",
     tags: Annotated[str, typer.Option("--filter", "-f", help="Only with one of these tags: `a || b`.")] = "",
     sql: Annotated[str, typer.Option("--sql", help="Only those for which this SQL92 expression holds.")] = "",
@@ -126,7 +129,6 @@ def queue_positions(client: "QueryClient", wanted: Wanted, begin: str) -> "list[
     """The queues of the topic, each with where to begin."""
     from cli.printing.times import moment_of, parse_limit
     from reput_client import Queue, ReputClientError
-    from reput_client.errors import NotFoundError
 
     topics = list(client.topics(topic=wanted.topic))
     queues = [each for topic in topics for each in topic.queues]
@@ -137,13 +139,9 @@ def queue_positions(client: "QueryClient", wanted: Wanted, begin: str) -> "list[
             f"The store has no topic {wanted.topic!r}.",
             "`reput topics` lists the topics.",
         )
-    held: dict[tuple[str, int], int] = {}
-    if wanted.group:
-        try:
-            rows = client.offsets(wanted.group, wanted.topic)
-        except NotFoundError:  # the first commit makes it
-            rows = ()
-        held = {(each.broker_name, each.queue_id): each.consumer_offset for each in rows}
+    held = _committed(client, wanted) if wanted.group else {}
+    if held:  # the group has begun: the queues that it has no position in came later
+        begin = "earliest"
     millis = None
     if begin not in ("earliest", "latest"):
         millis = parse_limit(begin, time.time_ns() // 1_000_000, is_end=False)
@@ -163,7 +161,29 @@ def queue_positions(client: "QueryClient", wanted: Wanted, begin: str) -> "list[
         except ReputClientError:
             return each.min_offset
 
-    return [(each, position(each)) for each in queues]
+    positions = [(each, position(each)) for each in queues]
+    if wanted.group:
+        _begin(client, wanted, [(each, at) for each, at in positions if (each.broker_name, each.queue_id) not in held])
+    return positions
+
+
+def _committed(client: "QueryClient", wanted: Wanted) -> dict[tuple[str, int], int]:
+    from reput_client.errors import NotFoundError
+
+    try:
+        rows = client.offsets(wanted.group, wanted.topic)
+    except NotFoundError:  # the first commit makes it
+        return {}
+    return {(each.broker_name, each.queue_id): each.consumer_offset for each in rows}
+
+
+def _begin(client: "QueryClient", wanted: Wanted, positions: "list[tuple[Queue, int]]") -> None:
+    """Keep where the group begins: a queue without a position came later, for the next run."""
+    from reput_client import QueuePosition
+
+    rows = [QueuePosition(wanted.topic, each.queue_id, at, each.broker_name) for each, at in positions]
+    for first in range(0, len(rows), POSITION_COUNT_MAX):
+        client.commit_offsets(wanted.group, rows[first : first + POSITION_COUNT_MAX], begins=True)
 
 
 def pull_batches(

@@ -123,7 +123,7 @@ class Pops:
         # A topic without messages is begun as well: the group gets its first one.
         ends = self._life.reader.recent.ends(ask.topic) or {0: 0}
         refs = [(QueueRef(ask.consumer_group, ask.topic, queue_id), end) for queue_id, end in ends.items()]
-        self._life.change([Moved(ref, end) for ref, end in refs])
+        self._life.change([Moved(ref, end, is_reset=True) for ref, end in refs])
 
     def _queues(self, ask: PopAsk) -> Iterator[tuple[str, int]]:
         """The queues that have something, in the order in which this pop asks them; the next pop begins with another."""

@@ -208,8 +208,11 @@ class Pulls:
             return Pulled(batch, at, known, "NO_NEW_MSG", is_built=False)
         return Pulled(batch, at, known, "FOUND" if batch else "NO_MATCHED_MSG", is_whole)
 
-    def commit(self, consumer_group: str, offsets: Sequence[tuple[str, int, int]]) -> None:
-        """Set positions, given as topic, queue and position. In the log when this returns."""
+    def commit(self, consumer_group: str, offsets: Sequence[tuple[str, int, int]], *, begins: bool = False) -> None:
+        """Set positions, given as topic, queue and position. In the log when this returns.
+
+        With `begins` the group begins there: positions that it has are kept, and what lies before these is skipped.
+        """
         if not 1 <= len(offsets) <= OFFSET_COUNT_MAX:
             raise InvalidArgumentError(f"{len(offsets)} offsets: 1 to {OFFSET_COUNT_MAX} are possible", field="offsets")
         for topic, queue_id, queue_offset in offsets:
@@ -227,8 +230,12 @@ class Pulls:
         life.refuse_if_over()
         with life.lock:
             life.group(consumer_group)
-            moves = [Moved(QueueRef(consumer_group, topic, queue_id), at) for topic, queue_id, at in offsets]
+            moves = [
+                Moved(QueueRef(consumer_group, topic, queue_id), at, is_reset=begins) for topic, queue_id, at in offsets
+            ]
             news = [move for move in moves if self._is_news(move)]
+            if begins:
+                news = [move for move in news if life.states.find(move.queue) is None]
             if any(life.states.find(move.queue) is None for move in news):
                 life.check_room(consumer_group)
             # A position that is known may still be under way.

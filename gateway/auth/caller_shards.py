@@ -354,12 +354,14 @@ class SeenGroups:
         positions = self._groups.positions(consumer_group, topic, deadline)
         return [each for each in positions if self._sight.holds(each.topic)]
 
-    def commit(self, consumer_group: str, positions: Sequence[Position], deadline: Deadline) -> None:
+    def commit(
+        self, consumer_group: str, positions: Sequence[Position], deadline: Deadline, *, begins: bool = False
+    ) -> None:
         """See the port."""
         self._check(consumer_group)
         for each in positions:
             self._sight.check(each.topic)
-        self._groups.commit(consumer_group, positions, deadline)
+        self._groups.commit(consumer_group, positions, deadline, begins=begins)
 
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
         """See the port."""

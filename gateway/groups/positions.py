@@ -50,9 +50,16 @@ def get_positions(
 
 
 def commit_positions(
-    shards: Shards[object], consumer_group: str, positions: Sequence[tuple[str, Position]], deadline: Deadline
+    shards: Shards[object],
+    consumer_group: str,
+    positions: Sequence[tuple[str, Position]],
+    deadline: Deadline,
+    *,
+    begins: bool = False,
 ) -> None:
     """Set positions, each with the name of its shard, which may be empty when there is only one.
+
+    With `begins` the group begins at them; positions that it has are kept.
 
     Raises:
         InvalidArgumentError, BrokerNotFoundError, TopicNotFoundError, QueueNotFoundError: nothing was set.
@@ -81,7 +88,7 @@ def commit_positions(
             raise answer
 
     def commit(shard: Shard[object]) -> None:
-        keeper_of(shard).commit(consumer_group, by_shard[shard.broker_name], shard_deadline)
+        keeper_of(shard).commit(consumer_group, by_shard[shard.broker_name], shard_deadline, begins=begins)
 
     answers = shards.fan_out.ask(named, commit)
     raise_failure(list(zip(by_shard, answers, strict=True)), (), "the positions are set")

@@ -4,7 +4,7 @@ The frequent calls of `Delivering` do not wait: each takes a function that gets 
 outcome is the answer or the StoreError of the failure. The other calls wait, and raise it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -264,8 +264,8 @@ class Delivering(Protocol[Message_co]):
     def commit_offset(self, consumer_group: str, topic: str, queue_id: int, queue_offset: int, seconds: float) -> None:
         """Set a group's position in a queue."""
 
-    def offset(self, consumer_group: str, topic: str, queue_id: int, seconds: float) -> int | None:
-        """A group's position in a queue; None when it has none."""
+    def offsets(self, consumer_group: str, topic: str, seconds: float) -> Mapping[int, int]:
+        """A group's positions in a topic, by queue."""
 
     def keep_clients(
         self, clients: Sequence[ClientFacts], seconds: float, delivered: Sequence[str] = ()

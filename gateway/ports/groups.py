@@ -199,8 +199,10 @@ class GroupKeeper(Protocol):
     def positions(self, consumer_group: str, topic: str, deadline: Deadline) -> Sequence[Position]:
         """The positions of a group, in one topic or all. GroupNotFoundError."""
 
-    def commit(self, consumer_group: str, positions: Sequence[Position], deadline: Deadline) -> None:
-        """Set positions, 1 to 1,024; makes the group if it is absent."""
+    def commit(
+        self, consumer_group: str, positions: Sequence[Position], deadline: Deadline, *, begins: bool = False
+    ) -> None:
+        """Set positions, 1 to 1,024; makes the group if it is absent. With `begins` those that it has are kept."""
 
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
         """Give messages to a group again, 1 to 32; makes it if it is absent. TopicNotFoundError, OffsetOutOfRangeError."""

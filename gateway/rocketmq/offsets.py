@@ -37,15 +37,32 @@ def update_offset(
 
 
 def get_offset(
-    delivering: DeliveringSource[StoredMessage], request: v2.GetOffsetRequest, context: grpc.ServicerContext
+    shards: Shards[object],
+    delivering: DeliveringSource[StoredMessage],
+    request: v2.GetOffsetRequest,
+    context: grpc.ServicerContext,
 ) -> v2.GetOffsetResponse:
-    """A group's place in a queue."""
+    """A group's place in a queue.
+
+    A group with an offset in another queue of the topic has begun: this queue came later and begins at its first message. A
+    client that hears OFFSET_NOT_FOUND would go to where it lets groups begin, which may be the end.
+    """
     queue = request.message_queue
     topic, group = topic_of(queue.topic), group_of(request.group)
     shard = delivering.named(queue.broker.name)
-    offset = shard.offset(group, topic, queue.id, answer_seconds(context, QUERY_SECONDS))
+    deadline = Deadline.after(answer_seconds(context, QUERY_SECONDS))
+    offsets = shard.offsets(group, topic, deadline.remaining_seconds())
+    offset = offsets.get(queue.id)
     if offset is None:
-        raise RefusedError(v2.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of topic {topic}")
+        others = (each for each in delivering.all() if each.broker_name != shard.broker_name)
+        if not offsets and not any(each.offsets(group, topic, deadline.remaining_seconds()) for each in others):
+            raise RefusedError(v2.OFFSET_NOT_FOUND, f"group {group} has no offset in queue {queue.id} of topic {topic}")
+        found = search_offset(
+            shards, topic, queue.id, 0, boundary=Boundary.LOWER, broker_name=shard.broker_name, deadline=deadline
+        )
+        if found.problem is not None:
+            raise found.problem
+        offset = found.min_offset
     return v2.GetOffsetResponse(status=ok(), offset=offset)
 
 

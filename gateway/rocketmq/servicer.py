@@ -165,7 +165,9 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
 
     def GetOffset(self, request: v2.GetOffsetRequest, context: grpc.ServicerContext) -> v2.GetOffsetResponse:
         """A group's place in a queue; OFFSET_NOT_FOUND when it has none."""
-        return _answered(lambda: offsets.get_offset(self._delivering, request, context), v2.GetOffsetResponse)
+        return _answered(
+            lambda: offsets.get_offset(self._shards, self._delivering, request, context), v2.GetOffsetResponse
+        )
 
     def QueryOffset(self, request: v2.QueryOffsetRequest, context: grpc.ServicerContext) -> v2.QueryOffsetResponse:
         """The begin or end of a queue, or the first position at or after a time."""

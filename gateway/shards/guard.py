@@ -310,9 +310,11 @@ class GuardedGroups:
         """See the port."""
         return self._guard.call(self._groups.positions, consumer_group, topic, deadline)
 
-    def commit(self, consumer_group: str, positions: Sequence[Position], deadline: Deadline) -> None:
+    def commit(
+        self, consumer_group: str, positions: Sequence[Position], deadline: Deadline, *, begins: bool = False
+    ) -> None:
         """See the port."""
-        self._guard.call(self._groups.commit, consumer_group, positions, deadline)
+        self._guard.call(self._groups.commit, consumer_group, positions, deadline, begins=begins)
 
     def send_back(self, question: SendBackQuestion, deadline: Deadline) -> Sequence[SendBackOutcome]:
         """See the port."""

@@ -1,6 +1,6 @@
 """The port of delivery over gRPC."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -155,14 +155,14 @@ class RemoteDelivering:
             pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=[offset]), timeout_seconds=seconds
         )
 
-    def offset(self, consumer_group: str, topic: str, queue_id: int, seconds: float) -> int | None:
+    def offsets(self, consumer_group: str, topic: str, seconds: float) -> Mapping[int, int]:
         """See the port."""
         request = pb.GetOffsetsRequest(consumer_group=consumer_group, topic=topic)
         try:
             offsets = self._client.get_offsets(request, timeout_seconds=seconds).offsets
         except GroupNotFoundError:
-            return None
-        return next((each.queue_offset for each in offsets if (each.topic, each.queue_id) == (topic, queue_id)), None)
+            return {}
+        return {each.queue_id: each.queue_offset for each in offsets if each.topic == topic}
 
     def keep_clients(
         self, clients: Sequence[ClientFacts], seconds: float, delivered: Sequence[str] = ()

@@ -71,14 +71,16 @@ class RemoteGroups:
         return [Position(each.topic, each.queue_id, each.queue_offset) for each in answer.offsets]
 
     @port_call("consumer.commit-offsets")
-    def commit(self, consumer_group: str, positions: Sequence[Position], deadline: Deadline) -> None:
+    def commit(
+        self, consumer_group: str, positions: Sequence[Position], deadline: Deadline, *, begins: bool = False
+    ) -> None:
         """See the port."""
         offsets = [
             pb.QueueOffset(topic=each.topic, queue_id=each.queue_id, queue_offset=each.consumer_offset)
             for each in positions
         ]
         self._client.commit_offsets(
-            pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=offsets),
+            pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=offsets, begins=begins),
             timeout_seconds=deadline.remaining_seconds(),
         )
 

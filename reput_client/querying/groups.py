@@ -207,8 +207,12 @@ def offsets(consumer_group: str, topic: str = "") -> Question[tuple[QueuePositio
     )
 
 
-def commit_offsets(consumer_group: str, positions: Iterable[QueuePosition]) -> Question[None]:
-    """Set positions of a group, at most 1,024; makes the group if it is absent. They are in the log when this returns."""
+def commit_offsets(consumer_group: str, positions: Iterable[QueuePosition], *, begins: bool = False) -> Question[None]:
+    """Set positions of a group, at most 1,024; makes the group if it is absent. They are in the log when this returns.
+
+    With `begins` the group begins at them: a queue in which it has a position keeps that one, and what lies before one is
+    SKIPPED for `track`, not CONSUMED.
+    """
     request = pb.CommitOffsetsRequest(
         consumer_group=consumer_group,
         positions=[
@@ -220,6 +224,7 @@ def commit_offsets(consumer_group: str, positions: Iterable[QueuePosition]) -> Q
             )
             for each in positions
         ],
+        begins=begins,
     )
     return Question("CommitOffsets", request, lambda _: None)
 

@@ -18,7 +18,7 @@ class TrackState(Enum):
     RETRYING = pb.TRACK_STATE_RETRYING  # delivered without success; it comes again
     DEAD_LETTER = pb.TRACK_STATE_DEAD_LETTER  # given up
     FILTERED_OUT = pb.TRACK_STATE_FILTERED_OUT  # the group's current subscription does not want it
-    SKIPPED = pb.TRACK_STATE_SKIPPED  # a reset went past it
+    SKIPPED = pb.TRACK_STATE_SKIPPED  # a reset went past it, or the group began behind it
     UNKNOWN = pb.TRACK_STATE_UNKNOWN  # it cannot be known
 
 

@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from cli.groups import consume
-from reput_client.errors import UnavailableError
+from reput_client import Queue, QueuePosition
+from reput_client.errors import NotFoundError, UnavailableError
 
 
 def test_a_queue_that_the_topic_gets_later_is_pulled_from_its_first_message_once(
@@ -37,3 +39,34 @@ def test_a_queue_that_the_topic_gets_later_is_pulled_from_its_first_message_once
     ).start()
     assert enough.wait(10)
     assert pulled == [(later, 7)]
+
+
+class Store:
+    """A topic of two queues, and the positions of a group."""
+
+    def __init__(self) -> None:
+        self.queues = [Queue("a", number, 0, 4) for number in (0, 1)]
+        self.positions: dict[tuple[str, int], int] = {}
+
+    def topics(self, topic: str) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(queues=list(self.queues))
+
+    def offsets(self, group: str, topic: str) -> list[QueuePosition]:
+        if not self.positions:
+            raise NotFoundError("no such group")
+        return [QueuePosition(topic, number, at, name) for (name, number), at in self.positions.items()]
+
+    def commit_offsets(self, group: str, rows: list[QueuePosition], *, begins: bool) -> None:
+        assert begins
+        for row in rows:
+            self.positions.setdefault((row.broker_name, row.queue_id), row.consumer_offset)
+
+
+def test_a_queue_that_came_after_the_group_began_was_read_from_its_end() -> None:
+    store: Any = Store()
+    wanted = consume.Wanted("T", "g", "", "", waits=False)
+    assert [at for _, at in consume.queue_positions(store, wanted, "latest")] == [4, 4]
+    store.queues.append(Queue("b", 0, 2, 9))
+
+    assert [at for _, at in consume.queue_positions(store, wanted, "latest")] == [4, 4, 2]
+    assert store.positions == {("a", 0): 4, ("a", 1): 4, ("b", 0): 2}

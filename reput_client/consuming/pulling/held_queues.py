@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 
 from reput_client.consuming.pulling.allocation import MessageQueue
+from reput_client.consuming.pulling.beginnings import POSITION_COUNT_MAX, Beginnings
 from reput_client.consuming.pulling.fetching import Fetcher
 from reput_client.consuming.pulling.membership import Membership, StartFrom
 from reput_client.consuming.pulling.pull_queue import PullQueue
@@ -23,9 +24,6 @@ from reput_client.consuming.settings import PullConsumerSettings
 from reput_client.errors import NotFoundError, ReputClientError
 from reput_client.querying.groups import QueuePosition
 from reput_client.querying.query_client import QueryClient
-
-# Of a CommitOffsets.
-POSITION_COUNT_MAX = 1_024
 
 _log = logging.getLogger("reput_client")
 
@@ -67,7 +65,7 @@ class HeldQueues:
         self._membership = membership
         self._fetcher = fetcher
         self._locks = locks
-        self._start_from = start_from
+        self._beginnings = Beginnings(client, consumer_group, membership, start_from)
         self._settings = settings
         self._clock = clock
         self._committing = threading.Lock()  # positions arrive in the order in which they are committed
@@ -106,19 +104,16 @@ class HeldQueues:
         held = {queue: until for queue, until in locked.items() if until is not None}
         if not held:
             return
-        committed = self._membership.committed()
         begun = []
-        for queue, until in held.items():
-            offset = committed.get(queue)
-            start = self._membership.start_offset(queue, self._start_from) if offset is None else offset
-            begun.append(PullQueue(queue, start, offset, self._settings))
-            begun[-1].locked_until = until
+        for queue, (offset, committed_offset) in self._beginnings.begin(held).items():
+            begun.append(PullQueue(queue, offset, committed_offset, self._settings))
+            begun[-1].locked_until = held[queue]
         with self._changed:
             for each in begun:
                 self.by_name[each.queue] = each
                 self._fetcher.begin(each)
         if self._settings.commit_seconds:
-            self.commit()  # where the group begins is kept, and a new group is made
+            self.commit()
 
     def renew(self) -> None:
         """Renew the locks of an ordered consumer that are due; ReputClientError when no shard answers."""
@@ -192,5 +187,6 @@ class HeldQueues:
         with self._changed:
             for each in lost:
                 each.remove()
+                self._beginnings.leave(each.queue, each.done_offset)
                 self.by_name.pop(each.queue, None)
             self._changed.notify_all()

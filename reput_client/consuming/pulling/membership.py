@@ -26,7 +26,7 @@ _log = logging.getLogger("reput_client")
 
 
 class StartFrom(Enum):
-    """Where a group begins in a queue that it has no position in."""
+    """Where a group begins in a topic that it has no position in."""
 
     FIRST = v2.BEGINNING
     LAST = v2.END
@@ -72,6 +72,8 @@ class Membership:
         retry_topic: where messages of the group come that were sent back; there is none before the first.
         are_retries_denied: this consumer may not read it.
         is_broadcast: each member of the group reads all queues and keeps its positions itself, as far as `members` has seen.
+        known: the queues that `queues` has found last.
+        absent: topics that were not there when `queues` looked.
     """
 
     def __init__(
@@ -91,6 +93,8 @@ class Membership:
         self.retry_topic = RETRY_PREFIX + member.consumer_group
         self.are_retries_denied = False
         self.is_broadcast = False
+        self.known: Queues = ()
+        self.absent: set[str] = set()
         self._retries_at = 0.0
         self._link = Link(transport, target, member, settings, lambda _: None, self._failed)
 
@@ -138,13 +142,15 @@ class Membership:
                     _log.warning("messages that were sent back do not come to this consumer: %s", error.message)
                 self.are_retries_denied = True
                 self._retries_at = time.monotonic() + DENIED_SECONDS
-        return sorted(found)
+        self.known = sorted(found)
+        return self.known
 
     def _queues_of(self, topic: str) -> list[MessageQueue]:
         request = v2.QueryRouteRequest(topic=v2.Resource(name=topic), endpoints=endpoints_of(self._target))
         answer = self._transport.ask(self._target, "QueryRoute", request, self._settings.request_seconds_max)
         error = error_of(answer.status)
         if isinstance(error, NotFoundError):
+            self.absent.add(topic)
             return []
         if error is not None:
             raise error

@@ -57,8 +57,8 @@ class PullConsumer:
         target: the gateway, `HOST:PORT`.
         consumer_group: the group; made when it is new.
         subscriptions: topics, each with the tags that are wanted (`a || b`, `*`) or an `Sql` filter.
-        start: where the group begins in a queue that it has no position in: FIRST, LAST, or the first message stored at or
-            after a time.
+        start: where the group begins in a topic that it has no position in: FIRST, LAST, or the first message stored at or
+            after a time. A queue or a shard that comes later is read from its first message on.
         allocation: how queues are shared, RocketMQ's AVG, AVG_BY_CIRCLE, MACHINE_ROOM or CONSISTENT_HASH; the same for all
             members.
         ordered: queues are locked; the same for all members.

@@ -196,3 +196,22 @@ def test_a_disabled_group_was_told_that_there_is_nothing(log: MemoryLog, life: L
     life.groups.update(GroupSettings("g"))
     assert watcher.take(0).all, "those that wait look again"
     assert len(life.pulls.pull(PullAsk("t", 0, 1, consumer_group="g")).messages) == 2
+
+
+def test_messages_before_the_place_where_a_group_began_were_called_consumed(log: MemoryLog, life: LogLife) -> None:
+    filled(log, count=8)
+    messages = life.pulls.pull(PullAsk("t", 0, 0)).messages
+    life.pulls.commit("g", [("t", 0, 5)], begins=True)
+    life.pulls.commit("g", [("t", 0, 7)])
+
+    states = [life.tracks.track(messages[at])[0].state for at in (0, 4, 5, 6, 7)]
+
+    assert states == ["SKIPPED", "SKIPPED", "CONSUMED", "CONSUMED", "NOT_CONSUMED"]
+    assert contents(log.state().states) == contents(life.states)
+
+
+def test_a_member_that_began_a_group_took_back_where_another_was(log: MemoryLog, life: LogLife) -> None:
+    filled(log)
+    life.pulls.commit("g", [("t", 0, 8)])
+    life.pulls.commit("g", [("t", 0, 3), ("t", 1, 0)], begins=True)
+    assert life.pulls.offsets("g", "t") == [(QueueRef("g", "t", 0), 8), (QueueRef("g", "t", 1), 0)]

@@ -44,7 +44,7 @@ class MemoryDelivering:
         self.broker_name = broker_name
         self.messages = defaultdict(list)  # by topic and queue
         self.next_offsets = defaultdict(int)  # by group, topic and queue
-        self.offsets = {}
+        self.positions = {}
         self.leases = {}  # by handle: group, message, attempt, end
         self.again = defaultdict(list)  # by group and topic: message, attempt
         self.groups = {}
@@ -167,10 +167,14 @@ class MemoryDelivering:
             then(Pulled(found, question.queue_offset + len(found), 0, end, PullOutcome.FOUND))
 
     def commit_offset(self, consumer_group, topic, queue_id, queue_offset, seconds):
-        self.offsets[consumer_group, topic, queue_id] = queue_offset
+        self.positions[consumer_group, topic, queue_id] = queue_offset
 
-    def offset(self, consumer_group, topic, queue_id, seconds):
-        return self.offsets.get((consumer_group, topic, queue_id))
+    def offsets(self, consumer_group, topic, seconds):
+        if self.is_down:
+            raise ServiceUnavailableError("down")
+        return {
+            queue: at for (group, of, queue), at in self.positions.items() if (group, of) == (consumer_group, topic)
+        }
 
     def keep_clients(self, clients, seconds, delivered=()):
         if self.is_down:

@@ -73,10 +73,12 @@ class MemoryGroups:
             if group == consumer_group and topic in ("", of_topic)
         ]
 
-    def commit(self, consumer_group, positions, deadline):
+    def commit(self, consumer_group, positions, deadline, *, begins=False):
         self._check()
         for each in positions:
-            self.held[consumer_group, each.topic, each.queue_id] = each.consumer_offset
+            key = consumer_group, each.topic, each.queue_id
+            if not begins or key not in self.held:
+                self.held[key] = each.consumer_offset
 
     def send_back(self, question, deadline):
         self._check()

@@ -580,6 +580,20 @@ def test_an_offset_of_a_group_is_what_was_set(gateway):
     assert consumer.call("UpdateOffset", update).status.code == v2.ILLEGAL_OFFSET
 
 
+def test_a_queue_that_came_after_its_group_began_had_no_offset_and_so_was_begun_at_its_end(shard, gateway):
+    shard.store(TOPIC, b"first of a new queue", queue_id=2)
+    consumer = gateway.consumer()
+    where = v2.MessageQueue(topic=consumer.topic, id=2, broker=v2.Broker(name="broker-a"))
+    ask = v2.GetOffsetRequest(group=consumer.group, message_queue=where)
+    assert consumer.call("GetOffset", ask).status.code == v2.OFFSET_NOT_FOUND
+    old = v2.MessageQueue(topic=consumer.topic, id=1, broker=v2.Broker(name="broker-a"))
+    consumer.call("UpdateOffset", v2.UpdateOffsetRequest(group=consumer.group, message_queue=old, offset=7))
+
+    answer = consumer.call("GetOffset", ask)
+
+    assert (answer.status.code, answer.offset) == (v2.OK, 0)
+
+
 @pytest.mark.parametrize(
     ("topic", "queue_id", "code"),
     [("Unknown", 0, v2.TOPIC_NOT_FOUND), (TOPIC, 99, v2.NOT_FOUND), (TOPIC, -1, v2.BAD_REQUEST)],
@@ -589,7 +603,7 @@ def test_an_offset_of_a_queue_that_there_is_not_was_kept(shard, gateway, topic, 
     where = v2.MessageQueue(topic=consumer.topic, id=queue_id, broker=v2.Broker(name="broker-a"))
     update = v2.UpdateOffsetRequest(group=consumer.group, message_queue=where, offset=7)
     assert consumer.call("UpdateOffset", update).status.code == code
-    assert not shard.offsets
+    assert not shard.positions
 
 
 def test_the_thread_that_follows_arrivals_comes_back(shard, gateway):

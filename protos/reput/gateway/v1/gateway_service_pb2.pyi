@@ -977,12 +977,14 @@ class QueuePosition(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., broker_name: _Optional[str] = ..., consumer_offset: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "positions")
+    __slots__ = ("consumer_group", "positions", "begins")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     positions: _containers.RepeatedCompositeFieldContainer[QueuePosition]
-    def __init__(self, consumer_group: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[QueuePosition, _Mapping]]] = ...) -> None: ...
+    begins: bool
+    def __init__(self, consumer_group: _Optional[str] = ..., positions: _Optional[_Iterable[_Union[QueuePosition, _Mapping]]] = ..., begins: _Optional[bool] = ...) -> None: ...
 
 class CommitOffsetsResponse(_message.Message):
     __slots__ = ()

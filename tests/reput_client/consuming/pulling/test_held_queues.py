@@ -31,12 +31,18 @@ class Shards:
         now: the time.
         away: shards that do not answer.
         unmade: topics that there are not yet.
+        known: the queues of the topics.
+        absent: topics that were not there at an earlier look.
+        ends: where messages of a queue end.
     """
 
     def __init__(self) -> None:
         self.now = 1_000.0
         self.away: set[str] = set()
         self.unmade: set[str] = set()
+        self.known: Sequence[MessageQueue] = ()
+        self.absent: set[str] = set()
+        self.ends: dict[MessageQueue, int] = {}
         self.positions: dict[MessageQueue, int] = {}
         self.locks: dict[str, ServiceLocks] = {}
         self.restart("near")
@@ -66,13 +72,15 @@ class Shards:
                 held.append(queue)
         return tuple(held)
 
-    def commit_offsets(self, group: str, positions: Sequence[QueuePosition]) -> None:
+    def commit_offsets(self, group: str, positions: Sequence[QueuePosition], *, begins: bool = False) -> None:
         for each in positions:
             self.check(each.broker_name)
             if each.topic in self.unmade:
                 raise NotFoundError("there is no such topic")
         for each in positions:
             queue = MessageQueue(each.topic, each.broker_name, each.queue_id)
+            if begins and queue in self.positions:
+                continue
             assert each.consumer_offset >= self.positions.get(queue, 0), f"{queue} went back"
             self.positions[queue] = each.consumer_offset
 
@@ -84,7 +92,8 @@ class Shards:
         return dict(self.positions)
 
     def start_offset(self, queue: MessageQueue, start: object) -> int:
-        return 0
+        self.check(queue.broker_name)
+        return 0 if start is StartFrom.FIRST or queue.topic in self.unmade else self.ends.get(queue, 0)
 
     def begin(self, queue: PullQueue) -> None:
         fetch(queue)
@@ -98,7 +107,9 @@ def fetch(queue: PullQueue) -> None:
         )
 
 
-def make(shards: Shards, client_id: str, *, ordered: bool = True) -> HeldQueues:
+def make(
+    shards: Shards, client_id: str, *, ordered: bool = True, start: StartFrom = StartFrom.FIRST, commits: float = 5.0
+) -> HeldQueues:
     """A member."""
     fake: Any = shards
     member = Member(client_id, "g", {"T": "*"}, 0)
@@ -113,8 +124,8 @@ def make(shards: Shards, client_id: str, *, ordered: bool = True) -> HeldQueues:
         fake,
         fake,
         QueueLocks(fake, member, clock) if ordered else None,
-        StartFrom.FIRST,
-        PullConsumerSettings(),
+        start,
+        PullConsumerSettings(commit_seconds=commits),
         clock,
     )
 
@@ -277,3 +288,70 @@ def test_no_queue_is_polled_by_two_and_no_position_goes_back_whatever_happens(_:
             ]
             assert len(holders) <= 1, f"seed {seed}, step {step}: {holders} have {queue}"
     assert polled
+
+
+def begun_at(held: HeldQueues) -> dict[MessageQueue, int]:
+    return {queue: each.done_offset for queue, each in held.by_name.items()}
+
+
+def test_a_queue_that_came_after_its_group_began_was_begun_at_its_end(shards: Shards) -> None:
+    shards.known, shards.ends = [FIRST], {FIRST: 7, SECOND: 4}
+    make(shards, "before", ordered=False, start=StartFrom.LAST).rebalance(frozenset({FIRST}))
+    shards.known = [FIRST, SECOND]
+
+    later = make(shards, "later", ordered=False, start=StartFrom.LAST)
+    later.rebalance(BOTH)
+
+    assert begun_at(later) == {FIRST: 7, SECOND: 0}
+    assert shards.positions == {FIRST: 7, SECOND: 0}
+
+
+def test_a_queue_that_came_while_a_member_polled_was_begun_at_its_end(shards: Shards) -> None:
+    shards.known, shards.ends = [FIRST], {FIRST: 7, SECOND: 4}
+    held = make(shards, "one", ordered=False, start=StartFrom.LAST)
+    held.rebalance(frozenset({FIRST}))
+    shards.known = [FIRST, SECOND]
+    held.rebalance(BOTH)
+    assert begun_at(held) == {FIRST: 7, SECOND: 0}
+
+
+def test_a_queue_of_another_member_was_begun_anew_when_it_changed_hands(shards: Shards) -> None:
+    """A member begins a topic for the whole group: else a queue that nobody had yet would be taken for a new one."""
+    shards.known, shards.ends = [FIRST, SECOND], {FIRST: 7, SECOND: 4}
+    make(shards, "one", ordered=False, start=StartFrom.LAST).rebalance(frozenset({FIRST}))
+    shards.ends = {FIRST: 9, SECOND: 9}
+
+    other = make(shards, "other", ordered=False, start=StartFrom.LAST)
+    other.rebalance(frozenset({SECOND}))
+
+    assert begun_at(other) == {SECOND: 4}
+
+
+def test_a_member_that_commits_by_hand_began_anew_at_each_start(shards: Shards) -> None:
+    shards.known, shards.ends = [FIRST], {FIRST: 7}
+    make(shards, "one", ordered=False, start=StartFrom.LAST, commits=0.0).rebalance(frozenset({FIRST}))
+    shards.ends = {FIRST: 9}
+
+    again = make(shards, "one", ordered=False, start=StartFrom.LAST, commits=0.0)
+    again.rebalance(frozenset({FIRST}))
+
+    assert begun_at(again) == {FIRST: 7}
+
+
+def test_a_topic_that_was_made_while_a_member_waited_for_it_was_begun_at_its_end(shards: Shards) -> None:
+    shards.known, shards.ends, shards.absent = [FIRST], {FIRST: 7}, {"T"}
+    held = make(shards, "one", ordered=False, start=StartFrom.LAST)
+    held.rebalance(frozenset({FIRST}))
+    assert begun_at(held) == {FIRST: 0}
+
+
+def test_a_queue_that_a_member_of_a_broadcasting_group_had_before_was_begun_anew(shards: Shards) -> None:
+    shards.is_broadcast = True
+    shards.known, shards.ends = [FIRST], {FIRST: 7, SECOND: 4}
+    held = make(shards, "one", ordered=False, start=StartFrom.LAST)
+    held.rebalance(frozenset({FIRST}))
+    held.rebalance(frozenset({SECOND}))
+    shards.ends = {FIRST: 9}
+    held.rebalance(BOTH)
+    assert begun_at(held) == {FIRST: 7, SECOND: 0}
+    assert shards.positions == {}
