@@ -1,7 +1,7 @@
 """Clients: the consumers that live, by group, as gateways report them. In memory only: a restart learns them within seconds."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -81,6 +81,12 @@ class Clients:
         with self._lock:
             self._expire()
             return [member.client for _, member in sorted(self._seen.get(consumer_group, {}).items())]
+
+    def groups(self) -> Collection[str]:
+        """The groups that have members that live."""
+        with self._lock:
+            self._expire()
+            return list(self._seen)
 
     def count(self) -> int:
         """Clients that were heard of."""

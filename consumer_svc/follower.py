@@ -246,6 +246,7 @@ class ConsumerPart:
             settings.delivery_attempts_max,
             settings.new_groups_from == "last",
             len(settings.delay_levels_millis),
+            settings.group_count_max,
             why_groups_unknown=BROKER_NOT_ASKED if settings.mirror and not settings.mirror_broker else "",
         )
         self.on_flushed: Callable[[int, int | None], None] | None = None

@@ -142,6 +142,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             request.attempt_id,
             filter_of(request.filter),
             request.max_per_message_group,
+            request.caller,
         )
         delivery = self._delivery
         return ask, delivery.pops.pop(ask), delivery.acks
@@ -212,7 +213,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     ) -> pb.SendBackMessagesResponse:
         """See the proto."""
         ref = QueueRef(request.consumer_group, _topic(request.topic), request.queue_id)
-        outcomes = self._delivery.send_backs.send_back(ref, request.queue_offsets, request.delay_level)
+        outcomes = self._delivery.send_backs.send_back(ref, request.queue_offsets, request.delay_level, request.caller)
         return pb.SendBackMessagesResponse(outcomes=[SEND_BACK_OUTCOMES[outcome] for outcome in outcomes])
 
     def LockQueues(self, request: pb.LockQueuesRequest, context: grpc.ServicerContext) -> pb.LockQueuesResponse:
@@ -228,7 +229,11 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         known = [ref for ref in queues if ref not in unknown]
         held = (
             self._locks.lock(
-                request.client_id, known, renew=request.renew, was_consumed=lambda ref: states.find(ref) is not None
+                request.client_id,
+                known,
+                renew=request.renew,
+                was_consumed=lambda ref: states.find(ref) is not None,
+                caller=request.caller,
             )
             if known
             else []
@@ -254,7 +259,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if any(queue_offset > recent.end(topic, queue_id) for topic, queue_id, queue_offset in offsets):
             # The queues' service may know messages that this service has not seen. A pop would take such a position back.
             self._see_all()
-        self._delivery.pulls.commit(request.consumer_group, offsets, begins=request.begins)
+        self._delivery.pulls.commit(request.consumer_group, offsets, request.caller, begins=request.begins)
         return pb.CommitOffsetsResponse()
 
     def GetOffsets(self, request: pb.GetOffsetsRequest, context: grpc.ServicerContext) -> pb.GetOffsetsResponse:
@@ -273,7 +278,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         delivery = self._current
         self._see_all()  # the ends of the queues are what the log has now
         targets = delivery.groups.reset_targets(request)
-        resets = delivery.pulls.reset(request.consumer_group, request.topic, targets, dry_run=request.dry_run)
+        resets = delivery.pulls.reset(
+            request.consumer_group, request.topic, targets, dry_run=request.dry_run, caller=request.caller
+        )
         return pb.ResetOffsetsResponse(
             resets=[
                 pb.ResetOffsetsResponse.Reset(queue_id=one.queue_id, before=one.before, after=one.after)
@@ -305,6 +312,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     def EndClient(self, request: pb.EndClientRequest, context: grpc.ServicerContext) -> pb.EndClientResponse:
         """See the proto."""
         self._clients.end(request.consumer_group, request.client_id)
+        self._locks.end_client(request.consumer_group, request.client_id)
         self._delivery.groups.end_client(request.consumer_group, request.client_id)
         return pb.EndClientResponse()
 
@@ -337,7 +345,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def UpdateGroup(self, request: pb.UpdateGroupRequest, context: grpc.ServicerContext) -> pb.UpdateGroupResponse:
         """See the proto."""
-        self._delivery.groups.update(settings_of(request.settings))
+        self._delivery.groups.update(settings_of(request.settings), request.caller)
         return pb.UpdateGroupResponse()
 
     def DeleteGroup(self, request: pb.DeleteGroupRequest, context: grpc.ServicerContext) -> pb.DeleteGroupResponse:

@@ -4,6 +4,7 @@ from typing import Literal
 
 import pydantic
 
+from consumer_svc.state.group_states import GROUP_COUNT_MAX
 from services.settings.service_settings import StoreSettings
 
 DELIVERY_ATTEMPTS_DEFAULT = 17  # RocketMQ's retryMaxTimes 16, and the first delivery
@@ -21,6 +22,7 @@ class ConsumerSettings(StoreSettings):
         cluster_name: RocketMQ's brokerClusterName, for a broker that takes the store over.
         group_metrics: the page of metrics shows the lag of each group, and so the names of groups and topics.
         delivery_attempts_max: of a group without a setting of its own; the first delivery counts.
+        group_count_max: groups of the shard; a client makes at most a tenth, an address without sign-in a quarter.
     """
 
     address: str = "127.0.0.1:8085"
@@ -31,3 +33,4 @@ class ConsumerSettings(StoreSettings):
     cluster_name: str = pydantic.Field("DefaultCluster", min_length=1)
     group_metrics: bool = False
     delivery_attempts_max: int = pydantic.Field(DELIVERY_ATTEMPTS_DEFAULT, ge=1, le=10_000)
+    group_count_max: int = pydantic.Field(GROUP_COUNT_MAX, ge=1, le=10_000_000)

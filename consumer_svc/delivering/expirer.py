@@ -131,7 +131,7 @@ class Expirer:
             state = life.states.find(ref)
             if state is None or state.leases.get(end.queue_offset) is not lease:
                 return None
-            settings = life.group(ref.consumer_group).settings
+            settings = life.settings(ref.consumer_group)
             ended = Ended(ref, [end.queue_offset])
             if message is None:
                 state.removed_count += 1

@@ -29,8 +29,10 @@ class Groups:
         self._life = life
 
     def known(self, consumer_group: str) -> Group:
-        """The group; GroupNotFoundError when the shard has none of that name."""
+        """The group; one that only has members has nothing but its name. GroupNotFoundError when there is neither."""
         group = self._life.states.groups.get(consumer_group)
+        if group is None and self._life.clients.members(consumer_group):
+            group = Group(GroupSettings(consumer_group))
         if group is None:
             raise GroupNotFoundError(
                 f"there is no consumer group {consumer_group[:64]!r}", consumerGroup=consumer_group[:64]
@@ -53,15 +55,15 @@ class Groups:
                 if not topic or topic in group.topics
             ]
 
-    def update(self, settings: GroupSettings) -> None:
-        """Set the settings of a group; makes it if it is absent. In the log when this returns."""
+    def update(self, settings: GroupSettings, caller: str = "") -> None:
+        """Set the settings of a group; makes it for the caller if it is absent, errors as Life.group. Then it is in the log."""
         check_group_name(settings.consumer_group)
         life = self._life
         life.refuse_if_over()
         with life.lock:
             before = life.states.groups.get(settings.consumer_group)
             was_enabled = before is None or before.settings.consume_enabled
-            written = life.change([GroupSet(settings)])
+            written = life.make_group(settings, caller) if before is None else life.change([GroupSet(settings)])
             if settings.consume_enabled is was_enabled:
                 life.arrivals.note_group(settings.consumer_group, "")
             else:

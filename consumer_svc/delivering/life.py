@@ -11,13 +11,22 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.clients import Clients
 from consumer_svc.delivering.expiry_heap import ExpiryHeap
+from consumer_svc.delivering.group_shares import GroupShares
 from consumer_svc.delivering.moves import base_topic
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
-from consumer_svc.state.group_states import Change, Group, GroupSet, GroupSettings, GroupStates
+from consumer_svc.state.group_states import (
+    GROUP_COUNT_MAX,
+    Change,
+    Group,
+    GroupSet,
+    GroupSettings,
+    GroupStates,
+)
 from consumer_svc.state.queue_state import QueueRef
 from consumer_svc.state_topic import StateWriter
 from consumer_svc.topic_view import TopicView
@@ -35,7 +44,6 @@ from store.errors import (
 from store.format.delivery.delay_levels import DELAY_LEVELS_MILLIS
 from store.format.topic import dead_letter_topic_of, validate_topic
 
-GROUP_COUNT_MAX = 100_000
 GROUP_LENGTH_MAX = 255
 # Changes in one request to the log: some 600 bytes each at most.
 CHANGE_COUNT_MAX = 1_000
@@ -55,12 +63,14 @@ class Rules:
         delivery_attempts_max: attempts of a group without a number of its own.
         begins_at_end: new groups begin at the end of a queue.
         delay_level_max: the largest delay level of the store.
+        group_count_max: groups that may be made, of all callers.
         why_groups_unknown: why nobody can tell here what groups there are, and what to do; empty: they are known.
     """
 
     delivery_attempts_max: int
     begins_at_end: bool
     delay_level_max: int = len(DELAY_LEVELS_MILLIS)
+    group_count_max: int = GROUP_COUNT_MAX
     why_groups_unknown: str = ""
 
 
@@ -99,6 +109,8 @@ class Life:
         leadership: int | None = 0,
     ) -> None:
         self.states = states
+        self._shares = GroupShares(rules.group_count_max)
+        states.count_for(self._shares)
         self.reader = reader
         self.handles = handles
         self.clients = clients
@@ -111,7 +123,8 @@ class Life:
         self.dirty = bool(states.groups)
         self.leadership = leadership
         self._writer = writer
-        self._turns: dict[tuple[str, str], threading.Lock] = {}
+        # As long as a pop has it: callers invent groups.
+        self._turns: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
         self._serial = max(
             (
                 lease.serial
@@ -180,22 +193,32 @@ class Life:
         with self.lock:
             return self._turns.setdefault((consumer_group, base_topic(consumer_group, topic)), threading.Lock())
 
-    def group(self, name: str) -> Group:
-        """The group; made when it is unknown. The caller holds `lock`.
+    def settings(self, name: str) -> GroupSettings:
+        """The settings of a group, those of a new one when it is unknown; InvalidArgumentError when it is no group's name."""
+        group = self.states.groups.get(name)
+        if group is not None:
+            return group.settings
+        check_group_name(name)
+        return GroupSettings(name)
+
+    def group(self, name: str, caller: str) -> Group:
+        """The group; made for the caller when it is unknown. The caller holds `lock`.
 
         Raises:
-            InvalidArgumentError: it is no name of a group, or there are too many groups.
+            InvalidArgumentError: it is no name of a group.
+            ResourceBusyError: the caller's share of groups is in use.
         """
         group = self.states.groups.get(name)
         if group is None:
-            check_group_name(name)
-            if len(self.states.groups) >= GROUP_COUNT_MAX:
-                raise InvalidArgumentError(
-                    f"there are {GROUP_COUNT_MAX} groups already: delete some", field="consumer_group"
-                )
-            self.change([GroupSet(GroupSettings(name))], may_lose=True)
+            self.make_group(GroupSettings(name), caller)
             group = self.states.groups[name]
         return group
+
+    def make_group(self, settings: GroupSettings, caller: str) -> "Future[int]":
+        """Make a group that is unknown; done when that is in the log. Errors as `group`; the caller holds `lock`."""
+        check_group_name(settings.consumer_group)
+        self._shares.check(settings.consumer_group, caller)
+        return self.change([GroupSet(settings, caller)], may_lose=True)
 
     def check_room(self, name: str) -> None:
         """Raise InvalidArgumentError when the group has too many queues to get another; the caller holds `lock`."""

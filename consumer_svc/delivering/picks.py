@@ -36,6 +36,7 @@ class PopAsk:
     attempt_id: str = ""
     filter: MessageFilter = EVERYTHING
     per_message_group_max: int = 0
+    caller: str = ""
 
 
 @dataclass(slots=True)

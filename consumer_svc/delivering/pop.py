@@ -33,6 +33,8 @@ UNIT_PAGE_COUNT = 64
 # Messages of an ordered queue that wait for others of their message group; then the queue waits for them.
 PASSED_COUNT_MAX = 1_000
 ID_SIZE_BYTES_MAX = 1_024
+# Groups and topics of which it is known which queue comes next; then all begin with their first one again.
+TURN_COUNT_MAX = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ class Pops:
         life.refuse_if_over()
         life.topics.check_readable(ask.topic)
         with life.lock:
-            group = life.group(ask.consumer_group)
-            settings = group.settings
+            # A group that only asks is not made: nothing is known of it but its name (ADR 0111).
+            settings = life.settings(ask.consumer_group)
             if settings.broadcast:
                 raise InvalidArgumentError(
                     f"group {ask.consumer_group[:64]} broadcasts: each member keeps its own positions, so it has to pull; a "
@@ -76,7 +78,8 @@ class Pops:
                     field="consumer_group",
                 )
             check_consuming(settings)
-            self._begin_topic(ask, known=ask.topic in group.topics)
+            group = life.states.groups.get(ask.consumer_group)
+            self._begin_topic(ask, known=group is not None and ask.topic in group.topics)
             if not any(map(life.reader.recent.ends, _topics(ask))):
                 return ()
         delivered: list[Delivered] = []
@@ -119,6 +122,7 @@ class Pops:
         """The first pop of a topic: where the group begins, if that is not the first message."""
         if known or not self._life.rules.begins_at_end or ask.topic.startswith((DLQ_PREFIX, RETRY_PREFIX)):
             return
+        self._life.group(ask.consumer_group, ask.caller)
         self._life.check_room(ask.consumer_group)
         # A topic without messages is begun as well: the group gets its first one.
         ends = self._life.reader.recent.ends(ask.topic) or {0: 0}
@@ -134,6 +138,8 @@ class Pops:
         queues: list[tuple[str, int]] = []
         with life.lock:
             key = (ask.consumer_group, ask.topic)
+            if len(self._turns) > TURN_COUNT_MAX:
+                self._turns.clear()
             turn = self._turns[key] = self._turns.get(key, -1) + 1
             group = life.states.groups.get(ask.consumer_group)
             for topic in _topics(ask):
@@ -217,6 +223,7 @@ class Pops:
             found = life.states.find(pick.ref)
             if found is not pick.state or (found is not None and found.version != pick.version):
                 return [], []  # a reset moved the group meanwhile, or it was deleted
+            life.group(ask.consumer_group, ask.caller)
             now = life.clock.millis()
             hidden_millis = ask.invisible_millis or RENEWED_INVISIBLE_MILLIS
             renew_until = 0 if ask.invisible_millis else now + RENEWED_MILLIS_MAX

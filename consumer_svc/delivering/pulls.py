@@ -208,8 +208,10 @@ class Pulls:
             return Pulled(batch, at, known, "NO_NEW_MSG", is_built=False)
         return Pulled(batch, at, known, "FOUND" if batch else "NO_MATCHED_MSG", is_whole)
 
-    def commit(self, consumer_group: str, offsets: Sequence[tuple[str, int, int]], *, begins: bool = False) -> None:
-        """Set positions, given as topic, queue and position. In the log when this returns.
+    def commit(
+        self, consumer_group: str, offsets: Sequence[tuple[str, int, int]], caller: str = "", *, begins: bool = False
+    ) -> None:
+        """Set positions, given as topic, queue and position. In the log when this returns; errors as Life.group.
 
         With `begins` the group begins there: positions that it has are kept, and what lies before these is skipped.
         """
@@ -229,7 +231,7 @@ class Pulls:
         life = self._life
         life.refuse_if_over()
         with life.lock:
-            life.group(consumer_group)
+            life.group(consumer_group, caller)
             moves = [
                 Moved(QueueRef(consumer_group, topic, queue_id), at, is_reset=begins) for topic, queue_id, at in offsets
             ]
@@ -252,10 +254,12 @@ class Pulls:
             queues = list(group.queues()) if group is not None else []
             return [(ref, state.consumer_offset) for ref, state in queues if topic in ("", ref.topic)]
 
-    def reset(self, consumer_group: str, topic: str, targets: Mapping[int, int], *, dry_run: bool) -> Sequence[Reset]:
+    def reset(
+        self, consumer_group: str, topic: str, targets: Mapping[int, int], *, dry_run: bool, caller: str = ""
+    ) -> Sequence[Reset]:
         """Move a group to positions of a topic, given by queue; they are clamped to the queues' ranges.
 
-        A group that never consumed is made.
+        A group that never consumed is made; errors as Life.group.
         """
         life = self._life
         if not dry_run:
@@ -271,7 +275,7 @@ class Pulls:
                 resets.append(Reset(queue_id, None if state is None else state.consumer_offset, after))
             if dry_run or not resets:
                 return resets
-            life.group(consumer_group)
+            life.group(consumer_group, caller)
             if any(one.before is None for one in resets):
                 life.check_room(consumer_group)
             written = life.change(

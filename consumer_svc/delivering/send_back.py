@@ -48,10 +48,13 @@ class SendBacks:
     def __init__(self, life: Life) -> None:
         self._life = life
 
-    def send_back(self, ref: QueueRef, queue_offsets: Sequence[int], delay_level: int) -> Sequence[SendBackOutcome]:
-        """Send messages back; the outcomes in order. In the log when this returns.
+    def send_back(
+        self, ref: QueueRef, queue_offsets: Sequence[int], delay_level: int, caller: str = ""
+    ) -> Sequence[SendBackOutcome]:
+        """Send messages back for a caller; the outcomes in order. In the log when this returns.
 
         Raises:
+            ResourceBusyError: the group is new, and the caller's share of groups is in use.
             InvalidArgumentError, TopicNotFoundError, OffsetOutOfRangeError: nothing was sent back.
             StoreError: for some of them it is not known; the call may be repeated.
         """
@@ -64,7 +67,7 @@ class SendBacks:
         self._check_positions(ref, queue_offsets)
         life.refuse_if_over()
         with life.lock:
-            life.group(ref.consumer_group)
+            life.group(ref.consumer_group, caller)
             written = life.newest_write()  # of what was sent back before, which may still be under way
         outcomes: list[SendBackOutcome] = []
         for queue_offset in queue_offsets:  # one after the other: a body may have 4 MiB
@@ -88,7 +91,7 @@ class SendBacks:
                 state.removed_count += 1
             return SendBackOutcome.REMOVED, written
         attempts = attempts_of(message, 1)
-        if delay_level < 0 or attempts >= life.attempts_max(life.group(ref.consumer_group).settings):
+        if delay_level < 0 or attempts >= life.attempts_max(life.settings(ref.consumer_group)):
             record = dead_letter_of(message, ref.consumer_group, attempts, None)
             record.properties[DELAY] = "0"
             outcome = SendBackOutcome.DEAD_LETTER

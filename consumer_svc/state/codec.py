@@ -56,7 +56,7 @@ def change_to_proto(change: Change) -> pb.Change:
                 moved=pb.Moved(queue=_ref(change.queue), next_offset=change.next_offset, is_reset=change.is_reset)
             )
         case GroupSet():
-            return pb.Change(group_set=_settings(change.settings))
+            return pb.Change(group_set=_settings(change.settings, change.made_by))
         case GroupDeleted():
             return pb.Change(group_deleted=pb.GroupDeleted(consumer_group=change.consumer_group))
 
@@ -80,7 +80,7 @@ def change_from_proto(change: pb.Change) -> Change | None:
         case "moved":
             return Moved(_to_ref(change.moved.queue), change.moved.next_offset, change.moved.is_reset)
         case "group_set":
-            return GroupSet(_to_settings(change.group_set))
+            return GroupSet(_to_settings(change.group_set), change.group_set.made_by)
         case "group_deleted":
             return GroupDeleted(change.group_deleted.consumer_group)
         case _:
@@ -92,7 +92,7 @@ def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
     piece: list[pb.GroupState] = []
     size_bytes = 0
     for _, group in sorted(states.groups.items()):
-        state = pb.GroupState(settings=_settings(group.settings))
+        state = pb.GroupState(settings=_settings(group.settings, group.made_by))
         for queue in _queues(group):
             queue_bytes = queue.ByteSize()
             if size_bytes + queue_bytes > PIECE_BYTES_MAX and (piece or state.queues):
@@ -110,7 +110,7 @@ def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
 def apply_piece(states: GroupStates, groups: Iterable[pb.GroupState]) -> None:
     """Add a piece of a full state."""
     for group in groups:
-        states.apply(GroupSet(_to_settings(group.settings)))
+        states.apply(GroupSet(_to_settings(group.settings), group.settings.made_by))
         for queue in group.queues:
             state = states.queue(_to_ref(queue.queue))
             state.next_offset = queue.next_offset
@@ -198,13 +198,14 @@ def _to_waiting(waiting: pb.Waiting) -> Waiting:
     )
 
 
-def _settings(settings: GroupSettings) -> pb.GroupSet:
+def _settings(settings: GroupSettings, made_by: str) -> pb.GroupSet:
     return pb.GroupSet(
         consumer_group=settings.consumer_group,
         ordered=settings.ordered,
         delivery_attempts_max=settings.delivery_attempts_max,
         consume_enabled=settings.consume_enabled,
         broadcast=settings.broadcast,
+        made_by=made_by,
     )
 
 

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from consumer_svc.state.queue_state import QueueChange, QueueRef, QueueState
+
+# Of a shard, unless the setting says another number.
+GROUP_COUNT_MAX = 100_000
 
 Queues = dict[int, QueueState]
 
@@ -30,9 +34,10 @@ class GroupSettings:
 
 @dataclass(frozen=True, slots=True)
 class GroupSet:
-    """A group is made, or gets other settings."""
+    """A group is made, or gets other settings. `made_by` counts only when it is made: who made it; empty: not known."""
 
     settings: GroupSettings
+    made_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +52,11 @@ Change = QueueChange | GroupSet | GroupDeleted
 
 @dataclass(slots=True)
 class Group:
-    """A group: its settings, and its queues by topic and number."""
+    """A group: its settings, its queues by topic and number, and who made it."""
 
     settings: GroupSettings
     topics: dict[str, Queues] = field(default_factory=dict)
+    made_by: str = ""
 
     def queues(self) -> Iterator[tuple[QueueRef, QueueState]]:
         """All queues, by topic and number."""
@@ -60,18 +66,32 @@ class Group:
                 yield QueueRef(name, topic, queue_id), queue
 
 
+class Owners(Protocol):
+    """Counts groups by those who made them."""
+
+    def made(self, made_by: str) -> None:
+        """A group is there."""
+
+    def deleted(self, made_by: str) -> None:
+        """It is there no more."""
+
+
 class GroupStates:
-    """All groups, by name. Not thread-safe: its owner holds a lock."""
+    """All groups, by name. Not thread-safe: its owner holds a lock.
+
+    Attributes:
+        groups: by name; changed by `apply` and `queue` only.
+    """
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
+        self._owners: Owners | None = None
 
-    def group(self, name: str) -> Group:
-        """The group; made in memory when it is unknown, with the default settings."""
-        group = self.groups.get(name)
-        if group is None:
-            group = self.groups[name] = Group(GroupSettings(name))
-        return group
+    def count_for(self, owners: Owners) -> None:
+        """Tell it of each group: of those that there are now, and of each change from now on."""
+        self._owners = owners
+        for group in self.groups.values():
+            owners.made(group.made_by)
 
     def find(self, ref: QueueRef) -> QueueState | None:
         """What the group has of the queue; None when it never consumed from it."""
@@ -79,8 +99,11 @@ class GroupStates:
         return None if group is None else group.topics.get(ref.topic, {}).get(ref.queue_id)
 
     def queue(self, ref: QueueRef) -> QueueState:
-        """What the group has of the queue; made when there is nothing."""
-        queues = self.group(ref.consumer_group).topics.setdefault(ref.topic, {})
+        """What the group has of the queue; made when there is nothing, with its group."""
+        group = self.groups.get(ref.consumer_group)
+        if group is None:
+            group = self._make(GroupSettings(ref.consumer_group), "")
+        queues = group.topics.setdefault(ref.topic, {})
         state = queues.get(ref.queue_id)
         if state is None:
             state = queues[ref.queue_id] = QueueState()
@@ -91,9 +114,15 @@ class GroupStates:
         match change:
             case GroupSet():
                 name = change.settings.consumer_group
-                self.groups[name] = replace_settings(self.groups.get(name), change.settings)
+                group = self.groups.get(name)
+                if group is None:
+                    self._make(change.settings, change.made_by)
+                else:
+                    self.groups[name] = replace(group, settings=change.settings)
             case GroupDeleted():
-                self.groups.pop(change.consumer_group, None)
+                deleted = self.groups.pop(change.consumer_group, None)
+                if deleted is not None and self._owners is not None:
+                    self._owners.deleted(deleted.made_by)
             case _:
                 self.queue(change.queue).apply(change)
 
@@ -101,7 +130,8 @@ class GroupStates:
         """Messages in flight, of all groups."""
         return sum(len(queue.leases) for group in self.groups.values() for _, queue in group.queues())
 
-
-def replace_settings(group: Group | None, settings: GroupSettings) -> Group:
-    """The group with other settings."""
-    return Group(settings) if group is None else replace(group, settings=settings)
+    def _make(self, settings: GroupSettings, made_by: str) -> Group:
+        group = self.groups[settings.consumer_group] = Group(settings, made_by=made_by)
+        if self._owners is not None:
+            self._owners.made(made_by)
+        return group

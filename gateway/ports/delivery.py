@@ -58,6 +58,7 @@ class PopQuestion:
         attempt_id: names the poll; may be empty.
         filter: which messages.
         max_per_message_group: in an ordered group, messages of one message group in one answer; 0: no limit.
+        caller: in whose share the group counts that the poll makes.
     """
 
     consumer_group: str
@@ -68,6 +69,7 @@ class PopQuestion:
     attempt_id: str = ""
     filter: Filter = ALL_MESSAGES
     max_per_message_group: int = 0
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,7 @@ class ClientFacts:
         subscriptions: topic and filter.
         language, version, address: may be empty.
         kind: in words.
+        caller: in whose share it counts.
     """
 
     client_id: str
@@ -205,6 +208,7 @@ class ClientFacts:
     version: str = ""
     address: str = ""
     kind: str = ""
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)

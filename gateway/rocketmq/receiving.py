@@ -26,6 +26,7 @@ from gateway.rocketmq.names import group_of, topic_of
 from gateway.rocketmq.status import RefusedError, ok, status_of
 from reput.message.v1.message_pb2 import StoredMessage
 from services.methods import INNER_SECONDS
+from services.serving.admission.callers import caller_of_call
 from services.serving.calls.open_work import OpenWork
 from services.serving.calls.streamed_later import Streamable
 from store.errors import InvalidArgumentError, StoreError
@@ -140,6 +141,7 @@ class Receiving:
             request.attempt_id,
             filter_of(request.filter_expression),
             1 if caller.language in ONE_PER_GROUP_LANGUAGES else 0,
+            caller_of_call(call),
         )
         delivering = self._delivering(request.message_queue.broker.name)
         # An ordered group gives an attempt again what it got before, whatever another member has found.

@@ -32,6 +32,7 @@ from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
 from reput.message.v1.message_pb2 import AppendResult, StoredMessage
 from services.methods import QUERY_SECONDS
+from services.serving.admission.callers import caller_here
 from services.serving.calls.open_work import OpenWork
 from services.serving.calls.raw_handlers import add_with_raw
 from services.serving.calls.streamed_later import StreamedLater
@@ -208,7 +209,9 @@ class MessagingServicer(v2_grpc.MessagingServiceServicer):
         known = self._clients.known(caller.client_id)
         if known is not None and known.facts.consumer_group == group:
             return known.facts
-        return ClientFacts(caller.client_id, group, (), caller.language, caller.version, caller.address, kind)
+        return ClientFacts(
+            caller.client_id, group, (), caller.language, caller.version, caller.address, kind, caller_here()
+        )
 
 
 def add_messaging_to_server(servicer: MessagingServicer, server: grpc.Server, forwarder: AppendForwarder) -> None:

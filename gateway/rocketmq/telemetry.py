@@ -19,6 +19,7 @@ from gateway.rocketmq.sessions import ProducerSession, QuestionBytes
 from gateway.rocketmq.status import RefusedError, ok
 from gateway.waiting.producers import Producers
 from reput.message.v1.message_pb2 import StoredMessage
+from services.serving.admission.callers import caller_here
 from store.errors import InvalidArgumentError
 
 # The retry policy that producers get: RocketMQ's proxy's default, few and quick retries.
@@ -152,6 +153,7 @@ def _facts(settings: v2.Settings, caller: Caller, group: str) -> ClientFacts:
         caller.version,
         caller.address,
         kind_of(settings.client_type),
+        caller_here(),
     )
 
 

@@ -28,6 +28,7 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.consumer import ArrivalStream, ConsumerClient
 from services.calling.pulled_bytes import PulledBytes
 from services.convert import timestamp_to_millis
+from services.serving.admission.callers import caller_here
 from store.errors import GroupNotFoundError, StoreError
 
 ACK_OUTCOMES = {
@@ -89,6 +90,7 @@ class RemoteDelivering:
             attempt_id=question.attempt_id,
             filter=filter_of(question.filter),
             max_per_message_group=question.max_per_message_group,
+            caller=question.caller,
         )
         if question.invisible_millis is not None:
             request.invisible_duration.CopyFrom(_duration(question.invisible_millis))
@@ -152,7 +154,8 @@ class RemoteDelivering:
         """See the port."""
         offset = pb.QueueOffset(topic=topic, queue_id=queue_id, queue_offset=queue_offset)
         self._client.commit_offsets(
-            pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=[offset]), timeout_seconds=seconds
+            pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=[offset], caller=caller_here()),
+            timeout_seconds=seconds,
         )
 
     def offsets(self, consumer_group: str, topic: str, seconds: float) -> Mapping[int, int]:
@@ -248,4 +251,5 @@ def _client(client: ClientFacts) -> pb.Client:
         address=client.address,
         version=client.version,
         kind=client.kind,
+        caller=client.caller,
     )

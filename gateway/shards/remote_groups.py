@@ -25,6 +25,7 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.consumer import ConsumerClient
 from services.calling.port_calls import port_call
 from services.convert import millis_to_timestamp
+from services.serving.admission.callers import caller_here
 
 TRACK_STATES = {pb.TrackState.Value(f"TRACK_STATE_{state.name}"): state for state in TrackState}
 SEND_BACK_OUTCOMES = {
@@ -80,7 +81,9 @@ class RemoteGroups:
             for each in positions
         ]
         self._client.commit_offsets(
-            pb.CommitOffsetsRequest(consumer_group=consumer_group, offsets=offsets, begins=begins),
+            pb.CommitOffsetsRequest(
+                consumer_group=consumer_group, offsets=offsets, begins=begins, caller=caller_here()
+            ),
             timeout_seconds=deadline.remaining_seconds(),
         )
 
@@ -93,6 +96,7 @@ class RemoteGroups:
             queue_id=question.queue_id,
             queue_offsets=question.queue_offsets,
             delay_level=question.delay_level,
+            caller=caller_here(),
         )
         answer = self._client.send_back(request, timeout_seconds=deadline.remaining_seconds())
         return [SEND_BACK_OUTCOMES[outcome] for outcome in answer.outcomes]
@@ -106,6 +110,7 @@ class RemoteGroups:
             queues=[pb.TopicQueue(topic=topic, queue_id=queue_id) for topic, queue_id in question.queues],
             unlock=question.unlock,
             renew=question.renew,
+            caller=caller_here(),
         )
         answer = self._client.lock_queues(request, timeout_seconds=deadline.remaining_seconds())
         return LockAnswer(
@@ -121,6 +126,7 @@ class RemoteGroups:
             topic=question.topic,
             queue_id=question.queue_id,
             dry_run=question.dry_run,
+            caller=caller_here(),
         )
         match question.to:
             case ResetTo.EARLIEST:
@@ -146,7 +152,9 @@ class RemoteGroups:
             consume_enabled=settings.consume_enabled,
             broadcast=settings.broadcast,
         )
-        self._client.update_group(pb.UpdateGroupRequest(settings=wanted), timeout_seconds=deadline.remaining_seconds())
+        self._client.update_group(
+            pb.UpdateGroupRequest(settings=wanted, caller=caller_here()), timeout_seconds=deadline.remaining_seconds()
+        )
 
     @port_call("consumer.delete-group")
     def delete(self, consumer_group: str, deadline: Deadline) -> None:

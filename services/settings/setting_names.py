@@ -406,6 +406,13 @@ SETTINGS: tuple[Setting, ...] = (
         "Of a group without a setting of its own, the first delivery included.",
     ),
     Setting(
+        "consumer",
+        "group_count_max",
+        "100000",
+        "groups",
+        "Consumer groups of the shard. A client makes at most a tenth, all of an address without sign-in a quarter.",
+    ),
+    Setting(
         "schedule",
         "address",
         "127.0.0.1:8086",

@@ -13,7 +13,7 @@ from consumer_svc.delivering.pulls import Pulls
 from consumer_svc.delivering.receipt_handle import ReceiptHandles
 from consumer_svc.delivering.send_back import SendBacks
 from consumer_svc.delivering.tracks import Tracks
-from consumer_svc.state.group_states import GroupStates
+from consumer_svc.state.group_states import GROUP_COUNT_MAX, GroupStates
 from consumer_svc.state_topic import STATE_TOPIC, LoadedState, StateWriter, load_state
 from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
@@ -69,6 +69,7 @@ class LogLife:
         recent_count_max: units kept in memory.
         clients: the consumers that live.
         leadership: see Life.
+        group_count_max: see Rules.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class LogLife:
         recent_count_max: int = 262_144,
         clients: Clients | None = None,
         leadership: int | None = 0,
+        group_count_max: int = GROUP_COUNT_MAX,
     ) -> None:
         epoch = log.state().epoch + 1
         self.log = log
@@ -99,7 +101,7 @@ class LogLife:
             ReceiptHandles("broker-a", SECRET),
             clients or Clients(lambda: log.clock.now / 1000 + 1e6),
             self.arrivals,
-            Rules(attempts_max, begins_at_end),
+            Rules(attempts_max, begins_at_end, group_count_max=group_count_max),
             log.clock,
             TopicView(log, self.arrivals, always_newer()),
             leadership,

@@ -105,9 +105,9 @@ def test_names_and_numbers_that_are_none_lock_nothing(
 
 
 def test_locks_that_are_over_make_room_and_those_that_hold_are_limited(
-    locks: QueueLocks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: Clock,
 ) -> None:
-    monkeypatch.setattr("consumer_svc.queue_locks.LOCK_COUNT_MAX", 4_000)
+    locks = QueueLocks(clock, count_max=40_000)
     clock.now += LOCK_SECONDS
 
     def lock_many(group: str) -> None:

@@ -1,14 +1,17 @@
 """The client of a call: a verified identity, else the connection (shares.py has the rule for clients)."""
 
 import contextlib
-import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 from services.serving.admission.shares import Client, client_of_identity, client_of_peer
 from services.serving.call_guard import CallGuard
 
-_here = threading.local()
+# A context goes with work to other threads (gateway/ports/fan_out.py).
+_here: ContextVar[Client | None] = ContextVar("reput_client", default=None)
+# Of the name of a client that is told to another service. The subject of a token may be as long as its issuer likes.
+NAME_CHARACTERS_MAX = 256
 
 
 class Callers:
@@ -33,14 +36,25 @@ class Callers:
 @contextlib.contextmanager
 def working_for(client: Client) -> Iterator[None]:
     """Sets the client that this thread works for inside the block."""
-    _here.client = client
+    _here.set(client)
     try:
         yield
     finally:
-        _here.client = None
+        _here.set(None)
 
 
 def client_here(context: Any) -> Client:
     """The client that this thread works for; the connection of the call where nothing else is known."""
-    client: Client | None = getattr(_here, "client", None)
-    return client or client_of_peer(context.peer())
+    return _here.get() or client_of_peer(context.peer())
+
+
+def caller_here() -> str:
+    """The name of the client that this thread works for, to tell it to another service; empty where it works for none."""
+    client = _here.get()
+    return "" if client is None else client.name[:NAME_CHARACTERS_MAX]
+
+
+def caller_of_call(call: Any) -> str:
+    """Likewise, of a call that has no thread (services/serving/calls/unary_call.py)."""
+    client: Client | None = getattr(call, "client", None)
+    return (client or client_here(call)).name[:NAME_CHARACTERS_MAX]

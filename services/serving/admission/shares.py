@@ -12,6 +12,9 @@ limited (ADR 0040):
 So nobody ever holds the last place, a client that comes later finds room without waiting, and no share must be configured.
 Within an address, its connections share the address's part by the same rule. A service that wants N places for a client that
 is alone has 2 N places.
+
+What is kept after its call, such as a consumer group or a lock, is divided by smaller parts (ADR 0111): a client holds at most
+a tenth of the places, and an address a quarter. See `kept_shares`.
 """
 
 from collections import deque
@@ -21,6 +24,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 # What an address may hold, as a multiple of what is free: three quarters of everything. A proxy has many clients behind it.
 ADDRESS_FACTOR = 3
+# Parts of what is kept after its call: ten identities, or four addresses, fill it together. None of them needs so much alone.
+KEPT_CLIENT_DIVISOR = 10
+KEPT_ADDRESS_DIVISOR = 4
+IDENTITY_PREFIX = "identity:"
 # Cached clients: as many connections as are usually open. An address has less than 64 bytes.
 PEER_COUNT_MAX = 4_096
 
@@ -47,8 +54,13 @@ def client_of_peer(peer: str) -> Client:
 
 def client_of_identity(name: str) -> Client:
     """The client with a verified identity, on any connection."""
-    name = f"identity:{name}"
+    name = IDENTITY_PREFIX + name
     return Client(name, name)
+
+
+def client_of_name(name: str) -> Client:
+    """The client whose `name` another process has told; an empty one stands for all that are not known."""
+    return Client(name, name) if name.startswith(IDENTITY_PREFIX) else client_of_peer(name)
 
 
 class Shares:
@@ -56,15 +68,19 @@ class Shares:
 
     Args:
         count_max: all places.
+        client_max: that a client may hold; None: as the rule says.
+        address_max: likewise of an address.
 
     Attributes:
         count: places held now.
     """
 
-    __slots__ = ("_by_address", "_by_name", "count", "count_max")
+    __slots__ = ("_address_max", "_by_address", "_by_name", "_client_max", "count", "count_max")
 
-    def __init__(self, count_max: int) -> None:
+    def __init__(self, count_max: int, client_max: int | None = None, address_max: int | None = None) -> None:
         self.count_max = count_max
+        self._client_max = count_max if client_max is None else client_max
+        self._address_max = count_max if address_max is None else address_max
         self.count = 0
         self._by_name: dict[str, int] = {}
         self._by_address: dict[str, int] = {}
@@ -72,10 +88,12 @@ class Shares:
     def has_room(self, client: Client, count: int = 1) -> bool:
         """Whether the client may take so many places."""
         free = self.count_max - self.count
+        held, of_address = self._by_name.get(client.name, 0), self._by_address.get(client.address, 0)
+        if held + count > self._client_max or of_address + count > self._address_max:
+            return False
         if self.count + count <= free:  # the usual case: below one half the rule always holds
             return True
-        free_of_address = ADDRESS_FACTOR * free - self._by_address.get(client.address, 0)
-        held = self._by_name.get(client.name, 0)
+        free_of_address = ADDRESS_FACTOR * free - of_address
         # One that has something takes no place after which its address would have none for another client.
         if held and free_of_address <= (ADDRESS_FACTOR + 1) * count:
             return False
@@ -104,6 +122,11 @@ class Shares:
     def weight(self, client: Client) -> tuple[int, int]:
         """Orders clients by what they have: the address first, so many connections of one host do not look small."""
         return self._by_address.get(client.address, 0), self._by_name.get(client.name, 0)
+
+
+def kept_shares(count_max: int) -> Shares:
+    """Shares of what is kept after its call; 1 at least for a client."""
+    return Shares(count_max, max(count_max // KEPT_CLIENT_DIVISOR, 1), max(count_max // KEPT_ADDRESS_DIVISOR, 1))
 
 
 class FairQueue(Generic[Item]):

@@ -55,7 +55,7 @@ class Filter(_message.Message):
     def __init__(self, tags: _Optional[str] = ..., sql: _Optional[str] = ...) -> None: ...
 
 class PopMessagesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group")
+    __slots__ = ("consumer_group", "topic", "queue_id", "max_messages", "invisible_duration", "client_id", "attempt_id", "filter", "max_per_message_group", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class PopMessagesRequest(_message.Message):
     ATTEMPT_ID_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
     MAX_PER_MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     queue_id: int
@@ -74,7 +75,8 @@ class PopMessagesRequest(_message.Message):
     attempt_id: str
     filter: Filter
     max_per_message_group: int
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ...) -> None: ...
+    caller: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., max_messages: _Optional[int] = ..., invisible_duration: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., max_per_message_group: _Optional[int] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class Delivery(_message.Message):
     __slots__ = ("message", "receipt_handle", "delivery_attempt", "invisible_until")
@@ -195,18 +197,20 @@ class PullMessagesResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ..., seen_offset: _Optional[int] = ...) -> None: ...
 
 class SendBackMessagesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level")
+    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     queue_id: int
     queue_offsets: _containers.RepeatedScalarFieldContainer[int]
     delay_level: int
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., delay_level: _Optional[int] = ...) -> None: ...
+    caller: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., delay_level: _Optional[int] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class SendBackMessagesResponse(_message.Message):
     __slots__ = ("outcomes",)
@@ -225,18 +229,20 @@ class SendBackMessagesResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[SendBackMessagesResponse.Outcome, str]]] = ...) -> None: ...
 
 class LockQueuesRequest(_message.Message):
-    __slots__ = ("consumer_group", "client_id", "queues", "unlock", "renew")
+    __slots__ = ("consumer_group", "client_id", "queues", "unlock", "renew", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     UNLOCK_FIELD_NUMBER: _ClassVar[int]
     RENEW_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     client_id: str
     queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
     unlock: bool
     renew: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., unlock: _Optional[bool] = ..., renew: _Optional[bool] = ...) -> None: ...
+    caller: str
+    def __init__(self, consumer_group: _Optional[str] = ..., client_id: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., unlock: _Optional[bool] = ..., renew: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class TopicQueue(_message.Message):
     __slots__ = ("topic", "queue_id")
@@ -265,14 +271,16 @@ class QueueOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offset: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "offsets", "begins")
+    __slots__ = ("consumer_group", "offsets", "begins", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     BEGINS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
     begins: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ...) -> None: ...
+    caller: str
+    def __init__(self, consumer_group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class CommitOffsetsResponse(_message.Message):
     __slots__ = ()
@@ -293,7 +301,7 @@ class GetOffsetsResponse(_message.Message):
     def __init__(self, offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
 
 class ResetOffsetsRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "earliest", "latest", "time", "queue_offset", "queue_id", "dry_run")
+    __slots__ = ("consumer_group", "topic", "earliest", "latest", "time", "queue_offset", "queue_id", "dry_run", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
@@ -302,6 +310,7 @@ class ResetOffsetsRequest(_message.Message):
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
     earliest: bool
@@ -310,7 +319,8 @@ class ResetOffsetsRequest(_message.Message):
     queue_offset: int
     queue_id: int
     dry_run: bool
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue_offset: _Optional[int] = ..., queue_id: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    caller: str
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., queue_offset: _Optional[int] = ..., queue_id: _Optional[int] = ..., dry_run: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class ResetOffsetsResponse(_message.Message):
     __slots__ = ("resets",)
@@ -328,7 +338,7 @@ class ResetOffsetsResponse(_message.Message):
     def __init__(self, resets: _Optional[_Iterable[_Union[ResetOffsetsResponse.Reset, _Mapping]]] = ...) -> None: ...
 
 class Client(_message.Message):
-    __slots__ = ("client_id", "consumer_group", "subscriptions", "language", "address", "version", "kind")
+    __slots__ = ("client_id", "consumer_group", "subscriptions", "language", "address", "version", "kind", "caller")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
@@ -336,6 +346,7 @@ class Client(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     client_id: str
     consumer_group: str
     subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
@@ -343,7 +354,8 @@ class Client(_message.Message):
     address: str
     version: str
     kind: str
-    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., language: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+    caller: str
+    def __init__(self, client_id: _Optional[str] = ..., consumer_group: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., language: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., kind: _Optional[str] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class Subscription(_message.Message):
     __slots__ = ("topic", "filter")
@@ -470,10 +482,12 @@ class GetGroupResponse(_message.Message):
     def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[Client, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., problems: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class UpdateGroupRequest(_message.Message):
-    __slots__ = ("settings",)
+    __slots__ = ("settings", "caller")
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
     settings: GroupSettings
-    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ...) -> None: ...
+    caller: str
+    def __init__(self, settings: _Optional[_Union[GroupSettings, _Mapping]] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class UpdateGroupResponse(_message.Message):
     __slots__ = ()

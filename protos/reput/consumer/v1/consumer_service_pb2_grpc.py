@@ -139,8 +139,10 @@ class ConsumerServiceServicer:
     def PopMessages(self, request, context):
         """Hands out messages of a topic to a group and hides them from the rest of the group until they are
         acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
-        the group's retry topic come with those of the topic. A group that is unknown is made. Errors: INVALID_ARGUMENT
-        (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED (TOPIC_NOT_READABLE, GROUP_DISABLED).
+        the group's retry topic come with those of the topic. A group that is unknown is made when it gets its first message, or
+        passes one. Errors: INVALID_ARGUMENT (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED
+        (TOPIC_NOT_READABLE, GROUP_DISABLED), RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise
+        in the other calls that make a group.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,7 +193,8 @@ class ConsumerServiceServicer:
     def LockQueues(self, request, context):
         """Locks queues for one member of a group for 60 seconds, or unlocks them; RocketMQ's LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. The
         service keeps locks in memory. After its start, a queue that the group has a position in counts as locked by a member that
-        is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT.
+        is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT,
+        RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of locks is in use.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

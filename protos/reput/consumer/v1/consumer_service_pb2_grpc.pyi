@@ -18,8 +18,10 @@ class ConsumerServiceStub:
     PopMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.PopMessagesRequest, _consumer_service_pb2.PopMessagesResponse]
     """Hands out messages of a topic to a group and hides them from the rest of the group until they are
     acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
-    the group's retry topic come with those of the topic. A group that is unknown is made. Errors: INVALID_ARGUMENT
-    (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED (TOPIC_NOT_READABLE, GROUP_DISABLED).
+    the group's retry topic come with those of the topic. A group that is unknown is made when it gets its first message, or
+    passes one. Errors: INVALID_ARGUMENT (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED
+    (TOPIC_NOT_READABLE, GROUP_DISABLED), RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise
+    in the other calls that make a group.
     """
     AckMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.AckMessagesRequest, _consumer_service_pb2.AckMessagesResponse]
     """Says that messages are consumed. When it is answered, this is in the log, as durable as the log's flush mode makes
@@ -45,7 +47,8 @@ class ConsumerServiceStub:
     LockQueues: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.LockQueuesRequest, _consumer_service_pb2.LockQueuesResponse]
     """Locks queues for one member of a group for 60 seconds, or unlocks them; RocketMQ's LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. The
     service keeps locks in memory. After its start, a queue that the group has a position in counts as locked by a member that
-    is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT.
+    is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT,
+    RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of locks is in use.
     """
     CommitOffsets: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.CommitOffsetsRequest, _consumer_service_pb2.CommitOffsetsResponse]
     """Sets the position of a group in queues; as durable as acknowledgements."""
@@ -86,8 +89,10 @@ class ConsumerServiceServicer:
     ) -> _consumer_service_pb2.PopMessagesResponse:
         """Hands out messages of a topic to a group and hides them from the rest of the group until they are
         acknowledged or their time is over. Never waits: an empty answer says that there is nothing now. Messages of
-        the group's retry topic come with those of the topic. A group that is unknown is made. Errors: INVALID_ARGUMENT
-        (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED (TOPIC_NOT_READABLE, GROUP_DISABLED).
+        the group's retry topic come with those of the topic. A group that is unknown is made when it gets its first message, or
+        passes one. Errors: INVALID_ARGUMENT (also ILLEGAL_FILTER), FAILED_PRECONDITION (STORE_READ_ONLY), PERMISSION_DENIED
+        (TOPIC_NOT_READABLE, GROUP_DISABLED), RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of groups is in use; likewise
+        in the other calls that make a group.
         """
 
     def AckMessages(
@@ -143,7 +148,8 @@ class ConsumerServiceServicer:
     ) -> _consumer_service_pb2.LockQueuesResponse:
         """Locks queues for one member of a group for 60 seconds, or unlocks them; RocketMQ's LOCK_BATCH_MQ and UNLOCK_BATCH_MQ. The
         service keeps locks in memory. After its start, a queue that the group has a position in counts as locked by a member that
-        is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT.
+        is not known, for as long: only `renew` gets it. A queue that does not exist is not locked. Errors: INVALID_ARGUMENT,
+        RESOURCE_EXHAUSTED (RESOURCE_BUSY) when the caller's share of locks is in use.
         """
 
     def CommitOffsets(
