@@ -145,16 +145,18 @@ def _tell_shard(row: pb.ShardExplanation, record: ShardRecord, room: int) -> int
     row.broker_name = record.broker_name
     row.elapsed_micros = record.elapsed_micros
     for name, step in record.steps.items():
+        if record.is_limited and name == "log.read" and not step.item_count:
+            continue  # it was of records that the caller may not see
         row.steps.add(
             name=name,
-            call_count=step.call_count,
+            call_count=1 if record.is_limited else step.call_count,
             item_count=step.item_count,
             message_bytes=step.message_bytes,
             elapsed_micros=step.elapsed_micros,
         )
     shown = record.lookups
     if len(shown) > LOOKUP_COUNT_MAX:  # lookups that found something come first
-        shown = sorted(shown, key=lambda lookup: not lookup.candidates)[:LOOKUP_COUNT_MAX]
+        shown = sorted(shown, key=lambda lookup: not lookup.candidate_count)[:LOOKUP_COUNT_MAX]
     for lookup in shown:
         _tell_lookup(row.lookups.add(), lookup, room)
         room -= len(row.lookups[-1].visits)
@@ -169,8 +171,8 @@ def _tell_lookup(row: pb.ShardExplanation.Lookup, lookup: Lookup, room: int) -> 
         row.key_hash, row.slot, row.slot_count = first.key_hash, first.slot, first.slot_count
     row.topic, row.key = lookup.topic, lookup.key
     row.passed_over = PASSED_OVER[lookup.passed_over]
-    row.round_count = len(lookup.explanations)
-    row.candidate_count = len(lookup.candidates)
+    row.round_count = 1 if lookup.is_limited else len(lookup.explanations)
+    row.candidate_count = lookup.candidate_count
     row.match_count = len(lookup.matches)
     row.rejected_count = len(lookup.rejected)
     row.unread_count = lookup.unread_count

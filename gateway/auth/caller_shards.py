@@ -56,7 +56,7 @@ from gateway.ports.shards import Shards, ShardsSource
 from gateway.ports.time_window import TimeWindow
 from gateway.ports.topic_admin import TopicAdmin, TopicChange, TopicSettings
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
-from store.errors import PermissionDeniedError, RecordNotFoundError, StoreError
+from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,6 +136,7 @@ class CallerShards(Generic[Message]):
     def __init__(self, source: ShardsSource[Message], blank: Message) -> None:
         self._source = source
         self._blank = blank
+        self._decoys: dict[str, int] = {}
 
     def now(self) -> Shards[Message]:
         """See ShardsSource."""
@@ -150,7 +151,7 @@ class CallerShards(Generic[Message]):
     def _seen(self, shard: Shard[Message], sight: Sight) -> Shard[Message]:
         return dataclasses.replace(
             shard,
-            records=SeenRecords(shard.records, sight, self._blank),
+            records=SeenRecords(shard.records, sight, self._blank, shard.broker_name, self._decoys),
             queues=SeenQueues(shard.queues, sight),
             keys=SeenKeys(shard.keys, sight),
             topics=SeenTopics(shard.topics, sight),
@@ -161,23 +162,53 @@ class CallerShards(Generic[Message]):
 
 
 class SeenRecords(Generic[Message]):
-    """A RecordReader."""
+    """A RecordReader.
 
-    def __init__(self, records: RecordReader[Message], sight: Sight, blank: Message) -> None:
+    One record by its offset costs two reads whether a foreign record or none starts there: one that finds a record and one that
+    finds none. Otherwise the time of an answer would tell where foreign records begin.
+
+    Args:
+        records: all records.
+        sight: what the caller may see.
+        blank: the message of a record that it may not see.
+        broker_name: the shard's name.
+        decoys: where a record starts, by shard: the last one that a caller might not see. It is read when none is found.
+    """
+
+    def __init__(
+        self, records: RecordReader[Message], sight: Sight, blank: Message, broker_name: str, decoys: dict[str, int]
+    ) -> None:
         self._records = records
         self._sight = sight
         self._blank = blank
+        self._broker_name = broker_name
+        self._decoys = decoys
 
     def get(self, commit_log_offset: int, deadline: Deadline) -> FoundRecord[Message]:
         """See the port."""
-        record = self._records.get(commit_log_offset, deadline)
+        try:
+            record = self._records.get(commit_log_offset, deadline)
+        except RecordNotFoundError:
+            self._read_decoy(deadline)
+            raise
         if not self._sight.holds(record.topic):
             self._sight.note_hidden()
+            self._decoys[self._broker_name] = commit_log_offset
             raise self._absent(commit_log_offset, deadline)
         return record
 
+    def _read_decoy(self, deadline: Deadline) -> None:
+        """Read some record, as would have been read of a foreign one."""
+        try:
+            self._records.get(self._decoys.get(self._broker_name, 0), deadline)
+        except OffsetOutOfRangeError as error:  # retention removed it; the first record is there
+            first_offset = error.metadata.get("firstOffset", "")
+            self._decoys[self._broker_name] = int(first_offset) if first_offset.isdecimal() else 0
+        except StoreError:
+            self._decoys.pop(self._broker_name, None)
+
     def _absent(self, commit_log_offset: int, deadline: Deadline) -> StoreError:
-        """The error of an offset at which no record starts: that of the next byte, asked for. It takes a read more."""
+        """The error of an offset at which no record starts: that of the next byte, asked for."""
         inside = commit_log_offset + 1
         try:
             self._records.get(inside, deadline)
@@ -268,9 +299,10 @@ class SeenKeys:
     ) -> Candidates:
         """See the port."""
         self._sight.check(topic)
-        return self._keys.search(
+        found = self._keys.search(
             topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline, explain=explain
         )
+        return dataclasses.replace(found, explanation=None, is_limited=True) if explain else found
 
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""
@@ -334,17 +366,20 @@ class SeenGroups:
         return [each for each in self._groups.settings(topic, deadline) if self._holds(each.consumer_group)]
 
     def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
-        """See the port; without the topics that the caller may not see."""
+        """See the port; without the topics that the caller may not see, and members that consume nothing else."""
         self._check(consumer_group)
         facts = self._groups.facts(consumer_group, deadline)
+        members = [
+            dataclasses.replace(member, subscriptions=subscriptions)
+            for member in facts.members
+            if (subscriptions := tuple(each for each in member.subscriptions if self._sight.holds(each[0])))
+        ]
+        is_whole = [member.subscriptions for member in members] == [member.subscriptions for member in facts.members]
         return dataclasses.replace(
             facts,
-            members=[
-                dataclasses.replace(
-                    member, subscriptions=tuple(each for each in member.subscriptions if self._sight.holds(each[0]))
-                )
-                for member in facts.members
-            ],
+            members=members if not self._sees_all else facts.members,
+            # They name members.
+            problems=facts.problems if is_whole or self._sees_all else (),
             queues=[queue for queue in facts.queues if self._sight.holds(queue.topic)],
         )
 
@@ -396,6 +431,10 @@ class SeenGroups:
         """See the port; groups that the caller may not see are left out."""
         tracks = self._groups.track(message, deadline)
         return [each for each in tracks if not each.consumer_group or self._holds(each.consumer_group)]
+
+    @property
+    def _sees_all(self) -> bool:
+        return self._sight.access.has_all_topics(self._sight.roles)
 
     def _holds(self, consumer_group: str) -> bool:
         return self._sight.access.allows_group(consumer_group)

@@ -26,7 +26,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from gateway.auth.access import ADMIN, WRITE, Access
+from gateway.auth.access import ADMIN, READ, WRITE, Access
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import Sight, work_for
 from gateway.auth.client_ids import ClientIds
@@ -93,7 +93,8 @@ class GatewayGuard:
         if row is not None and row.roles is None:
             return handler
         rule = rule_of(method)
-        client_ids = self._client_ids if method in OF_ITSELF else None
+        names_clients = rule is not None and rule.client_ids is not None
+        client_ids = self._client_ids if method in OF_ITSELF or names_clients else None
         guard = _MethodGuard(method, rule, self._sign_in, self._audit, client_ids)
         if handler.request_streaming:
             inner = handler.stream_stream
@@ -191,6 +192,9 @@ class _MethodGuard:
         if request is not None:
             self._check_groups(sight, request)
         self._claim_client_id(sight, context)
+        if self._client_ids is not None and rule is not None and rule.client_ids is not None and request is not None:
+            for client_id in rule.client_ids(request):
+                self._client_ids.claim(client_id, sight.access.name)
         if rule is not None and rule.roles == ADMIN:
             topics = rule.topics(request) if rule.topics is not None and request is not None else ()
             groups = rule.groups(request) if rule.groups is not None and request is not None else ()
@@ -204,11 +208,12 @@ class _MethodGuard:
         def check() -> None:
             sight = self._signed_in(context)
             self._check_groups(sight, request)
-            if self._rule is not None and self._rule.written is not None:
-                writing = replace(sight, roles=WRITE)
-                for topic in self._rule.written(request):
+            rule = self._rule
+            for topics, roles in ((rule.written, WRITE), (rule.consumed, READ)) if rule is not None else ():
+                limited = replace(sight, roles=roles)
+                for topic in topics(request) if topics is not None else ():
                     check_topic_size(topic)
-                    writing.check(topic)
+                    limited.check(topic)
             self._claim_client_id(sight, context)
 
         self.noting(context, check)

@@ -5,6 +5,8 @@
     topics      how the request names them; None: the method never names one
     groups      how the request names consumer groups; the rights of a client may be limited to some (access.py)
     written     how a request of a session names topics for which its caller wants to be a producer: it needs the right to write
+    consumed    how it names those that its caller subscribes to: it needs the right to read
+    client_ids  how a request names client ids besides the one of its metadata
     parse       how handlers that take bytes read the request
     outcome     how handlers that answer with bytes tell the audit log of an append, or of the end of a wait: `OK` or the
                 name of a code; None: what they do is not recorded, only refusals are
@@ -62,6 +64,8 @@ class Rule:
     parse: Callable[[bytes], Any] | None = None
     outcome: Callable[[bytes], str] | None = None
     written: Callable[[Any], Iterable[str]] | None = None
+    consumed: Callable[[Any], Iterable[str]] | None = None
+    client_ids: Callable[[Any], Iterable[str]] | None = None
 
 
 def _own(request: Any) -> tuple[str, ...]:
@@ -104,6 +108,15 @@ def _of_settings(command: Any) -> tuple[str, ...]:
 def _of_publishing(command: Any) -> list[str]:
     """Of a Telemetry command."""
     return list(dict.fromkeys(full_name(topic) for topic in command.settings.publishing.topics))
+
+
+def _of_subscription(command: Any) -> list[str]:
+    """Of a Telemetry command."""
+    return list(dict.fromkeys(full_name(one.topic) for one in command.settings.subscription.subscriptions))
+
+
+def _own_client_id(request: Any) -> tuple[str, ...]:
+    return (request.client_id,) if request.client_id else ()
 
 
 def _of_own_group(request: Any) -> tuple[str, ...]:
@@ -201,6 +214,9 @@ GROUPS: dict[str, Groups] = {
     MESSAGING_SERVICE + "GetOffset": _of_group,
 }
 WRITTEN: dict[str, Topics] = {MESSAGING_SERVICE + "Telemetry": _of_publishing}
+CONSUMED: dict[str, Topics] = {MESSAGING_SERVICE + "Telemetry": _of_subscription}
+# A lock is its member's: another identity must not free or renew it.
+CLIENT_IDS: dict[str, Callable[[Any], Iterable[str]]] = {GATEWAY_SERVICE + "LockQueues": _own_client_id}
 # Methods whose handlers take and return bytes.
 BYTES: dict[str, tuple[Parse, Outcome | None]] = {
     GATEWAY_SERVICE + "AppendMessages": (pb.AppendMessagesRequest.FromString, _always_ok),
@@ -225,4 +241,13 @@ def rule_of(path: str) -> Rule | None:
     if not roles:
         return None
     parse, outcome = BYTES.get(path, (None, None))
-    return Rule(roles, TOPICS.get(path), GROUPS.get(path), parse, outcome, WRITTEN.get(path))
+    return Rule(
+        roles,
+        TOPICS.get(path),
+        GROUPS.get(path),
+        parse,
+        outcome,
+        WRITTEN.get(path),
+        CONSUMED.get(path),
+        CLIENT_IDS.get(path),
+    )

@@ -90,7 +90,8 @@ class Candidates:
     """Offsets of records whose key has the wanted hash, strictly falling; `more` when there are others below.
 
     `problem` says why some may be missing. `explanation` is set when it was asked for and the index gives one, `held`
-    when a summary was asked for (shards/summaries.py).
+    when a summary was asked for (shards/summaries.py). `is_limited`: an explanation must not tell of other records than those
+    that the caller sees.
     """
 
     commit_log_offsets: tuple[int, ...]
@@ -100,6 +101,7 @@ class Candidates:
     problem: StoreError | None = None
     explanation: KeyExplanation | None = None
     held: HeldKeys | None = None
+    is_limited: bool = False
 
 
 @dataclass(frozen=True, slots=True)

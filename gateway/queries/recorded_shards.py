@@ -84,6 +84,7 @@ class Lookup:
         candidates: where records with the key's hash start (bytes of the log).
         matches: those that are matches.
         rejected: those that are none.
+        is_limited: only candidates that were read are counted, and none that the caller may not see.
     """
 
     topic: str
@@ -93,11 +94,17 @@ class Lookup:
     candidates: list[int] = field(default_factory=list)
     matches: set[int] = field(default_factory=set)
     rejected: dict[int, Rejected] = field(default_factory=dict)
+    is_limited: bool = False
+
+    @property
+    def candidate_count(self) -> int:
+        """Candidates."""
+        return len(self.matches) + len(self.rejected) if self.is_limited else len(self.candidates)
 
     @property
     def unread_count(self) -> int:
         """Candidates that were not read."""
-        return len(self.candidates) - len(self.matches) - len(self.rejected)
+        return 0 if self.is_limited else len(self.candidates) - len(self.matches) - len(self.rejected)
 
     @property
     def visits(self) -> list[FileVisit]:
@@ -139,6 +146,7 @@ class ShardRecord:
         steps: calls by name.
         lookups: searches of the index, in order.
         error: the last one that a call ended with; None when all were answered.
+        is_limited: the caller may not see all records.
     """
 
     def __init__(self, broker_name: str, has_key: HasKey, clock: Callable[[], float]) -> None:
@@ -146,6 +154,7 @@ class ShardRecord:
         self.steps: dict[str, Step] = {}
         self.lookups: list[Lookup] = []
         self.error: StoreError | None = None
+        self.is_limited = False
         self._has_key = has_key
         self._clock = clock
         self._by_question: dict[tuple[str, str], Lookup] = {}
@@ -176,13 +185,17 @@ class ShardRecord:
         if lookup is None:
             lookup = self._by_question[topic, key] = Lookup(topic, key, window)
             self.lookups.append(lookup)
+        lookup.is_limited |= found.is_limited
+        self.is_limited |= found.is_limited
         lookup.explanations.append(found.explanation)
         lookup.candidates.extend(found.commit_log_offsets)
         for offset in found.commit_log_offsets:
             self._by_candidate.setdefault(offset, []).append(lookup)
 
     def read(self, offset: int, outcome: FoundRecord[object] | StoreError) -> None:
-        """Records an outcome of the log."""
+        """Records an outcome of the log; of a record that the caller may not see, nothing."""
+        if is_blank(outcome):
+            return
         for lookup in self._by_candidate.get(offset, ()):
             if offset not in lookup.matches and offset not in lookup.rejected:
                 lookup.note(offset, outcome, self._has_key)
@@ -236,10 +249,15 @@ class _RecordedLog(Generic[Message]):
         with self._record.step("log.read") as step:
             outcomes = self._records.get_many(commit_log_offsets, body_bytes_max, deadline)
         for offset, outcome in zip(commit_log_offsets, outcomes, strict=False):
-            if isinstance(outcome, FoundRecord):
+            if isinstance(outcome, FoundRecord) and not is_blank(outcome):
                 _count(step, outcome)
             self._record.read(offset, outcome)
         return outcomes
+
+
+def is_blank(outcome: FoundRecord[object] | StoreError) -> bool:
+    """Whether it stands for a record that the caller may not see (gateway/auth/caller_shards.py)."""
+    return isinstance(outcome, FoundRecord) and not outcome.topic
 
 
 def _count(step: Step, record: FoundRecord[object]) -> None:
@@ -307,7 +325,7 @@ class _RecordedKeys:
                 deadline=deadline,
                 explain=True,
             )
-            step.item_count += len(found.commit_log_offsets)
+            step.item_count += 0 if found.is_limited else len(found.commit_log_offsets)
         self._record.searched(topic, key, window, found)
         return found
 

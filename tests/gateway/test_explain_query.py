@@ -46,7 +46,7 @@ class ExplainedShard(ProtoShard):
 def servicer_of(fan_out, **memories):
     return GatewayServicer(
         Shards([memory.shard(name.replace("_", "-")) for name, memory in memories.items()], fan_out),
-        PageTokens("a secret"),
+        PageTokens("a secret", bytes),
     )
 
 

@@ -40,3 +40,31 @@ def test_a_client_is_asked_only_about_topics_that_it_may_write_to(tmp_path):
                 list(stream)
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
     assert {fields["topic"] for event, fields in lines if "denied" in event} == {"bank-transfers"}
+
+
+def test_a_client_subscribed_to_topics_that_it_may_not_read(tmp_path):
+    """It was shown as a member that consumes them."""
+    path = tmp_path / "access.toml"
+    path.write_text(access_text({"reader": {"read": ["shop-*"], "write": ["bank-*"]}}))
+    sign_in = SignIn(WatchedFile("access_file", path, parse_clients, lambda: 0.0), None, asks_certificates=False)
+    guard = GatewayGuard(sign_in, Audit(lambda event, **fields: None, lambda: 0.0))
+    with serving(MemoryDelivering(), guard=guard) as gateway:
+        for number, (topics, allowed) in enumerate(
+            ((["shop-orders"], True), (["shop-orders", "bank-transfers"], False), (["bank-transfers"], False))
+        ):
+            caller = gateway.consumer(client_id=f"client-{number}")
+            settings = v2.Settings(client_type=v2.PUSH_CONSUMER)
+            settings.subscription.group.name = "group"
+            for topic in topics:
+                settings.subscription.subscriptions.add().topic.name = topic
+            stream = caller.stub.Telemetry(
+                iter([v2.TelemetryCommand(settings=settings)]),
+                metadata=[*caller.metadata, *shown("reader")],
+                timeout=20,
+            )
+            if allowed:
+                assert next(stream).WhichOneof("command") == "settings"
+                continue
+            with pytest.raises(grpc.RpcError) as refused:
+                list(stream)
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED

@@ -1,0 +1,136 @@
+"""What a caller may not see is neither shown nor counted, and costs the same work as what is not there."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from gateway.auth.access import READ, Access, Role
+from gateway.auth.caller_shards import CallerShards, Sight, work_for
+from gateway.ports.delivery import ClientFacts, GroupSettings
+from gateway.ports.groups import GroupFacts
+from gateway.ports.shards import Shards
+from gateway.queries.page_token import PageTokens
+from gateway.servicer import GatewayServicer
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
+from store.errors import RecordNotFoundError
+from store.format.derived.index_layout import index_key, key_hash
+from tests.gateway.auth.conftest import OTHER, OWN
+from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.test_explain_query import CONTEXT, ExplainedShard
+
+
+def seen(shards, fan_out, patterns):
+    """The shard as a reader of these topics has it."""
+    source = shards if isinstance(shards, CallerShards) else CallerShards(Shards(shards, fan_out), StoredMessage())
+    with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+        (shard,) = source.now()
+    return shard
+
+
+class CountedReads:
+    """A RecordReader that notes which reads find a record."""
+
+    def __init__(self, records):
+        self._records = records
+        self.found = []
+
+    def get(self, commit_log_offset, deadline):
+        try:
+            record = self._records.get(commit_log_offset, deadline)
+        except Exception:
+            self.found.append(False)
+            raise
+        self.found.append(True)
+        return record
+
+    def get_many(self, *asked):
+        return self._records.get_many(*asked)
+
+
+def test_a_foreign_record_took_more_reads_than_an_absent_one(records, fan_out, deadline) -> None:
+    """Its answer came later, at each quantile, so that anybody could tell where foreign records begin."""
+    shard = MemoryShard(records).shard()
+    reads = CountedReads(shard.records)
+    source = CallerShards(Shards([replace(shard, records=reads)], fan_out), StoredMessage())
+    foreign = [record for record in records if record.topic != "b_order"][:5]
+    work, words = [], []
+    for commit_log_offset in [
+        offset for each in foreign for offset in (each.commit_log_offset + 3, each.commit_log_offset)
+    ]:
+        reads.found.clear()
+        with pytest.raises(RecordNotFoundError) as refused:
+            seen(source, fan_out, ["b_order"]).records.get(commit_log_offset, deadline)
+        work.append(Counter(reads.found))
+        words.append(refused.value.message.replace(str(commit_log_offset), "OFFSET"))
+    assert work == [Counter({True: 1, False: 1})] * 10
+    assert len(set(words)) == 1
+
+
+def member(client_id: str, *topics: str) -> ClientFacts:
+    return ClientFacts(client_id, "group", tuple((topic, "*") for topic in topics), "JAVA", "5.2.0", "10.0.0.9:1", "")
+
+
+def test_members_that_consume_only_hidden_topics_are_no_members(fan_out, deadline) -> None:
+    """Their ids, versions and addresses were shown, with an empty list of topics."""
+    groups = MemoryGroups()
+    groups.groups["group"] = GroupSettings("group")
+    groups.members["group"] = [member("own", OWN), member("both", OWN, OTHER), member("other", OTHER), member("silent")]
+    whole = groups.facts("group", deadline)
+    groups.facts = lambda *_: replace(whole, problems=("members differ: other",))
+
+    def shown(patterns) -> GroupFacts:
+        return seen([groups.shard("broker-a")], fan_out, patterns).groups.facts("group", deadline)
+
+    assert [(each.client_id, each.subscriptions) for each in shown(["shop-*"]).members] == [
+        ("own", ((OWN, "*"),)),
+        ("both", ((OWN, "*"),)),
+    ]
+    assert "other" not in str(shown(["shop-*"]))
+    assert "10.0.0.9" not in str(shown(["nothing"]))
+    assert [each.client_id for each in shown(["*"]).members] == ["own", "both", "other", "silent"]
+    assert shown(["*"]).problems == ("members differ: other",)
+
+
+def colliding(topic: str, wanted: int) -> str:
+    """A key of the topic with this hash: digits of base 31, each the same distance away from a printable character."""
+    first, count = 33, 8
+    rest = (wanted - key_hash_32(index_key(topic, chr(first) * count))) % (1 << 32)
+    digits = []
+    for _ in range(count):
+        rest, digit = divmod(rest, 31)
+        digits.append(chr(first + digit))
+    return "".join(reversed(digits))
+
+
+def key_hash_32(text: str) -> int:
+    """Java's String.hashCode, unsigned."""
+    value = 0
+    for character in text:
+        value = (value * 31 + ord(character)) % (1 << 32)
+    return value
+
+
+def test_an_explanation_counted_hidden_messages_with_a_key_of_the_same_hash(records, fan_out) -> None:
+    """A key can be made with the hash of a key of another topic: the explanation said whether there is such a message."""
+    hidden = next(each for each in records if each.topic != "b_order" and each.keys and each.topic[0] != "%")
+    twin = colliding("b_order", key_hash_32(index_key(hidden.topic, hidden.keys[0])))
+    assert key_hash(index_key("b_order", twin)) == key_hash(index_key(hidden.topic, hidden.keys[0]))
+    memory = ExplainedShard(records, topics={"b_order": 4})
+    source = CallerShards(Shards([memory.shard()], fan_out), StoredMessage())
+
+    def explained(key: str, patterns) -> pb.ExplainQueryResponse:
+        with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+            request = pb.ExplainQueryRequest(by_key=pb.QueryMessageByKeyRequest(topic="b_order", key=key))
+            answer = GatewayServicer(source, PageTokens("s")).ExplainQuery(request, CONTEXT)
+        answer.elapsed_micros = 0
+        for shard in answer.shards:
+            shard.elapsed_micros = 0
+            for row in (*shard.steps, *shard.lookups):
+                row.ClearField("elapsed_micros" if isinstance(row, pb.ShardExplanation.Step) else "key")
+        return answer
+
+    assert str(explained(twin, ["b_order"])) == str(explained("absent key".replace(" ", "-"), ["b_order"]))
+    assert explained(twin, ["*"]).shards[0].lookups[0].rejected_count >= 1
