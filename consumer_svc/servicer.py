@@ -157,11 +157,13 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
     ) -> pb.ChangeInvisibleDurationResponse:
         """See the proto."""
         acks = self._delivery.acks
-        if request.give_back:
+        millis = duration_millis(request.invisible_duration, "invisible_duration")
+        if request.give_back and not millis:
             acks.give_back(request.consumer_group, request.receipt_handle)
             return pb.ChangeInvisibleDurationResponse()
-        millis = duration_millis(request.invisible_duration, "invisible_duration")
-        handle = acks.change_invisible(request.consumer_group, request.receipt_handle, millis)
+        handle = acks.change_invisible(
+            request.consumer_group, request.receipt_handle, millis, is_released=request.give_back
+        )
         return pb.ChangeInvisibleDurationResponse(receipt_handle=handle)
 
     def ForwardToDeadLetterTopic(

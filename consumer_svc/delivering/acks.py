@@ -13,7 +13,8 @@ from enum import Enum
 from consumer_svc.delivering.life import INVISIBLE_MILLIS_MAX, Life
 from consumer_svc.delivering.moves import attempts_of, dead_letter_of
 from consumer_svc.delivering.receipt_handle import ReceiptHandle
-from consumer_svc.state.queue_state import Delivered, Ended, Hidden, Lease, QueueRef, Returned, Waiting
+from consumer_svc.state.group_states import Change
+from consumer_svc.state.queue_state import Delivered, Ended, Hidden, Lease, QueueRef, Returned
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
 from store.errors import InvalidArgumentError, InvalidReceiptHandleError, ReceiptHandleNotFoundError
@@ -90,7 +91,9 @@ class Acks:
                 # Not waited for: without this change the messages only come again after their 60 s.
                 life.change([Delivered(ref, offsets) for ref, offsets in delivered.items()], may_lose=True)
 
-    def change_invisible(self, consumer_group: str, receipt_handle: str, invisible_millis: int) -> str:
+    def change_invisible(
+        self, consumer_group: str, receipt_handle: str, invisible_millis: int, *, is_released: bool = False
+    ) -> str:
         """Hide a message from now on for another time; the new handle.
 
         Raises:
@@ -105,7 +108,8 @@ class Acks:
         with life.lock:
             handle, lease = self._held(consumer_group, receipt_handle)
             until = life.clock.millis() + invisible_millis
-            written = life.change([Hidden(handle.queue, handle.queue_offset, until)])
+            changes: list[Change] = [Hidden(handle.queue, handle.queue_offset, until, is_released)]
+            written = life.change(changes + (life.behind(handle.queue, lease) if is_released else []))
             life.expiry.note(until, handle.queue, handle.queue_offset, lease.delivery_number)
         wait_for(written)
         return life.handles.make(
@@ -113,12 +117,13 @@ class Acks:
         )
 
     def give_back(self, consumer_group: str, receipt_handle: str) -> None:
-        """Hand a message out again at once: its consumer never saw it. Errors as `change_invisible`."""
+        """Hand a message out again at once: its program did not get it. Errors as `change_invisible`."""
         life = self._life
         with life.lock:
             handle, lease = self._held(consumer_group, receipt_handle)
-            waiting = Waiting(lease.queue_offset, lease.delivery_number, lease.uncounted + 1, lease.message_group)
-            written = life.change([Returned(handle.queue, [waiting])])
+            lease.is_released = True
+            changes: list[Change] = [Returned(handle.queue, [lease.returned()])]
+            written = life.change(changes + life.behind(handle.queue, lease))
             life.note_again(handle.queue)
         wait_for(written)
 

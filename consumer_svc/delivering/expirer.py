@@ -1,9 +1,13 @@
 """Expirer: what happens to messages whose time is over.
 
     its client has it and lives              hidden for another 60 s
+    its program did not get it (below)       it waits in its queue to be handed out again, and the delivery is no attempt
     the group is ordered                     it waits in its queue, and its message group with it
     else                                     appended to the group's retry topic, as RocketMQ's PopReviveService does
     it had all its attempts                  appended to the group's dead-letter topic
+
+The program did not get what was released, what was hidden until its client lives no more and of which nobody has said that the
+client has it, and, in an ordered group, what lies behind a message of its message group that is not consumed (ADR 0106).
 
 The copy and the change that says so are one atomic request, so each message is moved exactly once, also across crashes.
 """
@@ -17,7 +21,8 @@ from consumer_svc.delivering.expiry_heap import LeaseEnd
 from consumer_svc.delivering.life import Life
 from consumer_svc.delivering.moves import attempts_of, dead_letter_of, retry_of
 from consumer_svc.delivering.pop import RENEWED_INVISIBLE_MILLIS
-from consumer_svc.state.queue_state import Ended, Lease, Returned, Waiting
+from consumer_svc.state.group_states import Change, GroupSettings
+from consumer_svc.state.queue_state import Ended, Lease, QueueState, Returned
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import read_message
@@ -137,19 +142,26 @@ class Expirer:
                 state.removed_count += 1
                 written = life.change([ended])
             else:
-                counted = lease.delivery_number - lease.uncounted
-                had = attempts_of(message, counted)
+                lease.is_released = self._is_released(settings, state, lease)
+                had = attempts_of(message, lease.attempt_count)
                 now = life.clock.millis()
                 record: InternalRecord | None = None
-                if had >= life.attempts_max(settings):
+                if lease.is_released:
+                    pass  # it did not become more
+                elif had >= life.attempts_max(settings):
                     record = dead_letter_of(message, ref.consumer_group, had, now)
                 elif not settings.ordered:
                     record = retry_of(message, ref.consumer_group, had, now)
                 if record is not None:
-                    written = life.change([Ended(ref, [end.queue_offset], moved=True)], [record])
+                    changes: list[Change] = [Ended(ref, [end.queue_offset], moved=True)]
                 else:
-                    name = lease.message_group
-                    waiting = Waiting(end.queue_offset, lease.delivery_number, lease.uncounted, name)
-                    written = life.change([Returned(ref, [waiting])])
+                    changes = [Returned(ref, [lease.returned()])]
+                changes += life.behind(ref, lease)
+                written = life.change(changes, [record] if record is not None else ())
             life.note_again(ref)
             return written
+
+    def _is_released(self, settings: GroupSettings, state: QueueState, lease: Lease) -> bool:
+        """Whether the program did not get the message; the caller holds the life's lock."""
+        is_on_its_way = bool(lease.renew_until_millis) and not lease.is_delivered
+        return lease.is_released or is_on_its_way or (settings.ordered and state.is_behind(lease))

@@ -5,8 +5,8 @@ import operator
 from collections.abc import Mapping, Sequence
 
 from consumer_svc.delivering.life import Life, check_group_name
-from consumer_svc.state.group_states import Group, GroupDeleted, GroupSet, GroupSettings
-from consumer_svc.state.queue_state import QueueRef, QueueState
+from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings
+from consumer_svc.state.queue_state import QueueRef, QueueState, Returned, Waiting
 from consumer_svc.wire import settings_to_proto
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
@@ -16,6 +16,11 @@ from store.errors import GroupNotFoundError, InvalidArgumentError, TopicNotFound
 
 # Of a page of metrics: one line each. An installation with more pairs of groups and topics has its monitoring ask GetGroup.
 LAG_COUNT_MAX = 1_000
+# Messages of one change: some 100 bytes each.
+RETURNED_COUNT_MAX = 1_000
+# After so many deliveries that were no attempts the next end of its client counts: a program may end because of a message, and
+# that one must become a dead letter at last.
+RELEASED_COUNT_MAX = 100
 
 
 class Groups:
@@ -83,16 +88,31 @@ class Groups:
         wait_for(written)
 
     def end_client(self, consumer_group: str, client_id: str) -> None:
-        """What is renewed for a client that has ended comes again at once."""
+        """What is renewed for a client that has ended in order comes again at once. It was not attempted (ADR 0106)."""
         life = self._life
+        changes: list[Change] = []
         with life.lock:
             group = life.states.groups.get(consumer_group)
             now = life.clock.millis()
             for ref, queue in group.queues() if group is not None else ():
+                waiting: list[Waiting] = []
                 for lease in queue.leases.values():
-                    if lease.client_id == client_id and lease.renew_until_millis and not lease.is_moving:
+                    if lease.client_id != client_id or not lease.renew_until_millis or lease.is_moving:
+                        continue
+                    if lease.uncounted < RELEASED_COUNT_MAX:
+                        lease.is_released = True
+                        waiting.append(lease.returned())
+                    else:
                         lease.invisible_until_millis = lease.renew_until_millis = now
                         life.expiry.note(now, ref, lease.queue_offset, lease.delivery_number)
+                begins = range(0, len(waiting), RETURNED_COUNT_MAX)
+                changes += [Returned(ref, waiting[begin : begin + RETURNED_COUNT_MAX]) for begin in begins]
+            if not changes or life.is_over:  # where nothing can be written, they end by their time
+                return
+            written = life.change(changes)
+            for ref in {change.queue for change in changes if isinstance(change, Returned)}:
+                life.note_again(ref)
+        wait_for(written)
 
     def describe(self, consumer_group: str) -> pb.GetGroupResponse:
         """A group with its members, queues and problems."""

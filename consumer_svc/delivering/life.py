@@ -27,7 +27,7 @@ from consumer_svc.state.group_states import (
     GroupSettings,
     GroupStates,
 )
-from consumer_svc.state.queue_state import QueueRef
+from consumer_svc.state.queue_state import Lease, QueueRef, Released
 from consumer_svc.state_topic import StateWriter
 from consumer_svc.topic_view import TopicView
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
@@ -229,6 +229,17 @@ class Life:
                 "that it does not consume",
                 field="consumer_group",
             )
+
+    def behind(self, ref: QueueRef, lease: Lease) -> "list[Change]":
+        """The change that comes with one that ends a message in flight without consuming it; the caller holds `lock`.
+
+        In an ordered group a program gets those of a message group one by one, so those behind this one were not attempted.
+        """
+        group, state = self.states.groups.get(ref.consumer_group), self.states.find(ref)
+        if group is None or state is None or not group.settings.ordered:
+            return []
+        offsets = state.behind(lease)
+        return [Released(ref, offsets)] if offsets else []
 
     def attempts_max(self, settings: GroupSettings) -> int:
         """Deliveries of a message of the group, the first included."""

@@ -128,7 +128,7 @@ class Taking:
         if is_foreign_retry(message, ask.topic) or not ask.filter.matches(message.tags, message.properties):
             pick.ended += [waiting.queue_offset] if is_again else []
             return True
-        before = attempts_of(message, waiting.delivery_number - waiting.uncounted)
+        before = attempts_of(message, waiting.attempt_count)
         name = message.properties.get(SHARDING_KEY, "") if self._settings.ordered else ""
         if len(name) > MESSAGE_GROUP_LENGTH_MAX:
             name = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()

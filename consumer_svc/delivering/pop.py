@@ -258,7 +258,7 @@ class Pops:
     def _delivered(self, ref: QueueRef, message: StoredMessage, lease: Lease) -> Delivered:
         until = lease.invisible_until_millis
         handle = ReceiptHandle(ref, lease.queue_offset, lease.delivery_number, until, lease.serial)
-        attempt = message.reconsume_times + lease.delivery_number - lease.uncounted
+        attempt = message.reconsume_times + lease.attempt_count
         return Delivered(message, self._life.handles.make(handle), attempt, until)
 
     def _again(self, ask: PopAsk, queues: Sequence[tuple[str, int]]) -> Sequence[Delivered]:
@@ -273,7 +273,7 @@ class Pops:
                 now = life.clock.millis()
                 hidden_millis = ask.invisible_millis or RENEWED_INVISIBLE_MILLIS
                 leases = [
-                    replace(lease, invisible_until_millis=now + hidden_millis)
+                    replace(lease, invisible_until_millis=now + hidden_millis, is_released=False)
                     for _, lease in sorted(state.leases.items() if state is not None else ())
                     if lease.attempt_id == ask.attempt_id and lease.client_id == ask.client_id and not lease.is_moving
                 ]

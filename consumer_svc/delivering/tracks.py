@@ -67,10 +67,10 @@ class Tracks:
         at = message.queue_offset
         lease, waiting = queue.leases.get(at), queue.waiting.get(at)
         if lease is not None:
-            attempts = message.reconsume_times + lease.delivery_number - lease.uncounted
+            attempts = message.reconsume_times + lease.attempt_count
             return Track(name, "IN_FLIGHT", attempts, lease.invisible_until_millis, lease.client_id)
         if waiting is not None:
-            attempts = message.reconsume_times + waiting.delivery_number - waiting.uncounted
+            attempts = message.reconsume_times + waiting.attempt_count
             return Track(name, "RETRYING" if attempts else "NOT_CONSUMED", attempts, waiting.visible_millis)
         if at in queue.moved:  # also before the group's position has passed it: what counts is the copy
             return Track(name, "CONSUMED")

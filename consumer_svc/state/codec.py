@@ -12,6 +12,7 @@ from consumer_svc.state.queue_state import (
     Moved,
     QueueRef,
     QueueState,
+    Released,
     Returned,
     Waiting,
 )
@@ -47,8 +48,11 @@ def change_to_proto(change: Change) -> pb.Change:
                     queue=_ref(change.queue),
                     queue_offset=change.queue_offset,
                     invisible_until_millis=change.invisible_until_millis,
+                    is_released=change.is_released,
                 )
             )
+        case Released():
+            return pb.Change(released=pb.Released(queue=_ref(change.queue), queue_offsets=change.queue_offsets))
         case Returned():
             return pb.Change(returned=pb.Returned(queue=_ref(change.queue), waiting=map(_waiting, change.waiting)))
         case Moved():
@@ -74,7 +78,10 @@ def change_from_proto(change: pb.Change) -> Change | None:
             return Ended(_to_ref(change.ended.queue), tuple(change.ended.queue_offsets), change.ended.moved)
         case "hidden":
             hidden = change.hidden
-            return Hidden(_to_ref(hidden.queue), hidden.queue_offset, hidden.invisible_until_millis)
+            until = hidden.invisible_until_millis
+            return Hidden(_to_ref(hidden.queue), hidden.queue_offset, until, hidden.is_released)
+        case "released":
+            return Released(_to_ref(change.released.queue), tuple(change.released.queue_offsets))
         case "returned":
             return Returned(_to_ref(change.returned.queue), [_to_waiting(one) for one in change.returned.waiting])
         case "moved":
@@ -160,6 +167,7 @@ def _lease(lease: Lease) -> pb.Lease:
         message_group=lease.message_group,
         is_delivered=lease.is_delivered,
         serial=lease.serial,
+        is_released=lease.is_released,
     )
 
 
@@ -175,6 +183,7 @@ def _to_lease(lease: pb.Lease) -> Lease:
         lease.message_group,
         lease.is_delivered,
         serial=lease.serial,
+        is_released=lease.is_released,
     )
 
 

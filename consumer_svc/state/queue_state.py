@@ -42,6 +42,7 @@ class Lease:
         message_group: in an ordered group, its message group.
         is_delivered: the client has it; only then is it renewed.
         serial: names this delivery among all of the message: its number begins again at 1 after a reset.
+        is_released: this delivery is no attempt, however it ends.
         is_moving: it is being moved to another topic; in memory only.
     """
 
@@ -55,7 +56,17 @@ class Lease:
     message_group: str = ""
     is_delivered: bool = False
     serial: int = 0
+    is_released: bool = False
     is_moving: bool = False
+
+    @property
+    def attempt_count(self) -> int:
+        """How many of the deliveries from this position are attempts, this one included unless it is none."""
+        return self.delivery_number - self.uncounted - self.is_released
+
+    def returned(self) -> "Waiting":
+        """The message as it waits to be handed out again when this delivery has ended."""
+        return Waiting(self.queue_offset, self.delivery_number, self.uncounted + self.is_released, self.message_group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,11 @@ class Waiting:
     uncounted: int
     message_group: str = ""
     visible_millis: int = 0
+
+    @property
+    def attempt_count(self) -> int:
+        """How many of the deliveries from this position were attempts."""
+        return self.delivery_number - self.uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +119,15 @@ class Hidden:
     queue: QueueRef
     queue_offset: int
     invisible_until_millis: int
+    is_released: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Deliveries are no attempts; the messages stay in flight."""
+
+    queue: QueueRef
+    queue_offsets: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +147,7 @@ class Moved:
     is_reset: bool = False
 
 
-QueueChange = HandedOut | Delivered | Ended | Hidden | Returned | Moved
+QueueChange = HandedOut | Delivered | Ended | Hidden | Released | Returned | Moved
 
 
 @dataclass(slots=True)
@@ -153,6 +178,22 @@ class QueueState:
         """Everything before it is consumed."""
         return min(self.next_offset, *self.leases, *self.waiting, self.next_offset)
 
+    def behind(self, lease: Lease) -> Sequence[int]:
+        """In an ordered group: the positions of messages in flight behind one of their message group."""
+        return [
+            at
+            for at, other in self.leases.items()
+            if at > lease.queue_offset and other.message_group == lease.message_group and not other.is_released
+        ]
+
+    def is_behind(self, lease: Lease) -> bool:
+        """Whether an earlier message of the message group is in flight or waits; in an ordered group."""
+        return any(
+            other.queue_offset < lease.queue_offset and other.message_group == lease.message_group
+            for others in (self.leases, self.waiting)
+            for other in others.values()
+        )
+
     def apply(self, change: QueueChange) -> None:
         """Apply a change of this queue."""
         match change:
@@ -180,6 +221,11 @@ class QueueState:
                 if lease_now is not None:
                     lease_now.invisible_until_millis = change.invisible_until_millis
                     lease_now.renew_until_millis = 0
+                    lease_now.is_released = change.is_released
+            case Released():
+                for queue_offset in change.queue_offsets:
+                    if queue_offset in self.leases:
+                        self.leases[queue_offset].is_released = True
             case Returned():
                 for waiting in change.waiting:
                     self.leases.pop(waiting.queue_offset, None)

@@ -256,7 +256,7 @@ class Delivering(Protocol[Message_co]):
     ) -> None:
         """Hide a message for another time; the new handle. ReceiptHandleNotFoundError, InvalidReceiptHandleError.
 
-        With `give_back` it was not seen by its consumer: the attempt does not count.
+        With `give_back` its program did not get it: the attempt does not count. At once, there is no new handle.
         """
 
     def pull(self, question: PullQuestion, seconds: float, then: Then[Pulled[Message_co]]) -> None:

@@ -70,7 +70,9 @@ class Acknowledging:
             if isinstance(outcome, StoreError):
                 response = v2.ChangeInvisibleDurationResponse(status=status_of(outcome))
             else:
-                response = v2.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=outcome)
+                # A message that was given back at once has no new handle; clients keep what they are given.
+                handle = outcome or parsed.receipt_handle
+                response = v2.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=handle)
             caller.answer(response.SerializeToString())
 
         try:
@@ -82,7 +84,9 @@ class Acknowledging:
             caller.answer(v2.ChangeInvisibleDurationResponse(status=status_of(error)).SerializeToString())
             return
         seconds = answer_seconds(caller, QUERY_SECONDS)
-        delivering.change_invisible(group_of(parsed.group), parsed.receipt_handle, millis, seconds, changed)
+        delivering.change_invisible(
+            group_of(parsed.group), parsed.receipt_handle, millis, seconds, changed, give_back=parsed.suspend
+        )
 
     def forward_to_dead_letter_queue(
         self, request: v2.ForwardMessageToDeadLetterQueueRequest, context: Any

@@ -137,7 +137,13 @@ def contents(states: GroupStates) -> object:
                 (ref.topic, ref.queue_id): (
                     queue.next_offset,
                     {
-                        at: (lease.delivery_number, lease.uncounted, lease.message_group, lease.is_delivered)
+                        at: (
+                            lease.delivery_number,
+                            lease.uncounted,
+                            lease.message_group,
+                            lease.is_delivered,
+                            lease.is_released,
+                        )
                         for at, lease in queue.leases.items()
                     },
                     dict(queue.waiting),

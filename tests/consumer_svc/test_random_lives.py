@@ -98,7 +98,7 @@ class Run:
             *[self.pop] * 6,
             *[self.ack] * 4,
             *[self.confirm] * 2,
-            *[self.nack, self.give_back, self.give_up, self.step_clock, self.step_clock, self.heartbeat],
+            *[self.nack, self.give_back, self.release, self.give_up, self.step_clock, self.step_clock, self.heartbeat],
             *[
                 self.commit,
                 self.reset,
@@ -246,6 +246,15 @@ class Run:
             one = group.held.pop(self.random.randrange(len(group.held)))
             group.attempts[body_of(one)] = None  # it does not count
             self.life.acks.give_back(group.name, one.receipt_handle)
+
+    def release(self) -> None:
+        """A consumer says when a message comes again that its program did not get."""
+        group = self.random.choice(self.groups)
+        if group.held:
+            one = group.held.pop(self.random.randrange(len(group.held)))
+            group.attempts[body_of(one)] = None  # it does not count
+            millis = self.random.choice((0, 500, 60_000))
+            self.life.acks.change_invisible(group.name, one.receipt_handle, millis, is_released=True)
 
     def give_up(self) -> None:
         """A consumer cannot consume a message."""

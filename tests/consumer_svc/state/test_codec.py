@@ -13,6 +13,7 @@ from consumer_svc.state.queue_state import (
     Lease,
     Moved,
     QueueRef,
+    Released,
     Returned,
     Waiting,
 )
@@ -24,14 +25,17 @@ NUMBERS = st.integers(0, 2**31 - 1)
 OFFSETS = st.integers(0, 20)
 MILLIS = st.integers(0, 2**62)
 REFS = st.builds(QueueRef, st.sampled_from(("g", "h")), st.sampled_from(("t", "u")), st.integers(0, 2))
-LEASES = st.builds(Lease, OFFSETS, NUMBERS, NUMBERS, MILLIS, MILLIS, NAMES, NAMES, NAMES, st.booleans())
+LEASES = st.builds(
+    Lease, OFFSETS, NUMBERS, NUMBERS, MILLIS, MILLIS, NAMES, NAMES, NAMES, st.booleans(), NUMBERS, st.booleans()
+)
 WAITING = st.builds(Waiting, OFFSETS, NUMBERS, NUMBERS, NAMES, MILLIS)
 SETTINGS = st.builds(GroupSettings, st.sampled_from(("g", "h")), st.booleans(), NUMBERS, st.booleans(), st.booleans())
 CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(HandedOut, REFS, OFFSETS, st.lists(LEASES, max_size=3), st.lists(WAITING, max_size=3)),
     st.builds(Delivered, REFS, st.lists(OFFSETS, max_size=3).map(tuple)),
     st.builds(Ended, REFS, st.lists(OFFSETS, max_size=3).map(tuple), st.booleans()),
-    st.builds(Hidden, REFS, OFFSETS, MILLIS),
+    st.builds(Hidden, REFS, OFFSETS, MILLIS, st.booleans()),
+    st.builds(Released, REFS, st.lists(OFFSETS, max_size=3).map(tuple)),
     st.builds(Returned, REFS, st.lists(WAITING, max_size=3)),
     st.builds(Moved, REFS, OFFSETS, st.booleans()),
     st.builds(GroupSet, SETTINGS),

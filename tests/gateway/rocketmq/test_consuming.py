@@ -313,3 +313,38 @@ def test_without_auto_create_topic_an_unknown_topic_is_not_found_and_never_made(
         sent = consumer.call("SendMessage", v2.SendMessageRequest(messages=[message]))
         assert sent.status.code == v2.TOPIC_NOT_FOUND
         assert consumer.call("QueryRoute", route).status.code == v2.TOPIC_NOT_FOUND
+
+
+def test_a_message_that_its_program_never_got_was_given_back_as_an_attempt(stack: Stack) -> None:
+    """`suspend` of RocketMQ 5.5: it comes again when its time is over, and the delivery does not count."""
+    consumer = consumer_of(stack, "Suspended")
+    send(consumer, b"x")
+    for seconds in (0, 0, 1):
+        (message,) = receive_count(consumer, 1)
+        assert message.system_properties.delivery_attempt == 1
+        request = v2.ChangeInvisibleDurationRequest(
+            group=consumer.group,
+            topic=consumer.topic,
+            receipt_handle=handle_of(message),
+            invisible_duration=Duration(seconds=seconds),
+            suspend=True,
+        )
+        answer = consumer.call("ChangeInvisibleDuration", request)
+        assert answer.status.code == v2.OK
+        assert answer.receipt_handle, "clients keep what they are given"
+    (message,) = receive_count(consumer, 1)
+    assert message.system_properties.delivery_attempt == 1
+    assert consumer.ack(handle_of(message)).status.code == v2.OK
+
+
+def test_a_client_that_ended_in_order_had_attempted_what_it_only_held(stack: Stack) -> None:
+    consumer = consumer_of(stack, "Terminated")
+    send(consumer, *[b"%d" % number for number in range(6)])
+    for attempt in range(3):
+        member = consumer_of(stack, "Terminated", client_id=f"client-{attempt}")
+        messages = receive_count(member, 6 - attempt, auto_renew=True)
+        assert [message.system_properties.delivery_attempt for message in messages] == [1] * (6 - attempt)
+        assert member.ack(handle_of(messages[0])).status.code == v2.OK
+        ended = member.call("NotifyClientTermination", v2.NotifyClientTerminationRequest(group=member.group))
+        assert ended.status.code == v2.OK
+    assert [message.system_properties.delivery_attempt for message in receive_count(consumer, 3)] == [1] * 3

@@ -230,7 +230,8 @@ class ConsumerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EndClient(self, request, context):
-        """Says that a client has ended: what is renewed for it is delivered again at once.
+        """Says that a client has ended in order: what is renewed for it was not given to its program, is delivered again at once, and the
+        attempt does not count.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -61,7 +61,9 @@ class ConsumerServiceStub:
     KeepClients: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.KeepClientsRequest, _consumer_service_pb2.KeepClientsResponse]
     """Says that clients live, what they subscribe to, and which of them this gateway holds a stream of."""
     EndClient: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.EndClientRequest, _consumer_service_pb2.EndClientResponse]
-    """Says that a client has ended: what is renewed for it is delivered again at once."""
+    """Says that a client has ended in order: what is renewed for it was not given to its program, is delivered again at once, and the
+    attempt does not count.
+    """
     WatchArrivals: _grpc.UnaryStreamMultiCallable[_consumer_service_pb2.WatchArrivalsRequest, _consumer_service_pb2.WatchArrivalsResponse]
     """Streams the topics that may have something to deliver: new messages, and messages that a group may have again.
     Endless; ask with it before the first Pop that comes back empty.
@@ -187,7 +189,9 @@ class ConsumerServiceServicer:
         request: _consumer_service_pb2.EndClientRequest,
         context: _grpc.ServicerContext,
     ) -> _consumer_service_pb2.EndClientResponse:
-        """Says that a client has ended: what is renewed for it is delivered again at once."""
+        """Says that a client has ended in order: what is renewed for it was not given to its program, is delivered again at once, and the
+        attempt does not count.
+        """
 
     def WatchArrivals(
         self,

@@ -26,7 +26,7 @@ class StateRecord(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupState, _Mapping]]] = ..., file_digests: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("handed_out", "ended", "hidden", "returned", "moved", "group_set", "group_deleted", "delivered")
+    __slots__ = ("handed_out", "ended", "hidden", "returned", "moved", "group_set", "group_deleted", "delivered", "released")
     HANDED_OUT_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,7 @@ class Change(_message.Message):
     GROUP_SET_FIELD_NUMBER: _ClassVar[int]
     GROUP_DELETED_FIELD_NUMBER: _ClassVar[int]
     DELIVERED_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
     handed_out: HandedOut
     ended: Ended
     hidden: Hidden
@@ -43,7 +44,8 @@ class Change(_message.Message):
     group_set: GroupSet
     group_deleted: GroupDeleted
     delivered: Delivered
-    def __init__(self, handed_out: _Optional[_Union[HandedOut, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., group_set: _Optional[_Union[GroupSet, _Mapping]] = ..., group_deleted: _Optional[_Union[GroupDeleted, _Mapping]] = ..., delivered: _Optional[_Union[Delivered, _Mapping]] = ...) -> None: ...
+    released: Released
+    def __init__(self, handed_out: _Optional[_Union[HandedOut, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., hidden: _Optional[_Union[Hidden, _Mapping]] = ..., returned: _Optional[_Union[Returned, _Mapping]] = ..., moved: _Optional[_Union[Moved, _Mapping]] = ..., group_set: _Optional[_Union[GroupSet, _Mapping]] = ..., group_deleted: _Optional[_Union[GroupDeleted, _Mapping]] = ..., delivered: _Optional[_Union[Delivered, _Mapping]] = ..., released: _Optional[_Union[Released, _Mapping]] = ...) -> None: ...
 
 class QueueRef(_message.Message):
     __slots__ = ("consumer_group", "topic", "queue_id")
@@ -56,7 +58,7 @@ class QueueRef(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("queue_offset", "delivery_number", "uncounted", "invisible_until_millis", "renew_until_millis", "client_id", "attempt_id", "message_group", "is_delivered", "serial")
+    __slots__ = ("queue_offset", "delivery_number", "uncounted", "invisible_until_millis", "renew_until_millis", "client_id", "attempt_id", "message_group", "is_delivered", "serial", "is_released")
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_NUMBER_FIELD_NUMBER: _ClassVar[int]
     UNCOUNTED_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +69,7 @@ class Lease(_message.Message):
     MESSAGE_GROUP_FIELD_NUMBER: _ClassVar[int]
     IS_DELIVERED_FIELD_NUMBER: _ClassVar[int]
     SERIAL_FIELD_NUMBER: _ClassVar[int]
+    IS_RELEASED_FIELD_NUMBER: _ClassVar[int]
     queue_offset: int
     delivery_number: int
     uncounted: int
@@ -77,7 +80,8 @@ class Lease(_message.Message):
     message_group: str
     is_delivered: bool
     serial: int
-    def __init__(self, queue_offset: _Optional[int] = ..., delivery_number: _Optional[int] = ..., uncounted: _Optional[int] = ..., invisible_until_millis: _Optional[int] = ..., renew_until_millis: _Optional[int] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., message_group: _Optional[str] = ..., is_delivered: _Optional[bool] = ..., serial: _Optional[int] = ...) -> None: ...
+    is_released: bool
+    def __init__(self, queue_offset: _Optional[int] = ..., delivery_number: _Optional[int] = ..., uncounted: _Optional[int] = ..., invisible_until_millis: _Optional[int] = ..., renew_until_millis: _Optional[int] = ..., client_id: _Optional[str] = ..., attempt_id: _Optional[str] = ..., message_group: _Optional[str] = ..., is_delivered: _Optional[bool] = ..., serial: _Optional[int] = ..., is_released: _Optional[bool] = ...) -> None: ...
 
 class Waiting(_message.Message):
     __slots__ = ("queue_offset", "delivery_number", "uncounted", "message_group", "visible_millis")
@@ -124,14 +128,24 @@ class Ended(_message.Message):
     def __init__(self, queue: _Optional[_Union[QueueRef, _Mapping]] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., moved: _Optional[bool] = ...) -> None: ...
 
 class Hidden(_message.Message):
-    __slots__ = ("queue", "queue_offset", "invisible_until_millis")
+    __slots__ = ("queue", "queue_offset", "invisible_until_millis", "is_released")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
     INVISIBLE_UNTIL_MILLIS_FIELD_NUMBER: _ClassVar[int]
+    IS_RELEASED_FIELD_NUMBER: _ClassVar[int]
     queue: QueueRef
     queue_offset: int
     invisible_until_millis: int
-    def __init__(self, queue: _Optional[_Union[QueueRef, _Mapping]] = ..., queue_offset: _Optional[int] = ..., invisible_until_millis: _Optional[int] = ...) -> None: ...
+    is_released: bool
+    def __init__(self, queue: _Optional[_Union[QueueRef, _Mapping]] = ..., queue_offset: _Optional[int] = ..., invisible_until_millis: _Optional[int] = ..., is_released: _Optional[bool] = ...) -> None: ...
+
+class Released(_message.Message):
+    __slots__ = ("queue", "queue_offsets")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    queue: QueueRef
+    queue_offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, queue: _Optional[_Union[QueueRef, _Mapping]] = ..., queue_offsets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Returned(_message.Message):
     __slots__ = ("queue", "waiting")
