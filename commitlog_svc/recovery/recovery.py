@@ -32,6 +32,7 @@ from store.format import paths
 from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT
 from store.format.record import Record
 from store.format.record_layout import HEADER_BYTES_MAX
+from store.format.topic import is_light_queue
 from store.walk.checks import FullCheck
 from store.walk.cursor import RecordCursor
 from store.walk.record_runs import KERNEL, RecordRun, RunCheck, note_next_offsets
@@ -292,6 +293,8 @@ def _find_written_behind(files: MappedFileQueue, offset: int) -> int | None:
 def _add_queues_without_records(fs: FileSystem, root: Path, found: RecoveredLog) -> None:
     directory = Path(paths.consume_queue_dir(str(root)))
     for topic in fs.listdir(directory):
+        if is_light_queue(topic):
+            continue  # a broker's: no record of ours continues it
         for name in fs.listdir(directory / topic) if fs.is_dir(directory / topic) else ():
             if name.isascii() and name.isdigit() and (topic, int(name)) not in found.queue_offsets:
                 end = consume_queue_end(fs, directory / topic / name, found.walked_from_offset)

@@ -71,6 +71,7 @@ class CheckpointFile:
                 # Without replicas written only where a broker wrote one; a value ahead of the log would mislead that broker.
                 confirm_phy_offset=confirm_offset if self._written.confirm_phy_offset or is_replicated else 0,
             )
+            checkpoint = checkpoint.limited_to(confirm_offset)  # the log may have been cut since a broker wrote it
             if checkpoint == self._written:
                 return
             write_bytes_atomic(self._fs, self._path, encode_checkpoint(checkpoint))

@@ -41,6 +41,7 @@ from store.derive.index_files import index_file_count
 from store.errors import UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir
+from store.format.topic import is_light_queue
 from store.readers.index_reader import IndexLayout, list_index_files
 from store.readers.queue_reader import list_queue_ids
 
@@ -223,7 +224,7 @@ class Audit:
             "unit_count": sum(outcome.unit_count for outcome in outcomes),
             "wrong_queue_count": sum(len(outcome.wrong_queues) for outcome in outcomes),
         }
-        return {topic for topic, _ in queues}
+        return {topic for topic, _ in queues if not is_light_queue(topic)}
 
     def _judge_index(self, scans: dict[int, tuple[FileScan, str]], summary: LogSummary, state: StateAudit) -> None:
         layout = find_index_layout(self._fs, self._root, state.index.layout if state.index is not None else None)

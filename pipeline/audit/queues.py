@@ -2,12 +2,14 @@
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 
 from pipeline.audit.scan import QueueId, UnitSpan
 from pipeline.audit.scratch import Scratch
 from pipeline.object_files import open_root
 from store.audit.findings import Findings
+from store.audit.log_files import LogFiles
 from store.audit.queue_audit import QueueAudit
 from store.derive.queue_placement import UnitRun
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
@@ -51,7 +53,15 @@ def audit_queues(task: QueueTask) -> QueueOutcome:
     """Audits the queues of one task."""
     fs, root = open_root(task.root)
     findings = Findings(root)
-    audit = QueueAudit(fs, root, task.log_first_offset, findings, resumes_at=task.resumes_at)
+
+    @cache
+    def log_files() -> LogFiles:  # opened for a queue without a record of its own only
+        return LogFiles(fs, root, Findings(root))
+
+    audit = QueueAudit(
+        fs, root, task.log_first_offset, findings,
+        resumes_at=task.resumes_at, dispatched_to=lambda offset: log_files().dispatched_to(offset),
+    )  # fmt: skip
     for begin, end in task.lost:
         audit.lose(begin, end)
     units_fs, units_root = task.scratch.opened()

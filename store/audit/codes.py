@@ -69,6 +69,7 @@ _TABLE = (
     Code("QUEUE_FILE_NAME", _E, Kind.DERIVED, _REBUILD),
     Code("QUEUE_FILE_MISSING", _E, Kind.DERIVED, _REBUILD),
     Code("QUEUE_FOREIGN_FILE", _I, Kind.OTHER, "move it out of consumequeue/ if it is not needed there"),
+    Code("QUEUE_LEFT_ALONE", _I, Kind.OTHER, "nothing: only a broker builds and reads it, and Reput changes nothing of it"),
     Code("QUEUE_UNITS_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they are removed when the log is cut"),
     # The indexes.
     Code("INDEX_MISSING_KEYS", _E, Kind.DERIVED, _REBUILD),
@@ -85,6 +86,7 @@ _TABLE = (
     Code("INDEX_UNFLUSHED", _I, Kind.OTHER, _CATCHES_UP),
     Code("INDEX_FOREIGN_FILE", _I, Kind.OTHER, "move it out of index/ if it is not needed there"),
     Code("INDEX_KEYS_TWICE", _I, Kind.OTHER, "RocketMQ's re-dispatch writes the newest record's keys once more; harmless"),
+    Code("INDEX_ENTRIES_OF_TAGS", _I, Kind.OTHER, "RocketMQ 5.5 writes them and searches by them; Reput keeps them"),
     Code("INDEX_ENTRIES_OF_DAMAGED_RECORDS", _I, Kind.OTHER, "they are removed when the log is cut"),
     # Checkpoints and other state.
     Code("CHECKPOINT_AHEAD", _E, Kind.DERIVED, "`reput fsck STORE --repair` sets it back"),

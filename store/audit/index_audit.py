@@ -4,6 +4,9 @@ Both come in log order, so the audit walks through both at the same time. Where 
 place at which they agree again, and reports what lies before it: wrong entries, keys without an entry, or entries without
 a key. `index_file_audit.py` checks whether the chains, slots and header of each file are right for its entries.
 
+RocketMQ 5.5.0 writes one entry more for each record with tags. Where the files have such entries, they are compared like keys;
+where they have none, none is missing: `_pending` has the hashes of keys and tags, `_window` those that are compared.
+
 After a crash RocketMQ writes the keys of the newest record a second time: that is reported, but not as an error. Entries
 of records that the log no longer has cannot be compared; their order and chains are checked.
 """
@@ -11,13 +14,14 @@ of records that the log no longer has cannot be compared; their order and chains
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from store.audit.findings import Findings
 from store.audit.index_entries import EntryStream, IndexFileOnDisk, look_at
 from store.audit.index_file_audit import IndexFileAudit
 from store.audit.index_files import check_index_files
 from store.derive.dispatch import DispatchRequest
-from store.derive.index_keys import index_hashes
+from store.derive.index_keys import index_hashes, tags_hash
 from store.derive.index_state import Ints
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
@@ -25,6 +29,7 @@ from store.format.derived.index_layout import IndexHeader, entry_position
 from store.format.paths import index_dir
 from store.readers.index_reader import IndexLayout, list_index_files
 
+Bools = npt.NDArray[np.bool_]
 BUFFERED_KEY_COUNT = 65_536
 LOOK_AHEAD_COUNT = 1024  # within so many keys or entries the two must agree again
 
@@ -71,8 +76,12 @@ class IndexAudit:
         self._hashes: list[int] = []
         self._offsets: list[int] = []
         self._times: list[int] = []
+        self._are_tags: list[bool] = []
         none = np.empty(0, dtype=np.int64)
+        self._pending: tuple[Ints, Ints, Ints, Bools] = (none, none, none, none.astype(bool))  # as below, tags as well
         self._window: tuple[Ints, Ints, Ints] = (none, none, none)  # keys not yet compared: hash, offset, store time
+        self._compares_tags = False
+        self._tag_count = 0
         self._last_offset = -1
         self._last_time = 0
         self._last_hashes: set[int] = set()
@@ -89,20 +98,29 @@ class IndexAudit:
         self._current_number = -1
         check_index_files(fs, root, layout, findings)
 
-    def see(self, request: DispatchRequest) -> None:
+    def see(self, request: DispatchRequest, tags: str = "") -> None:
         """See `log_audit.Observer`."""
         hashes = index_hashes(request)
+        self._are_tags += [False] * len(hashes)
+        of_tags = tags_hash(request, tags)
+        if of_tags is not None:
+            hashes.append(of_tags)
+            self._are_tags.append(True)
         self._hashes += hashes
         self._offsets += [request.commit_log_offset] * len(hashes)
         self._times += [request.store_time_millis] * len(hashes)
         if len(self._hashes) >= BUFFERED_KEY_COUNT:
             self._see_buffered()
 
-    def see_keys(self, hashes: Ints, offsets: Ints, times_millis: Ints) -> None:
-        """The next keys of the log: their hashes, commit-log offsets and store times."""
-        self.key_count += len(hashes)
-        joined = [np.concatenate(pair) for pair in zip(self._window, (hashes, offsets, times_millis), strict=True)]
-        self._window = (joined[0], joined[1], joined[2])
+    def see_keys(self, hashes: Ints, offsets: Ints, times_millis: Ints, are_tags: Bools | None = None) -> None:
+        """The next keys of the log: their hashes, commit-log offsets and store times; `are_tags`: which are tags."""
+        if are_tags is None:
+            are_tags = np.zeros(len(hashes), dtype=bool)
+        self.key_count += int(np.count_nonzero(~are_tags))
+        more = (hashes, offsets, times_millis, are_tags)
+        joined = [np.concatenate(pair) for pair in zip(self._pending, more, strict=True)]
+        self._pending = (joined[0], joined[1], joined[2], joined[3])
+        self._cut_window()
         self._compare(is_end=False)
 
     def lose(self, begin_offset: int, end_offset: int) -> None:
@@ -113,6 +131,7 @@ class IndexAudit:
         """Compares the rest, and adds the findings."""
         self._see_buffered()
         self._compare(is_end=True)
+        self._compare_tags(False)
         left = len(self._window[0])
         if left:
             self._miss(left)
@@ -124,8 +143,44 @@ class IndexAudit:
 
     def _see_buffered(self) -> None:
         hashes, offsets, times = (np.array(new, dtype=np.int64) for new in (self._hashes, self._offsets, self._times))
-        self._hashes, self._offsets, self._times = [], [], []
-        self.see_keys(hashes, offsets, times)
+        are_tags = np.array(self._are_tags, dtype=bool)
+        self._hashes, self._offsets, self._times, self._are_tags = [], [], [], []
+        self.see_keys(hashes, offsets, times, are_tags)
+
+    def _compare_tags(self, compares: bool) -> None:
+        """From here on entries of tags are expected, or not."""
+        if compares != self._compares_tags:
+            self._compares_tags = compares
+            self._cut_window()
+
+    def _cut_window(self) -> None:
+        hashes, offsets, times, are_tags = self._pending
+        kept = slice(None) if self._compares_tags else ~are_tags
+        self._window = (hashes[kept], offsets[kept], times[kept])
+
+    def _drop_pending(self, keys: int) -> None:
+        """Drops the first keys of the window."""
+        hashes, offsets, times, are_tags = self._pending
+        count = keys
+        if not self._compares_tags and keys:
+            count = int(np.flatnonzero(~are_tags)[keys - 1]) + 1
+        self._tag_count += int(np.count_nonzero(are_tags[:count])) if self._compares_tags else 0
+        self._pending = (hashes[count:], offsets[count:], times[count:], are_tags[count:])
+        self._window = (self._window[0][keys:], self._window[1][keys:], self._window[2][keys:])
+
+    def _find_tags(self) -> bool:
+        """Whether the first entry is one of tags that stand before the next key; then tags are compared from there on."""
+        hashes, offsets, times, are_tags = self._pending
+        keys = np.flatnonzero(~are_tags)
+        stop = int(keys[0]) if len(keys) else len(are_tags)
+        same = (hashes[:stop] == self._stream.hashes[0]) & (offsets[:stop] == self._stream.offsets[0])
+        found = np.flatnonzero(same)
+        if not len(found):
+            return False
+        at = int(found[0])
+        self._pending = (hashes[at:], offsets[at:], times[at:], are_tags[at:])
+        self._compare_tags(True)
+        return True
 
     def _compare(self, *, is_end: bool) -> None:
         stream = self._stream
@@ -134,6 +189,8 @@ class IndexAudit:
             hashes, offsets, _ = self._window
             count = min(len(stream), len(hashes))
             if not count:
+                if is_end and len(stream) and not self._compares_tags and self._find_tags():
+                    continue
                 return
             same = (stream.hashes[:count] == hashes[:count]) & (stream.offsets[:count] == offsets[:count])
             wrong = np.flatnonzero(~same)
@@ -147,6 +204,11 @@ class IndexAudit:
 
     def _part(self) -> None:
         """The first entry does not belong to the first key: finds out why, and moves past it."""
+        if self._compares_tags:
+            self._compare_tags(False)
+            return
+        if self._find_tags():
+            return
         stream = self._stream
         hashes, offsets, _ = self._window
         entry_hash, entry_offset = int(stream.hashes[0]), int(stream.offsets[0])
@@ -212,7 +274,7 @@ class IndexAudit:
                 self._last_hashes = set()
             self._last_hashes.update(map(int, hashes[same]))
             self._last_offset, self._last_time = last, int(times[keys - 1])
-            self._window = (hashes[keys:], offsets[keys:], times[keys:])
+            self._drop_pending(keys)
         stream.drop(entries)
 
     def _accept_lost(self) -> bool:
@@ -229,7 +291,7 @@ class IndexAudit:
 
     def _miss(self, keys: int) -> None:
         """The first keys have no entry."""
-        hashes, offsets, times = self._window
+        _, offsets, _ = self._window
         path, byte = self._place()
         if self._missing and self._missing[-1][2:] == (path, byte):
             first, count, _, _ = self._missing[-1]
@@ -238,7 +300,7 @@ class IndexAudit:
             self._missing.append((int(offsets[0]), keys, path, byte))
             if len(self._missing) > BUFFERED_KEY_COUNT:
                 self._tell_missing(is_end=False)
-        self._window = (hashes[keys:], offsets[keys:], times[keys:])
+        self._drop_pending(keys)
 
     def _surplus(self, entries: int, why: str) -> None:
         """The first entries have no key."""
@@ -322,6 +384,11 @@ class IndexAudit:
                 f"{self._twice} entries repeat a key of their record",
                 count=self._twice,
             )
+        if self._tag_count:
+            self._findings.add(
+                "INDEX_ENTRIES_OF_TAGS", self._directory, 0,
+                f"{self._tag_count} entries are of tags", count=self._tag_count,
+            )  # fmt: skip
         if self._of_lost:
             self._findings.add(
                 "INDEX_ENTRIES_OF_DAMAGED_RECORDS", self._directory, 0,

@@ -32,8 +32,8 @@ QueueId = tuple[str, int]
 class Observer(Protocol):
     """Compares files with the log."""
 
-    def see(self, request: DispatchRequest) -> None:
-        """The next good record."""
+    def see(self, request: DispatchRequest, tags: str = "") -> None:
+        """The next good record, and its TAGS."""
 
     def lose(self, begin_offset: int, end_offset: int) -> None:
         """The log has no good record in these bytes, where it should have some (offsets in bytes)."""
@@ -185,7 +185,7 @@ class LogAudit:
         summary.record_count += 1
         if not self._is_sound:
             summary.records_behind_damage += 1
-        request = dispatch_of(record)
+        request, tags = dispatch_of(record), record.tags or ""
         if not record.is_guarded:
             summary.unguarded_count += 1
             if self._first_unguarded is None:
@@ -195,7 +195,7 @@ class LogAudit:
         if transaction_type(request.sys_flag) not in (TransactionType.PREPARED, TransactionType.ROLLBACK):
             self._follow_queue(request)
         for observer in self._observers:
-            observer.see(request)
+            observer.see(request, tags)
         if self._is_sound and request.next_offset in self._watched:
             self.boundaries[request.next_offset] = (
                 dict(self._next),

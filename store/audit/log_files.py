@@ -4,14 +4,19 @@ Files whose offsets differ by multiples of the file size belong to the log. Each
 `MappedFileQueue` of its own, so the audit uses the same walk as recovery.
 """
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 
 from store.audit.findings import Findings
+from store.errors import RecordCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue, file_size_of
 from store.format.paths import commit_log_dir, log_file_name, parse_log_file_name
+from store.format.properties import dispatched_to
+from store.format.record import Record
+from store.walk.record_reader import read_record_at
 
 OFFSET_MAX = (1 << 62) - 1
 
@@ -70,6 +75,19 @@ class LogFiles:
         self.file_size_bytes = file_size_of(found)
         if self.file_size_bytes:
             self._open(found, findings)
+
+    def record_at(self, commit_log_offset: int) -> Record | None:
+        """The record that begins at an offset (bytes); None where no whole one begins."""
+        for run in self.runs:
+            if run.first_offset <= commit_log_offset < run.last_offset:
+                with contextlib.suppress(RecordCorruptedError):
+                    return read_record_at(run.read, commit_log_offset, run.last_offset - commit_log_offset)
+        return None
+
+    def dispatched_to(self, commit_log_offset: int) -> frozenset[str]:
+        """The further queues that the record at an offset (bytes) names."""
+        record = self.record_at(commit_log_offset)
+        return dispatched_to(record.properties) if record is not None else frozenset()
 
     @property
     def first_offset(self) -> int:

@@ -5,9 +5,13 @@ which units each queue must hold. The units of all queues are collected, up to a
 in one read for each queue. At the end the positions without a record are checked: those before a queue's first record,
 and those behind its last one.
 
+A queue of RocketMQ's multi-dispatch (LMQ) has units of records of other topics. It is reported and not compared: only a broker
+builds it. Such a queue has a name with `%LMQ%`, or the records that its units point to name it in INNER_MULTI_DISPATCH.
+
 The findings of a queue are added at the end, because a queue may begin anew at 0 (its topic was deleted and created again).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +36,7 @@ from store.format.derived.queue_unit import (
     encode_queue_unit,
 )
 from store.format.paths import queue_dir
+from store.format.topic import is_light_queue
 from store.readers.queue_ext_reader import QueueExtUnits
 from store.readers.queue_reader import QueueUnits, detect_queue_file_size, file_offsets, list_queue_ids
 
@@ -66,16 +71,27 @@ class QueueAudit:
         findings: gets what is wrong.
         resumes_at: offset (bytes) at which the builder of the queues would continue; None if it is unknown. A queue
             that lacks only records from there on is behind, not wrong.
+        dispatched_to: the further queues that the record at an offset (bytes) names.
 
     Attributes:
+        left_alone: queues of multi-dispatch on the disk.
         wrong_queues: queues with an error.
         unit_count: units compared.
         total_bytes: length of all files.
     """
 
     def __init__(
-        self, fs: FileSystem, root: Path, log_first_offset: int, findings: Findings, *, resumes_at: int | None
+        self,
+        fs: FileSystem,
+        root: Path,
+        log_first_offset: int,
+        findings: Findings,
+        *,
+        resumes_at: int | None,
+        dispatched_to: Callable[[int], frozenset[str]] = lambda offset: frozenset(),
     ) -> None:
+        self.left_alone: set[QueueId] = set()
+        self._dispatched_to = dispatched_to
         self.wrong_queues: set[QueueId] = set()
         self.unit_count = 0
         self.total_bytes = 0
@@ -96,7 +112,7 @@ class QueueAudit:
         """Queues with a record in the log."""
         return set(self._queues)
 
-    def see(self, request: DispatchRequest) -> None:
+    def see(self, request: DispatchRequest, tags: str = "") -> None:
         """See `log_audit.Observer`."""
         placed = place_unit(request)
         if placed is None:
@@ -105,6 +121,8 @@ class QueueAudit:
 
     def see_units(self, topic: str, queue_id: int, run: UnitRun) -> None:
         """The next units of a queue, in log order."""
+        if is_light_queue(topic):
+            return
         queue = self._queues.get((topic, queue_id)) or self._first_seen(topic, queue_id, run)
         if queue is None:
             return
@@ -133,6 +151,11 @@ class QueueAudit:
             queue = self._queues.get(queue_id)
             if queue is None:
                 queue = self._make(*queue_id)
+                if self._is_left_alone(queue_id[0], queue):
+                    self.left_alone.add(queue_id)
+                    what = "of RocketMQ's multi-dispatch (LMQ): its units are of records of other topics, and are not compared"
+                    self._findings.add("QUEUE_LEFT_ALONE", queue.units.directory, 0, what)
+                    continue
             self._check_files(queue_id, queue)
             self._check_front(queue, log_end_offset)
             if queue.placement.end is not None:
@@ -147,6 +170,14 @@ class QueueAudit:
         return _Queue(
             units, QueueExtUnits(self._files, directory), QueuePlacement(self.file_size_bytes // UNIT_SIZE_BYTES)
         )
+
+    def _is_left_alone(self, topic: str, queue: _Queue) -> bool:
+        """Whether a queue without a record of its own is a broker's."""
+        if is_light_queue(topic):
+            return True
+        queue.units.load()
+        units = queue.units.sampled_from(queue.units.end_before(self._log_first_offset))
+        return bool(units) and all(topic in self._dispatched_to(unit.commit_log_offset) for unit in units)
 
     def _first_seen(self, topic: str, queue_id: int, run: UnitRun) -> _Queue | None:
         if (topic, queue_id) in self._refused:

@@ -83,6 +83,7 @@ def audit_store(
         queues = QueueAudit(
             fs, root, files.first_offset, findings,
             resumes_at=state.queues.next_offset if state.queues is not None else None,
+            dispatched_to=files.dispatched_to,
         )  # fmt: skip
         layout = find_index_layout(fs, root, state.index.layout if state.index is not None else None)
         index = IndexAudit(
@@ -100,7 +101,7 @@ def audit_store(
         on_progress(files.total_bytes, files.total_bytes)
         queues.finish(summary.end_offset)
         index.finish(summary.end_offset)
-        queue_ids = list_queue_ids(fs, root)
+        queue_ids = [queue_id for queue_id in list_queue_ids(fs, root) if queue_id not in queues.left_alone]
         state.finish(log, files, {topic for topic, _ in queues.queue_ids} | {topic for topic, _ in queue_ids})
     finally:
         files.close()

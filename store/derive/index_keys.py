@@ -3,6 +3,8 @@
 The unique key comes first, then each of KEYS, repeats included. A rolled-back transaction record has no entries; a
 prepared and a committed one have. Source: `IndexService.buildIndex` of RocketMQ 5.3.3.
 
+RocketMQ 5.5.0 adds an entry for the tags. Reput writes none; `tags_hash` tells an audit that such an entry is right.
+
 `dispatch_kernel.py` is the compiled twin, `index_state.py` makes entries from the hashes.
 """
 
@@ -23,3 +25,10 @@ def index_keys(request: DispatchRequest) -> list[str]:
 def index_hashes(request: DispatchRequest) -> list[int]:
     """The hashes of a record's entries, in entry order."""
     return [key_hash(key) for key in index_keys(request)]
+
+
+def tags_hash(request: DispatchRequest, tags: str) -> int | None:
+    """The hash of the entry that RocketMQ 5.5.0 writes last, for the whole TAGS of a record; None if it has none."""
+    if not tags or request.sys_flag & TRANSACTION_MASK == TransactionType.ROLLBACK:
+        return None
+    return key_hash(index_key(request.topic, f"T#{tags}"))

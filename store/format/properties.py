@@ -59,6 +59,9 @@ REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 MSG_TYPE = "MSG_TYPE"  # REPLY_TYPE in a reply
 REPLY_TYPE = "reply"
 
+# Further queues that a broker with `enableMultiDispatch` gives a unit of the record, split by commas.
+MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+
 # Ours: queue id, queue offset and topic of the record that a retry or a dead letter is a copy of.
 MOVED_FROM = "__REPUT_MOVED_FROM__"
 
@@ -91,7 +94,7 @@ OWNED_PROPERTIES = frozenset(
         "1ST_POP_TIME",
         "INNER_NUM",
         "INNER_BASE",
-        "INNER_MULTI_DISPATCH",
+        MULTI_DISPATCH,
         "INNER_MULTI_QUEUE_OFFSET",
         "DLQ_ORIGIN_TOPIC",
         "DLQ_ORIGIN_MESSAGE_ID",
@@ -185,3 +188,9 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 def split_keys(text: str) -> tuple[str, ...]:
     """The keys in a KEYS value: split at each space (no other white space); without empty ones, with repeats."""
     return tuple([key for key in text.split(KEY_SEPARATOR) if key])
+
+
+def dispatched_to(properties: Mapping[str, str]) -> frozenset[str]:
+    """The queues besides its own that a record has a unit in (`MultiDispatchUtils`); empty for most records."""
+    names = properties.get(MULTI_DISPATCH, "")
+    return frozenset(name for name in names.split(",") if name)

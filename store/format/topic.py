@@ -27,6 +27,8 @@ REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 WAITING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC))
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+# Light queues (`MixAll.LMQ_PREFIX`): a broker with `enableLmq` dispatches records of other topics to them.
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 TOPIC_LENGTH_MAX = 127
 RETRY_OR_DLQ_TOPIC_LENGTH_MAX = 255
 # RocketMQ refuses sends to these (`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
@@ -89,6 +91,11 @@ def dead_letter_topic_of(consumer_group: str) -> str:
     return DLQ_PREFIX + consumer_group
 
 
+def is_light_queue(topic: str) -> bool:
+    """Whether a queue folder of this name is a light queue of RocketMQ, which only a broker builds and serves."""
+    return topic.startswith(LIGHT_QUEUE_PREFIX)
+
+
 def validate_topic(name: str) -> None:
     """Refuses a name that RocketMQ would refuse: letters, digits, `%|_-`; 1 to 127 (retry and dead-letter: 255).
 
@@ -100,6 +107,12 @@ def validate_topic(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidMessageError(
             f"Topic {name[:64]!r} has characters other than letters, digits and % | _ -: use only these.",
+            field="topic",
+            topic=name[:64],
+        )
+    if is_light_queue(name):
+        raise InvalidMessageError(
+            f"Topic {name[:64]!r} is the name of a light queue (LMQ) of RocketMQ, which is not supported: name another topic.",
             field="topic",
             topic=name[:64],
         )

@@ -28,6 +28,8 @@ READ_UNIT_COUNT = 4096
 LOAD_UNIT_COUNT = 204  # the units of a page of memory
 # A checkpoint holds a CRC over the last units: enough to detect another queue of the same length, cheap to read.
 TAIL_UNIT_COUNT = 16
+# Of a queue without a record of its own, so many units are looked up in the log before it is left alone.
+SAMPLED_UNIT_COUNT = 3
 
 
 def first_true(begin: int, end: int, predicate: Callable[[int], bool]) -> int:
@@ -223,6 +225,14 @@ class QueueUnits:
         found = self.real_from(found)  # the fillers of a gap belong to the record behind it, but are not messages
         self._min_of = (log_first_offset, found)
         return found
+
+    def sampled_from(self, first: int) -> list[QueueUnit]:
+        """A few units from a position on, the first and the last among them; none when there is none."""
+        step = max((self.end - first) // (SAMPLED_UNIT_COUNT - 1), 1)
+        places = (
+            sorted({*range(first, self.end, step)[: SAMPLED_UNIT_COUNT - 1], self.end - 1}) if self.end > first else ()
+        )
+        return [self.unit(number) for number in places]
 
     def end_before(self, log_end_offset: int) -> int:
         """The first unit whose record begins at this offset (bytes) or behind it, or that is empty."""
