@@ -15,6 +15,7 @@ from consumequeue_svc.queue_checks import QueueChecks
 from consumequeue_svc.recovery import refuse_rocksdb, saved_file_size_bytes
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.settings import ConsumeQueueSettings
+from consumequeue_svc.unexplained import Keeper, RecordPlace
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
 from services.calling.commitlog import CommitLogClient
@@ -27,9 +28,10 @@ from services.local.server import over_bytes, serve_local
 from services.local.wire import LOOKUPS, LocalMethod
 from services.serving.server import ServiceServer, main
 from services.settings.service_settings import Origins
-from store.errors import StoreError
+from store.errors import OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError, StoreError
 from store.files.file_system import FileSystem
 from store.format.derived.queue_unit import QueueUnit
+from store.format.properties import dispatched_to
 from store.readers.queue_reader import detect_queue_file_size, list_queue_ids, queue_strangers
 
 FOLLOWER = "consumequeue"
@@ -67,8 +69,9 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
     def recover(self, log: LogRange, *, drop_cache: bool) -> tuple[ConsumeQueueBuilder, ConsumeQueueTable]:
         """See FollowedFiles."""
         ext_file_size_bytes = self._settings.ext_file_size_bytes if self._settings.ext else 0
+        keeper = Keeper(None if self._settings.read_only else self.aside(), self._record_at)
         table = ConsumeQueueTable(
-            self._root, self._fs, self._file_size_bytes(), ext_file_size_bytes=ext_file_size_bytes
+            self._root, self._fs, self._file_size_bytes(), ext_file_size_bytes=ext_file_size_bytes, keeper=keeper
         )
         builder = ConsumeQueueBuilder(
             table,
@@ -98,6 +101,14 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
             raise
         return builder, table
 
+    def _record_at(self, commit_log_offset: int) -> RecordPlace | None:
+        """See RecordAt."""
+        try:
+            record = self._client.get(commit_log_offset)
+        except (OffsetOutOfRangeError, RecordCorruptedError, RecordNotFoundError):
+            return None
+        return RecordPlace(record.topic, record.queue_id, record.queue_offset, dispatched_to(record.properties))
+
     def _file_size_bytes(self) -> int:
         wanted = self._settings.file_size_bytes
         found = detect_queue_file_size(self._fs, self._root, saved_file_size_bytes(self._fs, self._checkpoint))
@@ -122,6 +133,8 @@ def serve(server: ServiceServer, settings: ConsumeQueueSettings, origins: Origin
 
     servicer = ConsumeQueueServicer(progress, read_times, settings.worker_count // 2)
     part = QueuePart(file_system_of(settings), settings, servicer, progress, client)
+    servicer.aside_words = part.aside_words
+    part.show_aside(server.meters)
     server.add("reput.consumequeue.v1.ConsumeQueueService", pb_grpc.add_ConsumeQueueServiceServicer_to_server, servicer)
     follow(FOLLOWER, server, settings, client, progress, part, servicer)
     lookups = {LocalMethod.GET_QUEUE_UNITS: over_bytes(pb.GetQueueUnitsRequest, servicer.GetQueueUnits)}

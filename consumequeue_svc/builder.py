@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from consumequeue_svc.consume_queue import ConsumeQueue
+from consumequeue_svc.consume_queue import UNCONFIRMED, ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, resume, save_replay_mark
 from services.following.checkpoint_thread import Checkpointer
@@ -56,6 +56,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
             log_size_bytes=log_end_offset - log_first_offset,
         )
         if found.next_offset > log_end_offset:
+            self._table.cut(log_end_offset)  # we wrote them; the log was cut since
             self._table.forget_replay()
             found = Resume(-1, 0, is_replay=True)
         self.progress.retreat(found.next_offset, found.store_time_millis)
@@ -67,7 +68,8 @@ class ConsumeQueueBuilder(FollowingBuilder):
             self._table.begin_replay()
             self._table.drop_cache()
             return
-        self._table.cut(log_end_offset)
+        self._table.cut(log_end_offset, keep=UNCONFIRMED)
+        self._table.tell_left_alone()
         self.progress.advance(found.next_offset)
 
     def replay_all(self) -> bool:

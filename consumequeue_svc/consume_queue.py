@@ -5,7 +5,7 @@ n * 20 of the queue's files laid end to end. A file is created in full size, spa
 
 Replay: after a foreign or doubtful stop the log is applied again from its first record. A unit that the files hold
 already is compared and kept; a unit that differs is written; what lies behind the last confirmed unit is cut off. So a
-rebuild never removes what was right.
+rebuild never removes what was right. What it overwrites or cuts and the log does not explain is kept aside (`unexplained.py`).
 
 With ConsumeQueueExt the tags codes lie in files of their own (`queue_ext_files.py`), and are written before the units that
 point to them.
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from consumequeue_svc.queue_ext_files import QueueExtFiles
+from consumequeue_svc.unexplained import Keeper
 from store.derive.queue_placement import Buffer, PlacedUnits, QueuePlacement, Verdict, fillers
 from store.files.open_files import OpenFile, OpenFiles
 from store.format.derived.queue_ext import is_ext_address
@@ -29,6 +30,12 @@ from store.readers.queue_reader import QueueUnits, file_offsets
 if TYPE_CHECKING:
     from store.derive.queue_placement import UnitRun
 
+UNCONFIRMED = "the log has no record for these units"
+OVERWRITTEN = "units of it point to other records than the log gives"
+TOO_LONG = "it is longer than queue files are"
+EXT_OF_A_BROKER = "a broker's files of ConsumeQueueExt, which is off"
+EXT_OF_OTHERS = "the files of ConsumeQueueExt are not laid out as ours"
+
 
 class ConsumeQueue:
     """One queue of the table.
@@ -38,6 +45,7 @@ class ConsumeQueue:
         directory: the queue's folder.
         file_size_bytes: size of its files.
         ext_file_size_bytes: size of its files of ConsumeQueueExt; 0: it is off, and none are written.
+        keeper: keeps what the log does not explain; None: nothing is kept.
 
     Attributes:
         units: the queue as readers see it.
@@ -54,8 +62,15 @@ class ConsumeQueue:
     """
 
     def __init__(
-        self, files: OpenFiles, directory: Path, file_size_bytes: int, *, ext_file_size_bytes: int = 0
+        self,
+        files: OpenFiles,
+        directory: Path,
+        file_size_bytes: int,
+        *,
+        ext_file_size_bytes: int = 0,
+        keeper: Keeper | None = None,
     ) -> None:
+        self._keeper = keeper or Keeper()
         self.units = QueueUnits(files, directory, file_size_bytes)
         self.dirty: set[Path] = set()
         self.dirty_directories: set[Path] = set()
@@ -63,7 +78,7 @@ class ConsumeQueue:
         self.ext_files: QueueExtFiles | None = None
         if ext_file_size_bytes:
             self.ext_files = QueueExtFiles(
-                files, self._ext.directory, ext_file_size_bytes, self.dirty, self.dirty_directories
+                files, self._ext.directory, ext_file_size_bytes, self.dirty, self.dirty_directories, self._keeper
             )
         self._files = files
         self._file_unit_count = file_size_bytes // UNIT_SIZE_BYTES
@@ -85,7 +100,9 @@ class ConsumeQueue:
         paths = self.files_on_disk()
         offsets = [int(path.name) for path in paths]
         for offset, path in zip(offsets, paths, strict=True):
-            if self._files.fs.stat_size(path) != size:
+            if (found := self._files.fs.stat_size(path)) != size:
+                if found > size and self._files.get(path).has_bytes(size):
+                    self._keeper.copy(path, size, TOO_LONG)
                 self._files.create(path, size)
                 self.dirty.add(path)
                 self._damaged_offsets.add(offset)
@@ -268,6 +285,9 @@ class ConsumeQueue:
         self.sealed_crcs.clear()
         self._written = -1, 0, 0
         if self.ext_files is not None:
+            if not self.has_own_layout():
+                for path in self.ext_files.paths():
+                    self._keeper.copy_whole(path, EXT_OF_OTHERS)
             self.ext_files.begin_replay()
         # What it keeps it must find on the disk, and what only memory holds must get there.
         self.mark_all_dirty()
@@ -286,14 +306,19 @@ class ConsumeQueue:
         if end is None:
             end = self.units.end_before(log_first_offset)
             if self.ext_files is not None:
-                self.ext_files.clear()  # of expired units only, and not confirmed
+                self.ext_files.clear(UNCONFIRMED)  # of expired units only
         self.replayed = None
         if self.ext_files is None:
             self._remove_ext()
-        return self.cut(end)
+        return self.cut(end, keep=UNCONFIRMED)
 
-    def cut(self, end: int) -> bool:
-        """Makes `end` the queue's end; returns whether anything was cut off."""
+    def cut(self, end: int, *, keep: str = "") -> bool:
+        """Makes `end` the queue's end; returns whether anything was cut off.
+
+        Args:
+            end: in units.
+            keep: why what is cut off is kept aside; empty: it is ours, and the log gives it again.
+        """
         size = self.units.file_size_bytes
         end_byte = end * UNIT_SIZE_BYTES
         was = self.units.end
@@ -304,11 +329,13 @@ class ConsumeQueue:
         for offset in sorted(self._file_offsets, reverse=True):
             path = self.units.path_of(offset)
             if offset >= end_byte:
-                self._remove(offset)
+                self._remove(offset, keep)
             elif offset + size > end_byte:
                 self.sealed_crcs.pop(offset, None)
                 # Also behind the known end: after a power cut units may stand there behind an empty one.
                 if self._files.get(path).has_bytes(end_byte - offset):
+                    if keep:
+                        self._keeper.copy(path, end_byte - offset, keep)
                     self._files.get(path, writing=True).zero_from(end_byte - offset, size)
                     self.dirty.add(path)
             else:
@@ -355,6 +382,8 @@ class ConsumeQueue:
                 # Already there: only what lies behind is new.
                 position += len(present) // UNIT_SIZE_BYTES
                 data = data[len(present) :]
+            elif self._keeper.keeps:
+                self._keep_unexplained(position, present, data)
         size = self.units.file_size_bytes
         byte, view = position * UNIT_SIZE_BYTES, memoryview(data)
         self.write_count += 1
@@ -367,6 +396,24 @@ class ConsumeQueue:
             view = view[len(part) :]
         self.write_count += 1
         self.units.end = max(self.units.end, byte // UNIT_SIZE_BYTES)
+
+    def _keep_unexplained(self, begin: int, present: bytes, wanted: bytes) -> None:
+        """Keeps the files in which units of other records are about to be overwritten that are not explained."""
+        import numpy as np  # in a replay over files that differ only
+
+        from store.derive.queue_runs import UNIT_DTYPE
+
+        there = np.frombuffer(present, dtype=UNIT_DTYPE)
+        new = np.frombuffer(wanted, dtype=UNIT_DTYPE, count=len(there))
+        sizes = there["record_size_bytes"]
+        # Another tags code of the same record is no other unit: ConsumeQueueExt was switched on or off.
+        is_other = (there["commit_log_offset"] != new["commit_log_offset"]) | (sizes != new["record_size_bytes"])
+        rows = np.flatnonzero(is_other & (sizes > 0) & (sizes < FILLER_SIZE_BYTES))
+        numbers, firsts = np.unique((begin + rows) // self._file_unit_count, return_index=True)
+        for number, first in zip(numbers.tolist(), rows[firsts].tolist(), strict=True):
+            unit = QueueUnit._make(there[first].tolist())
+            if not self._keeper.is_own(self.units.directory, begin + first, unit):
+                self._keeper.copy_whole(self.units.path_of(number * self.units.file_size_bytes), OVERWRITTEN)
 
     def _note(self, first_byte: int, within: int, part: memoryview) -> None:
         """Goes on with the checksum of the file that is being filled."""
@@ -446,15 +493,23 @@ class ConsumeQueue:
         directory = self.units.directory
         self.dirty_directories.update((directory, *directory.parents[:3]))
 
-    def _remove(self, first_byte: int) -> None:
+    def _remove(self, first_byte: int, keep: str = "") -> None:
         path = self.units.path_of(first_byte)
+        is_kept = bool(keep) and self._files.get(path).has_bytes(0) and self._keeper.move(path, keep)
         self._file_offsets.discard(first_byte)
         self.doubtful_files.discard(first_byte)
         self.sealed_crcs.pop(first_byte, None)
         self._files.forget(path)
-        self._files.fs.unlink(path)
+        if not is_kept:
+            self._files.fs.unlink(path)
         self.dirty.discard(path)
         self.dirty_directories.add(path.parent)
+
+    def keep_aside(self, why: str) -> None:
+        """Moves all files aside: the queue begins anew."""
+        for first_byte in sorted(self._file_offsets):
+            self._remove(first_byte, why)
+        self._clear()
 
     def _clear(self) -> None:
         self.generation += 1
@@ -473,4 +528,5 @@ class ConsumeQueue:
         for first_byte in file_offsets(self._files.fs, directory):
             path = directory / log_file_name(first_byte)
             self._files.forget(path)
-            self._files.fs.unlink(path)
+            if not self._keeper.move(path, EXT_OF_A_BROKER):
+                self._files.fs.unlink(path)

@@ -1,4 +1,8 @@
-"""All consume queues of a store root: found at start, created with their first unit, flushed together."""
+"""All consume queues of a store root: found at start, created with their first unit, flushed together.
+
+Queues of a broker that no record states as its own are left alone: they are not in the table, and nothing of them is read,
+written or removed. See `unexplained.py`.
+"""
 
 import logging
 from collections.abc import Callable
@@ -8,11 +12,13 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from consumequeue_svc.consume_queue import ConsumeQueue
-from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError
+from consumequeue_svc.unexplained import Keeper
+from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError, UnsupportedStoreError
 from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
 from store.format.paths import queue_dir
+from store.format.topic import TOPIC_NAME_SHOWN, is_light_queue
 from store.readers.queue_reader import list_queue_ids
 
 if TYPE_CHECKING:
@@ -21,6 +27,9 @@ if TYPE_CHECKING:
 QueueId = tuple[str, int]
 # Refused queues that are remembered, so that each is reported once: their topics may have 32 KiB each.
 REFUSED_COUNT_MAX = 256
+# Queues left alone that a log line and the status name.
+LEFT_ALONE_COUNT_SHOWN = 10
+TAKEN_OVER = "a broker dispatched records of other topics to this queue, and now its topic has records of its own"
 _log = logging.getLogger("reput.consumequeue")
 
 
@@ -32,9 +41,23 @@ class ConsumeQueueTable:
         fs: the file system.
         file_size_bytes: size of queue files (bytes).
         ext_file_size_bytes: size of the files of ConsumeQueueExt; 0: none are written.
+        keeper: judges and keeps what the log does not explain; None: nothing is kept.
+
+    Attributes:
+        left_alone: queues of a broker on the disk that are not in the table.
     """
 
-    def __init__(self, root: Path, fs: FileSystem, file_size_bytes: int, *, ext_file_size_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        root: Path,
+        fs: FileSystem,
+        file_size_bytes: int,
+        *,
+        ext_file_size_bytes: int = 0,
+        keeper: Keeper | None = None,
+    ) -> None:
+        self.left_alone: set[QueueId] = set()
+        self.keeper = keeper or Keeper()
         self.fs = fs
         self._root = root
         self.file_size_bytes = file_size_bytes
@@ -52,6 +75,9 @@ class ConsumeQueueTable:
             drop_cache: drop the files from the page cache first: a flush failed before.
         """
         for topic, queue_id in list_queue_ids(self.fs, self._root):
+            if is_light_queue(topic):
+                self.left_alone.add((topic, queue_id))
+                continue
             queue = self._make(topic, queue_id)
             if drop_cache:
                 drop_cached_pages(self.fs, queue.files_on_disk())
@@ -77,12 +103,21 @@ class ConsumeQueueTable:
         Raises:
             TopicNotFoundError: the topic has no queue.
             QueueNotFoundError: it has queues, but not this one.
+            UnsupportedStoreError: it is left alone.
         """
         with self._lock:
             queue = self._queues.get((topic, queue_id))
             if queue is not None:
                 return queue
             has_topic = any(name == topic for name, _ in self._queues)
+        if (topic, queue_id) in self.left_alone:
+            shown = topic[:TOPIC_NAME_SHOWN]
+            raise UnsupportedStoreError(
+                f"queue {queue_id} of {shown!r} is one of RocketMQ's multi-dispatch (LMQ), which is not supported: its files "
+                "stay as they are; read it with a RocketMQ broker, or the messages by the topics that they were sent to",
+                topic=shown,
+                queueId=queue_id,
+            )
         if has_topic:
             raise QueueNotFoundError(
                 f"topic {topic!r} has no queue {queue_id}: ListQueues shows those there are",
@@ -102,7 +137,13 @@ class ConsumeQueueTable:
             queue = self._queues.get(queue_id)
             if queue is None:
                 try:
+                    if is_light_queue(topic):
+                        raise InvalidArgumentError(f"{topic[:TOPIC_NAME_SHOWN]!r} is a light queue (LMQ): a broker's")
                     queue = self._make(*queue_id)
+                    if queue_id in self.left_alone:
+                        queue.load()
+                        queue.keep_aside(TAKEN_OVER)
+                        self.left_alone.discard(queue_id)
                 except InvalidArgumentError as error:
                     # RocketMQ never writes such a record. Its queue's folder would lie outside the store, or cannot be made.
                     if len(self._refused) < REFUSED_COUNT_MAX:
@@ -126,16 +167,49 @@ class ConsumeQueueTable:
                     self._queues[queue_id] = queue
 
     def end_replay(self, log_first_offset: int) -> int:
-        """Cuts off what a replay did not confirm; returns how many queues were cut."""
-        count = sum(queue.end_replay(log_first_offset) for queue in self._all())
+        """Cuts off what a replay did not confirm, leaves a broker's queues alone; returns how many were cut."""
+        count = 0
+        for queue_id, queue in self.items():
+            if queue.replayed is None and self._is_dispatched(queue_id[0], queue, log_first_offset):
+                self.leave_alone(queue_id)
+            else:
+                count += queue.end_replay(log_first_offset)
         self.drop_empty()
+        self.tell_left_alone()
         return count
 
-    def cut(self, log_end_offset: int) -> None:
-        """Cuts off all units whose record ends behind this offset (bytes)."""
+    def leave_alone(self, queue_id: QueueId) -> None:
+        """Takes a queue out of the table; its files stay as they are."""
+        with self._lock:
+            self._queues.pop(queue_id, None)
+        self.left_alone.add(queue_id)
+
+    def tell_left_alone(self) -> None:
+        """Logs which queues are left alone."""
+        if words := self.left_alone_words():
+            _log.warning("%s", words)
+
+    def left_alone_words(self) -> str:
+        """Which queues are left alone, and what that means; empty for none."""
+        if not self.left_alone:
+            return ""
+        names = sorted(f"{topic[:TOPIC_NAME_SHOWN]}/{queue_id}" for topic, queue_id in self.left_alone)
+        shown = ", ".join(names[:LEFT_ALONE_COUNT_SHOWN])
+        return (
+            f"{len(names)} queues of RocketMQ's multi-dispatch (LMQ) are left alone: neither built, nor served, nor removed "
+            f"({shown}{', ...' if len(names) > LEFT_ALONE_COUNT_SHOWN else ''})"
+        )
+
+    def _is_dispatched(self, topic: str, queue: ConsumeQueue, log_first_offset: int) -> bool:
+        """Whether the records that a queue's units point to name the topic as a further queue; a few are looked at."""
+        units = queue.units.sampled_from(queue.units.end_before(log_first_offset))
+        return bool(units) and all(self.keeper.is_dispatched(topic, unit) for unit in units)
+
+    def cut(self, log_end_offset: int, *, keep: str = "") -> None:
+        """Cuts off all units whose record ends behind this offset (bytes); `keep`: see ConsumeQueue.cut."""
         for queue in self._all():
             if queue.units.next_log_offset() > log_end_offset:
-                queue.cut(queue.units.end_within(log_end_offset))
+                queue.cut(queue.units.end_within(log_end_offset), keep=keep)
         self.drop_empty()
 
     def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[tuple[ConsumeQueue, list[Path]]]:
@@ -206,7 +280,13 @@ class ConsumeQueueTable:
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = Path(queue_dir(str(self._root), topic, queue_id))
-        return ConsumeQueue(self._files, directory, self.file_size_bytes, ext_file_size_bytes=self.ext_file_size_bytes)
+        return ConsumeQueue(
+            self._files,
+            directory,
+            self.file_size_bytes,
+            ext_file_size_bytes=self.ext_file_size_bytes,
+            keeper=self.keeper,
+        )
 
     def drop_empty(self) -> None:
         """Forgets queues without units."""

@@ -9,6 +9,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+from consumequeue_svc.unexplained import Keeper
 from store.derive.queue_placement import Buffer
 from store.files.open_files import OpenFiles
 from store.format.derived.queue_ext import (
@@ -25,6 +26,7 @@ from store.format.paths import log_file_name
 from store.readers.queue_reader import TAIL_UNIT_COUNT, file_offsets
 
 FILL_UNIT_COUNT = UNIT_SIZE_BYTES_MAX // HEAD_SIZE_BYTES
+MISFIT = "a file of ConsumeQueueExt of another size"
 NOTHING_WRITTEN = -1, 0, 0  # (first byte, bytes written, their CRC-32) of the file that is being filled
 
 
@@ -37,6 +39,7 @@ class QueueExtFiles:
         file_size_bytes: size of each file.
         dirty: gets the files that are written, until they are flushed.
         dirty_directories: likewise, the folders whose entries change.
+        keeper: keeps files of another size, and those of units that the log does not have any more.
 
     Attributes:
         doubtful_files: first bytes of files that are known to be damaged, or may be.
@@ -44,8 +47,15 @@ class QueueExtFiles:
     """
 
     def __init__(
-        self, files: OpenFiles, directory: Path, file_size_bytes: int, dirty: set[Path], dirty_directories: set[Path]
+        self,
+        files: OpenFiles,
+        directory: Path,
+        file_size_bytes: int,
+        dirty: set[Path],
+        dirty_directories: set[Path],
+        keeper: Keeper | None = None,
     ) -> None:
+        self._keeper = keeper or Keeper()
         self.file_size_bytes = file_size_bytes
         self._files = files
         self._directory = directory
@@ -66,9 +76,9 @@ class QueueExtFiles:
         self._firsts = firsts - self._misfits
 
     def begin_replay(self) -> None:
-        """Removes the files of another size: RocketMQ refuses a folder with two sizes."""
+        """Moves the files of another size aside: RocketMQ refuses a folder with two sizes."""
         for first_byte in sorted(self._misfits):
-            self._remove(first_byte)
+            self._remove(first_byte, MISFIT)
         self._misfits = set()
         self.doubtful_files.clear()
         self.sealed_crcs.clear()
@@ -199,10 +209,10 @@ class QueueExtFiles:
                     self._files.get(path, writing=True).zero_from(last - first_byte, self.file_size_bytes)
                     self._dirty.add(path)
 
-    def clear(self) -> None:
-        """Removes all files."""
+    def clear(self, keep: str = "") -> None:
+        """Removes all files; `keep` says why they are kept aside."""
         for first_byte in sorted(self._firsts | self._misfits):
-            self._remove(first_byte)
+            self._remove(first_byte, keep)
         self._misfits = set()
 
     def hide_before(self, position: int, file_count_max: int) -> list[Path]:
@@ -273,13 +283,16 @@ class QueueExtFiles:
         self._files.get(path, writing=True).write(within, data)
         self._dirty.add(path)
 
-    def _remove(self, first_byte: int) -> None:
+    def _remove(self, first_byte: int, keep: str = "") -> None:
         path = self.path_of(first_byte)
+        has_bytes = bool(keep) and self._files.fs.is_file(path) and self._files.get(path).has_bytes(0)
+        is_kept = has_bytes and self._keeper.move(path, keep)
         self._firsts.discard(first_byte)
         self.doubtful_files.discard(first_byte)
         self.sealed_crcs.pop(first_byte, None)
         self._files.forget(path)
-        with suppress(FileNotFoundError):
-            self._files.fs.unlink(path)
+        if not is_kept:
+            with suppress(FileNotFoundError):
+                self._files.fs.unlink(path)
         self._dirty.discard(path)
         self._dirty_directories.add(path.parent)

@@ -19,14 +19,16 @@ from typing import Any
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
 from store.derive.last_record import LastRecord
-from store.errors import UnsupportedStoreError
+from store.errors import StoreRecoveringError, UnsupportedStoreError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
+from store.format.topic import is_light_queue
 
 ADOPTED_LOG_BYTES_MIN = 8 << 30
 ROCKSDB_DIRECTORIES = ("consumequeue_r", "rocksdb")
 VERSION = 2
+OLDER = "units that the checkpoint does not have, of records before it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ def _state(
         "queues": queues,
         "ext_file_size_bytes": table.ext_file_size_bytes,
         "ext_firsts": ext_firsts,
+        # Light queues tell themselves by their names.
+        "left_alone": sorted([topic, queue_id] for topic, queue_id in table.left_alone if not is_light_queue(topic)),
     }
 
 
@@ -193,6 +197,7 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             for topic, queues in state.get("ext_firsts", {}).items()
             for queue_id, first_byte in queues
         }
+        left_alone = [(str(topic), int(queue_id)) for topic, queue_id in state.get("left_alone", ())]
         if state["version"] != VERSION or state["file_size_bytes"] != table.file_size_bytes or found.next_offset < 0:
             return None
         if state.get("ext_file_size_bytes", 0) != table.ext_file_size_bytes:
@@ -200,6 +205,9 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     present = dict(table.items())
+    for queue_id in left_alone:
+        if present.pop(queue_id, None) is not None:
+            table.leave_alone(queue_id)
     if state.get("replay"):
         return _resume_replay(found, saved, ext_firsts, present)
     for queue_id, (first, end, crc) in saved.items():
@@ -212,15 +220,35 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             return None
     if is_clean and present.keys() != saved.keys():
         return None
+    if not all(
+        _is_ours(queue, found.next_offset, table) for queue_id, queue in present.items() if queue_id not in saved
+    ):
+        return None
     for queue_id, queue in present.items():
         first, end, _ = saved.get(queue_id, (0, 0, 0))
-        queue.cut(end)
+        # What we wrote since the checkpoint is of records behind it, and is written again from there.
+        is_older = end < queue.units.end and queue.units.unit(end).commit_log_offset < found.next_offset
+        queue.cut(end, keep=OLDER if is_older else "")
         queue.drop_before(first, ext_firsts.get(queue_id, -1))
         if queue_id in written:
             first_byte, crc = written[queue_id]
             queue.learn(first_byte, end * UNIT_SIZE_BYTES - first_byte, crc)
     table.drop_empty()
     return found
+
+
+def _is_ours(queue: ConsumeQueue, next_offset: int, table: ConsumeQueueTable) -> bool:
+    """Whether a queue that a checkpoint does not name was begun by us since then, so that following the log makes it again."""
+    if queue.units.end <= queue.units.begin:
+        return True
+    begin = queue.units.real_from(queue.units.begin)
+    unit = queue.units.unit(begin)
+    if begin >= queue.units.end or unit.is_empty or unit.commit_log_offset < next_offset:
+        return False
+    try:
+        return not table.keeper.can_look or table.keeper.is_own(queue.units.directory, begin, unit)
+    except StoreRecoveringError:
+        return True  # of a record behind the checkpoint, so it is compared when the log comes to it
 
 
 def _resume_replay(

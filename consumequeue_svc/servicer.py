@@ -42,12 +42,14 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
 
     Attributes:
         state: of the builder.
+        aside_words: what the status says about what was moved aside.
     """
 
     def __init__(
         self, progress: FollowerProgress, read_times: StoreTimes, waiting_count_max: int = WAITING_COUNT_MAX
     ) -> None:
         self.state: Callable[[], FollowerState] = lambda: FollowerState("waiting", 0, "")
+        self.aside_words: Callable[[], str] = str
         self._progress = progress
         self._wait = ProgressWait(progress, waiting_count_max)
         self._read_times = read_times
@@ -191,6 +193,9 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             state=state.state,
             failure_count=state.failure_count,
         )
+        if not may_wait:
+            words = (self.aside_words(), table.left_alone_words() if table is not None else "")
+            response.problem = "; ".join(filter(None, words))
         if self._progress.store_time_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(self._progress.store_time_millis))
         return response

@@ -37,6 +37,7 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
 
     Attributes:
         state: of the builder.
+        aside_words: what the status says about what was moved aside.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state: Callable[[], FollowerState] = lambda: FollowerState("waiting", 0, "")
+        self.aside_words: Callable[[], str] = str
         self._progress = progress
         self._times_rise = times_rise
         self._clock = clock
@@ -132,6 +134,8 @@ class IndexServicer(pb_grpc.IndexServiceServicer):
             state=state.state,
             failure_count=state.failure_count,
         )
+        if not may_wait:
+            response.problem = self.aside_words()
         if self._progress.store_time_millis:
             response.built_up_to_time.CopyFrom(millis_to_timestamp(self._progress.store_time_millis))
         return response

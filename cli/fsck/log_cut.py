@@ -8,9 +8,9 @@ that place and can be cut again.
 import os
 from pathlib import Path
 
-from cli.fsck.aside import Aside
 from store.audit.findings import Findings
 from store.audit.log_files import LogFiles
+from store.files.aside import Aside
 from store.files.file_system import FileSystem
 from store.files.mapped_file import MappedFile
 from store.format.paths import own_state_dir

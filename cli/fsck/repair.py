@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cli.fsck.aside import Aside
 from cli.fsck.log_cut import cut_log
 from cli.fsck.retired_queue import mend_retired_queue
 from store.audit.codes import Kind
@@ -31,11 +30,13 @@ from store.audit.store_audit import StoreAudit, audit_store
 from store.derive.dispatch import DispatchRequest
 from store.errors import StoreCorruptedError
 from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
+from store.files.aside import Aside
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes, write_bytes_atomic
 from store.files.locks import BrokerLock, OwnerLock
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
 from store.format.paths import CONSUME_QUEUE_EXT, checkpoint_file, index_dir, lock_file, own_state_dir, queue_dir
+from store.format.properties import dispatched_to
 from store.readers.index_reader import IndexLayout
 
 BATCH_REQUEST_COUNT = 8192
@@ -202,8 +203,8 @@ class Repairer:
         times = (old.physic_msg_timestamp, old.logics_msg_timestamp, old.index_msg_timestamp)
         physic, logics, index = (max(min(millis, newest), 0) for millis in times)
         fixed = StoreCheckpoint(
-            physic, logics, index, min(old.master_flushed_offset, end), min(old.confirm_phy_offset, end)
-        )
+            physic, logics, index, min(old.master_flushed_offset, end), min(old.confirm_phy_offset, end), old.rest
+        ).limited_to(end)
         self._aside.copy(path)
         write_bytes_atomic(self._fs, path, encode_checkpoint(fixed))
 
@@ -211,6 +212,7 @@ class Repairer:
         from consumequeue_svc.builder import ConsumeQueueBuilder
         from consumequeue_svc.consume_queue_table import ConsumeQueueTable
         from consumequeue_svc.recovery import save_replay_mark, saved_ext_file_size_bytes, saved_file_size_bytes
+        from consumequeue_svc.unexplained import Keeper, RecordPlace
         from store.readers.queue_reader import detect_queue_file_size
 
         state = Path(own_state_dir(str(self._root), "consumequeue")) / "checkpoint.json"
@@ -218,7 +220,19 @@ class Repairer:
         size = detect_queue_file_size(self._fs, self._root) or saved_file_size_bytes(self._fs, state)
         size = size or _setting("consumequeue", "file_size_bytes", audit.queue_file_size_bytes)
         ext_size = saved_ext_file_size_bytes(self._fs, state)
-        table = ConsumeQueueTable(self._root, self._fs, size, ext_file_size_bytes=ext_size)
+
+        def place_of(offset: int) -> RecordPlace | None:
+            files = LogFiles(self._fs, self._root, Findings(self._root))
+            try:
+                record = files.record_at(offset)
+            finally:
+                files.close()
+            if record is None:
+                return None
+            return RecordPlace(record.topic, record.queue_id, record.queue_offset, dispatched_to(record.properties))
+
+        keeper = Keeper(self._aside, place_of)
+        table = ConsumeQueueTable(self._root, self._fs, size, ext_file_size_bytes=ext_size, keeper=keeper)
         ext_directory = self._root / CONSUME_QUEUE_EXT
         if not ext_size:
             self._aside.move(ext_directory)  # a broker's: the units get their tags codes back
@@ -272,6 +286,8 @@ class Repairer:
         )
         builder.begin()
         report.lines.append("indexes were built anew from the log")
+        if audit.findings.has(("INDEX_ENTRIES_OF_TAGS",)):
+            report.lines.append("entries of tags (RocketMQ 5.5) are in the kept files only: Reput does not write them")
         return builder
 
     def _feed(self, builders: list[Any], audit: StoreAudit) -> None:

@@ -7,7 +7,7 @@ it.
 
 from pathlib import Path
 
-from cli.fsck.aside import Aside
+from store.files.aside import Aside
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
 from store.format.derived.queue_unit import FILLER, UNIT_SIZE_BYTES, decode_queue_units, encode_queue_unit

@@ -125,6 +125,7 @@ def _builder_status(service: str, address: str, answer: _BuilderAnswer) -> Servi
         file_count=answer.file_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
         key_count=answer.key_count if isinstance(answer, index_pb.GetStatusResponse) else 0,
         newest_store_time_millis=optional_millis(answer, "built_up_to_time"),
+        problem=answer.last_error or answer.problem,
     )
 
 

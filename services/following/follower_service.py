@@ -4,7 +4,7 @@ A `__main__` gives what differs: its name, its servicer and its files (`Followed
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -16,9 +16,11 @@ from services.following.file_check import FileChecker
 from services.following.follower_process import FollowerPart, FollowerProcess, FollowerState, LogRange
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import FollowingBuilder
+from services.observing.meters import Meters
 from services.serving.server import ServiceServer
 from services.settings.service_settings import StoreSettings
 from store.files.abort import has_abort_marker
+from store.files.aside import Aside, builder_folder, kept_count
 from store.files.checksums import ChecksumTable
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.overlay_file_system import OverlayFileSystem
@@ -81,6 +83,7 @@ class FollowedFiles(ABC, Generic[Files]):
         self._root = root
         self._servicer = servicer
         self._checkpoint = Path(own_state_dir(str(root), name)) / "checkpoint.json"
+        self._aside_folder = builder_folder(root, name)
         # Read before the commit log is called: a running commit log has the marker as its own.
         self._is_clean_store = not has_abort_marker(fs, root)
         self.on_flushed: Callable[[int, int | None], None] | None = None
@@ -96,6 +99,35 @@ class FollowedFiles(ABC, Generic[Files]):
     def strangers(self) -> Iterable[tuple[Path, str]]:
         """What stands among the files and is none of them, and why."""
         return ()
+
+    def aside(self) -> Aside:
+        """Where the builder of a life keeps what the log does not explain; each move is logged."""
+
+        def tell(path: Path, kept: Path, why: str) -> None:
+            names = (str(each.relative_to(self._root)) for each in (path, kept))
+            moved, kept_in = (name.encode(errors="backslashreplace").decode() for name in names)
+            _log.warning("store.moved_aside", follower=self._name, path=moved, kept_in=kept_in, reason=why)
+
+        return Aside(self._fs, self._root, self._aside_folder, tell=tell)
+
+    def aside_words(self) -> str:
+        """What the status says about what was moved aside; empty when nothing is kept."""
+        count = kept_count(self._fs, self._aside_folder)
+        return (
+            f"{self._aside_folder.relative_to(self._root)}/ keeps what the log did not explain, of {count} starts: look at it, "
+            "then remove it (docs/fsck.md)"
+            if count
+            else ""
+        )
+
+    def show_aside(self, meters: Meters) -> None:
+        """Shows on the metrics page what is kept aside."""
+
+        def read() -> Mapping[tuple[str, ...], float]:
+            return {(self._name,): float(kept_count(self._fs, self._aside_folder))}
+
+        text = "Starts at which something was moved aside that the log does not explain, and that nobody has removed."
+        meters.gauge("reput_store_moved_aside", text, read, ("follower",))
 
     def check(self) -> None:
         """See FollowerPart."""

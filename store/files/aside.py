@@ -1,40 +1,80 @@
-"""The folder that keeps what a repair removes: `reput/fsck/<n>/`, a new number for each repair. Nothing is deleted.
+"""Aside: the folder where what must leave its place is kept. Nothing is deleted, and nothing kept before is overwritten.
 
-A file keeps its path below that folder. Each move is on the disk, in both directories, before the next step.
+    reput/fsck/<n>/PATH               what `reput fsck --repair` replaced
+    reput/aside/<component>/<n>/PATH  what a builder found and the log does not explain
+
+Each repair, and each life of a builder, has a number of its own. A file keeps its path below that folder. Each move is on the
+disk, in both directories, before the next step. RocketMQ does not read `reput/`. docs/fsck.md says how to bring a file back.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+from store.errors import DiskFullError
 from store.files.file_system import FileSystem
 
 COPY_BYTES = 4 << 20
+# Folders of one kind: each stands for a start that found something. So many ask for a person, not for more room.
+FOLDER_COUNT_MAX = 100
+# Files that one folder takes. More of them are no leftovers: somebody put another store into this one.
+FILE_COUNT_MAX = 100_000
+
+
+def repair_folder(root: Path) -> Path:
+    """Where repairs keep what they replace."""
+    return root / "reput" / "fsck"
+
+
+def builder_folder(root: Path, component: str) -> Path:
+    """Where a builder keeps what the log does not explain."""
+    return root / "reput" / "aside" / component
+
+
+def _nobody(_path: Path, _kept: Path, _why: str) -> None:
+    """For a repair, which reports by itself."""
 
 
 class Aside:
-    """The folder of one repair, made when it is first needed.
+    """The folder of one repair or one life, made when it is first needed.
 
     Args:
         fs: the file system.
         root: the store root.
+        base: the folder that has the numbers; None: that of repairs.
+        tell: called with each path, where it is kept, and why.
 
     Attributes:
         moved: what was put there, as paths inside the root.
     """
 
-    def __init__(self, fs: FileSystem, root: Path) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: Path,
+        base: Path | None = None,
+        *,
+        tell: Callable[[Path, Path, str], None] = _nobody,
+    ) -> None:
         self.moved: list[str] = []
         self._fs = fs
         self._root = root
+        self._base = repair_folder(root) if base is None else base
+        self._tell = tell
         self._directory: Path | None = None
 
     @property
     def directory(self) -> Path:
-        """The folder."""
+        """The folder.
+
+        Raises:
+            DiskFullError: there are as many as may be.
+        """
         if self._directory is None:
-            base = self._root / "reput" / "fsck"
-            used = [int(name) for name in self._fs.listdir(base) if name.isascii() and name.isdigit()]
-            self._directory = base / str(max(used, default=0) + 1)
+            used = _numbers(self._fs, self._base)
+            if len(used) >= FOLDER_COUNT_MAX:
+                raise self._full(f"it has {len(used)} folders")
+            self._directory = self._base / str(max(used, default=0) + 1)
             self._fs.mkdirs(self._directory)
         return self._directory
 
@@ -43,22 +83,31 @@ class Aside:
         """Whether anything was put there."""
         return bool(self.moved)
 
-    def move(self, path: Path) -> None:
-        """Move a file or folder out of the store; does nothing when it does not exist."""
+    def move(self, path: Path, why: str = "") -> None:
+        """Moves a file or folder out of the store; does nothing when it does not exist.
+
+        Raises:
+            DiskFullError: nothing more may be kept; the file stays.
+        """
         if not self._fs.exists(path):
             return
         target = self._target(path)
         self._fs.rename(path, target)
         self._fs.fsync_dir(target.parent)
         self._fs.fsync_dir(path.parent)
+        self._tell(path, target, why)
 
-    def copy(self, path: Path, *, begin: int = 0, end: int | None = None, suffix: str = "") -> None:
-        """Copy the bytes `[begin, end)` of a file, up to the last one that is not zero; end None: to the end of the file."""
+    def copy(self, path: Path, *, begin: int = 0, end: int | None = None, suffix: str = "", why: str = "") -> None:
+        """Copies the bytes `[begin, end)` of a file, up to the last one that is not zero; end None: to the end of the file.
+
+        Raises:
+            DiskFullError: nothing more may be kept, or the disk is full.
+        """
         target = self._target(path, suffix)
         source = self._fs.open(path, os.O_RDONLY)
         try:
             stop = self._fs.stat_size(path) if end is None else end
-            fd = self._fs.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            fd = self._fs.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
                 for position in range(begin, stop, COPY_BYTES):
                     data = self._fs.pread(source, min(COPY_BYTES, stop - position), position).rstrip(b"\0")
@@ -70,11 +119,34 @@ class Aside:
         finally:
             self._fs.close(source)
         self._fs.fsync_dir(target.parent)
+        self._tell(path, target, why)
 
     def _target(self, path: Path, suffix: str = "") -> Path:
+        if len(self.moved) >= FILE_COUNT_MAX:
+            raise self._full(f"{self.directory.name} has {len(self.moved)} files")
         inside = path.relative_to(self._root)
         target = self.directory / inside
         target = target.with_name(target.name + suffix)
+        number = 0
+        while self._fs.exists(target):  # the same place was cut twice
+            number += 1
+            target = target.with_name(f"{inside.name}{suffix}.{number}")
         self._fs.mkdirs(target.parent)
-        self.moved.append(str(inside) + suffix)
+        self.moved.append(str(target.relative_to(self.directory)))
         return target
+
+    def _full(self, what: str) -> DiskFullError:
+        return DiskFullError(
+            f"{self._base} keeps what was moved aside, and {what}: look at them, then remove or move them out of the store; "
+            "until then nothing more is moved aside, and what is not explained stays where it is",
+            directory=self._base,
+        )
+
+
+def kept_count(fs: FileSystem, base: Path) -> int:
+    """How many folders with something moved aside there are below `base`, which nobody has removed."""
+    return len(_numbers(fs, base))
+
+
+def _numbers(fs: FileSystem, base: Path) -> list[int]:
+    return [int(name) for name in fs.listdir(base) if name.isascii() and name.isdigit()]

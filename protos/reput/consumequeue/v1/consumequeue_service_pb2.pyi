@@ -142,7 +142,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self, past_offset: _Optional[int] = ..., wait_millis: _Optional[int] = ...) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("next_offset", "log_end_offset", "catching_up", "queue_count", "topic_count", "last_error", "state", "failure_count", "built_up_to_time")
+    __slots__ = ("next_offset", "log_end_offset", "catching_up", "queue_count", "topic_count", "last_error", "state", "failure_count", "built_up_to_time", "problem")
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
@@ -152,6 +152,7 @@ class GetStatusResponse(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     FAILURE_COUNT_FIELD_NUMBER: _ClassVar[int]
     BUILT_UP_TO_TIME_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     next_offset: int
     log_end_offset: int
     catching_up: bool
@@ -161,4 +162,5 @@ class GetStatusResponse(_message.Message):
     state: str
     failure_count: int
     built_up_to_time: _timestamp_pb2.Timestamp
-    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., queue_count: _Optional[int] = ..., topic_count: _Optional[int] = ..., last_error: _Optional[str] = ..., state: _Optional[str] = ..., failure_count: _Optional[int] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    problem: str
+    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., queue_count: _Optional[int] = ..., topic_count: _Optional[int] = ..., last_error: _Optional[str] = ..., state: _Optional[str] = ..., failure_count: _Optional[int] = ..., built_up_to_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., problem: _Optional[str] = ...) -> None: ...
