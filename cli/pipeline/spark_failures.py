@@ -4,9 +4,12 @@ import re
 
 from cli.exits import CliError, Exit
 
-# `store.errors.RecordCorruptedError: ...`, as Python writes the last line of a traceback; Spark may indent it.
+# `store.errors.RecordCorruptedError: ...`, as Python writes the last line of a traceback; Spark may indent it, or write it
+# behind its own words when there is no traceback.
 _PYTHON_ERROR = re.compile(
-    r"^\s*(?:pyspark\.errors[\w.]*\.)?((?:[a-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
+    r"(?:^\s*|^\[PYTHON_DATA_SOURCE_ERROR\] .*?: )"
+    r"(?:pyspark\.errors[\w.]*\.)?((?:[a-z_]\w*\.)*)([A-Z]\w*(?:Error|Exception)): (.+)$",
+    re.MULTILINE,
 )
 _OURS = ("store.", "pipeline.", "services.")
 # Errors of the store that are not caused by wrong input.

@@ -64,6 +64,7 @@ def print_found(
     matched_by: Sequence[str] | None = None,
     in_any_topic: bool = False,
     outcomes: Outcomes | None = None,
+    order: str = "",
 ) -> Exit:
     """Print the messages; the exit code says whether there are any and whether some may be missing.
 
@@ -79,6 +80,7 @@ def print_found(
         matched_by: for each message, what the text asked for is; shown first.
         in_any_topic: the messages may be of several topics: a table names the topic.
         outcomes: how the shards took part; None when the answer does not say.
+        order: of the messages, in words; part of JSON, and said beside a table with several queues.
     """
     from cli.printing import output as printing
     from cli.queries.rows import message_row
@@ -99,8 +101,10 @@ def print_found(
         print_pattern(pattern, rows, messages)
     else:
         shards = {"shards": outcomes.rows()} if outcomes is not None else {}
-        answer = {"completeness": completeness.name} | shards
+        answer = {"completeness": completeness.name} | shards | ({"order": order} if order else {})
         printing.print_messages(rows, output, answer, details=details, with_topic=in_any_topic)
+    if order and len({(each.broker_name, each.topic, each.queue_id) for each in messages}) > 1:
+        note(order)
     if completeness is Completeness.PARTIAL:
         (outcomes or Outcomes()).warn_partial()
         return Exit.PARTIAL

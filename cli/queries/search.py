@@ -54,7 +54,8 @@ def search(
 ) -> int:
     """Scan a topic, or all of them, for messages by tag, property, content of the body, or a CEL expression.
 
-    Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h). All conditions given must hold.
+    It answers queue after queue (shards by name, queues by number), each oldest first, or with --newest newest first: not by
+    time across queues. Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h). All conditions given must hold.
     """
     from cli.client import query_client
     from cli.queries.conditions import body_ignoring_case, both, property_pairs
@@ -101,7 +102,7 @@ def search(
     completeness = total.completeness
     code = print_found(
         messages, completeness, output, body, save,
-        details=False, pattern=pattern, in_any_topic=not topic, outcomes=total.outcomes,
+        details=False, pattern=pattern, in_any_topic=not topic, outcomes=total.outcomes, order=_order(newest_first),
     )  # fmt: skip
     if total.cel_error:
         warn(f"the expression has no value for {total.cel_error_count} messages; the first error: {total.cel_error}")
@@ -111,6 +112,10 @@ def search(
     if total.is_cut_short:
         warn(f"{len(names) - names.index(name) - 1} topics behind {name} were not searched")
     return code
+
+
+def _order(newest_first: bool) -> str:
+    return f"in the order of the queues, each {'newest' if newest_first else 'oldest'} first; not by time across queues"
 
 
 def _search_topics(

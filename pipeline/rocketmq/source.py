@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pipeline.refusals import refusals_first
 from pipeline.rocketmq.batch import RocketMQBatchReader
 from pipeline.rocketmq.bodies.formats import JSON, BodyFormat, format_of, json_format
 from pipeline.rocketmq.bodies.sample import sampled_schema
@@ -37,27 +38,32 @@ class RocketMQDataSource(DataSource):
         """The format's name."""
         return "rocketmq"
 
+    @refusals_first
     def schema(self) -> StructType:
         """The columns that the options ask for."""
         options = read_options(self.options)
         return source_schema(options, _format(options) if wants_body_value(options) else None)
 
+    @refusals_first
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one batch."""
         options = read_options(self.options, BATCH)
         format_ = _format(options, schema)
         return RocketMQBatchReader(options, checked_schema(options, schema, format_), format_)
 
+    @refusals_first
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of a stream."""
         options = read_options(self.options, STREAM)
         format_ = _format(options, schema)
         return RocketMQStreamReader(options, checked_schema(options, schema, format_), format_)
 
+    @refusals_first
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of a DataFrame."""
         return RocketMQBatchWriter(sink_options(self.options, overwrite=overwrite), schema)
 
+    @refusals_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """A writer of a stream."""
         return RocketMQStreamWriter(sink_options(self.options, overwrite=overwrite), schema)

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.kept_workers import settle
 from pipeline.object_files import open_root
+from pipeline.refusals import refusals_first
 from pipeline.scan.arrow_batches import ArrowBatches, damage_row, mask_of
 from pipeline.scan.filters import PHYSICAL_OFFSET, QUEUE_ID, STORE_TIME, TOPIC, Condition, matches, take_filters
 from pipeline.scan.log_files import LogFileGoneError
@@ -37,6 +38,7 @@ DAMAGES_PER_BATCH = 256
 class CommitLogDataSource(DataSource):
     """The format; Spark makes an object for each read."""
 
+    @refusals_first
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         self._scan = parse_options(dict(options))
@@ -52,6 +54,7 @@ class CommitLogDataSource(DataSource):
         """The columns that the options choose; Spark uses them unless `.schema(...)` is given."""
         return choose_columns(self._full, self._scan.columns, include_body=self._scan.include_body)
 
+    @refusals_first
     def reader(self, schema: StructType) -> "CommitLogReader":
         """A reader of these columns."""
         return CommitLogReader(self._scan, check_columns(self._full, schema))
@@ -99,6 +102,7 @@ class CommitLogReader(DataSourceReader):
         self._conditions = [*self._conditions, *conditions]
         return left
 
+    @refusals_first
     def partitions(self) -> Sequence[InputPartition]:
         """A split for each task."""
         splits = plan_splits(self._scan, self._conditions)

@@ -197,6 +197,7 @@ def search(
 ) -> Cursor[Message]:
     """Messages for which all given conditions hold, by a scan of the topic's queues, one queue after the other.
 
+    Messages come in that order: shards by name, queues by number, each queue oldest first, or newest first. Not by time.
     A page ends when it is full or one of its budgets is used up; it may be empty. `Page.scan` says what was scanned. A run
     over all messages continues until the whole topic was scanned.
 

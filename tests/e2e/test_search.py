@@ -64,6 +64,9 @@ def test_the_command_finds_by_tag_property_body_and_expression(stack: Stack) -> 
     assert numbers(reput(stack, "--hex", b"body 2999\xff".hex(), "--newest", "-o", "jsonl")) == [2999]
     cel = "int(message.properties.number) >= 2990 && message.tags == 'odd' && message.queue_id == 1"
     assert numbers(reput(stack, "--cel", cel, "-o", "jsonl")) == [2993, 2997]
+    shown = json.loads(reput(stack, "--cel", "int(message.properties.number) < 8", "--newest", "-o", "json").stdout)
+    assert [int(each["properties"]["number"]) for each in shown["messages"]] == [4, 0, 5, 1, 6, 2, 7, 3]
+    assert shown["order"] == "in the order of the queues, each newest first; not by time across queues"
     assert reput(stack, "--text", "nowhere").returncode == 1
     refused = reput(stack, "--cel", "message.tags ==")
     assert (refused.returncode, "line 1, column 16" in refused.stderr) == (2, True)

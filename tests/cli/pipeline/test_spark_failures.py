@@ -33,6 +33,12 @@ OSError: [Errno 5] Input/output error: '/store'
             "SERVICE_UNAVAILABLE",
             "s3://bucket/out: no answer.",
         ),
+        (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed to create an instance: pipeline.scan.options.OptionError: no such option",
+            Exit.USAGE,
+            "OPTION",
+            "no such option",
+        ),
         (OTHERS, Exit.UNAVAILABLE, "JOB_FAILED", "OSError: [Errno 5] Input/output error: '/store'"),
         ("[PATH_NOT_FOUND] gone\nmore", Exit.UNAVAILABLE, "JOB_FAILED", "[PATH_NOT_FOUND] gone"),
     ],
