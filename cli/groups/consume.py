@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli import options
-from cli.exits import CliError, Exit, say_empty, usage_error, warn
+from cli.exits import PARTIAL_OR_BUILDING, CliError, Exit, say_empty, usage_error, warn
 from cli.options import BodyFormat, OutputFormat
 
 if TYPE_CHECKING:
@@ -74,8 +74,9 @@ def consume(
     lines = MessageLines(output, body, pattern)
     wanted = Wanted(topic, group, tags, sql, not until_end)
     count = 0
+    partial: list[bool] = []
     with query_client(address, timeout) as client:
-        positions = queue_positions(client, wanted, begin)
+        positions = queue_positions(client, wanted, begin, lambda: partial.append(True))
         committed = _Commits(client, topic, group)
         try:
             for source, batch in pull_batches(client, wanted, positions):
@@ -90,6 +91,8 @@ def consume(
         except KeyboardInterrupt:
             pass
         committed.commit()
+    if partial:
+        return Exit.PARTIAL
     if not count:
         say_empty("no message")
     return Exit.FOUND if count else Exit.NOTHING_FOUND
@@ -125,12 +128,18 @@ class _Commits:
         self._due_seconds = time.monotonic() + COMMIT_SECONDS
 
 
-def queue_positions(client: "QueryClient", wanted: Wanted, begin: str) -> "list[tuple[Queue, int]]":
-    """The queues of the topic, each with where to begin."""
+def queue_positions(
+    client: "QueryClient", wanted: Wanted, begin: str, note_partial: "Callable[[], object]" = lambda: None
+) -> "list[tuple[Queue, int]]":
+    """The queues of the topic, each with where to begin. `note_partial` is called when a shard has not told its queues."""
     from cli.printing.times import moment_of, parse_limit
-    from reput_client import Queue, ReputClientError
+    from reput_client import Completeness, Queue, ReputClientError
 
-    topics = list(client.topics(topic=wanted.topic))
+    pages = client.topics(topic=wanted.topic)
+    topics = list(pages)
+    if pages.completeness is Completeness.PARTIAL:
+        warn(PARTIAL_OR_BUILDING)
+        note_partial()
     queues = [each for topic in topics for each in topic.queues]
     if not topics:
         raise CliError(
@@ -276,3 +285,5 @@ def _pull(
         except ReputClientError as error:
             ready.put((source, error))
             return
+        except ValueError:
+            return  # the client is closed: another queue has ended the command

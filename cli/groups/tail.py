@@ -91,9 +91,10 @@ def tail(
     lines = MessageLines(output, body, pattern)
     wanted = Wanted(topic, "", " || ".join(filters.tags), "", waits=True)
     shown_count = 0
+    partial: list[bool] = []
     with query_client(address, timeout) as client:
         # What comes after this look is followed, what was there is searched.
-        ends = queue_positions(client, wanted, "latest")
+        ends = queue_positions(client, wanted, "latest", lambda: partial.append(True))
         try:
             for message in _last(client, topic, [queue for queue, _ in ends], filters, count):
                 lines.print(client, message)
@@ -107,6 +108,8 @@ def tail(
                             shown_count += 1
         except KeyboardInterrupt:
             pass
+    if partial:
+        return Exit.PARTIAL
     if not shown_count:
         say_empty("no message")
     return Exit.FOUND if shown_count else Exit.NOTHING_FOUND

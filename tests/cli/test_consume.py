@@ -1,5 +1,7 @@
 """`reput consume` finds the queues that a topic gets while it runs."""
 
+import contextlib
+import queue
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -7,9 +9,12 @@ from typing import Any
 
 import pytest
 
+import cli.client
+from cli.exits import Exit
 from cli.groups import consume
-from reput_client import Queue, QueuePosition
+from reput_client import Completeness, Queue, QueuePosition
 from reput_client.errors import NotFoundError, UnavailableError
+from tests.support.command import run_command
 
 
 def test_a_queue_that_the_topic_gets_later_is_pulled_from_its_first_message_once(
@@ -41,6 +46,12 @@ def test_a_queue_that_the_topic_gets_later_is_pulled_from_its_first_message_once
     assert pulled == [(later, 7)]
 
 
+class Rows(list[SimpleNamespace]):
+    """Topics, and how complete they are."""
+
+    completeness = Completeness.COMPLETE
+
+
 class Store:
     """A topic of two queues, and the positions of a group."""
 
@@ -48,8 +59,8 @@ class Store:
         self.queues = [Queue("a", number, 0, 4) for number in (0, 1)]
         self.positions: dict[tuple[str, int], int] = {}
 
-    def topics(self, topic: str) -> Iterator[SimpleNamespace]:
-        yield SimpleNamespace(queues=list(self.queues))
+    def topics(self, topic: str) -> Rows:
+        return Rows([SimpleNamespace(queues=list(self.queues))])
 
     def offsets(self, group: str, topic: str) -> list[QueuePosition]:
         if not self.positions:
@@ -70,3 +81,32 @@ def test_a_queue_that_came_after_the_group_began_was_read_from_its_end() -> None
 
     assert [at for _, at in consume.queue_positions(store, wanted, "latest")] == [4, 4, 2]
     assert store.positions == {("a", 0): 4, ("a", 1): 4, ("b", 0): 2}
+
+
+@pytest.mark.parametrize("words", [["consume", "-t", "T", "--until-end"], ["tail", "T"]])
+def test_a_topic_whose_shard_did_not_answer_was_told_as_one_without_messages(
+    monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    class Missing(Store):
+        def topics(self, topic: str) -> Rows:
+            rows = Rows([SimpleNamespace(queues=[])])
+            rows.completeness = Completeness.PARTIAL
+            return rows
+
+    monkeypatch.setattr(cli.client, "query_client", lambda *_: contextlib.nullcontext(Missing()))
+    run = run_command(*words)
+    assert run.returncode == Exit.PARTIAL
+    assert "a shard did not answer" in run.stderr
+
+
+def test_a_queue_that_is_pulled_after_the_client_was_closed_ends_without_a_traceback() -> None:
+    """Of several queues one was refused: each of the others wrote a traceback."""
+
+    class Closed:
+        def pull(self, *_: object, **__: object) -> Iterator[object]:
+            raise ValueError("Cannot invoke RPC: Channel closed!")
+
+    ready: queue.Queue[Any] = queue.Queue()
+    client: Any = Closed()
+    consume._pull(client, consume.Wanted("T", "g", "", "", waits=False), Queue("a", 0, 0, 4), 0, ready)
+    assert ready.empty()

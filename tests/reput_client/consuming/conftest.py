@@ -7,7 +7,7 @@ import pytest
 from tests.support.stack import Stack, running_stack
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with running_stack(tmp_path_factory.mktemp("consuming") / "store") as running:
         yield running
