@@ -98,6 +98,8 @@ class AsyncConsumer:
         seconds = self.settings.close_seconds_max if timeout_seconds is None else timeout_seconds
         await self._transport.wait_for(lambda: not self._workers and self._core.is_quiet, seconds)
         call_seconds = self.settings.request_seconds_max
+        if self._core.abandon():
+            await self._transport.wait_for(lambda: self._core.is_quiet, call_seconds)
         self._core.terminate(call_seconds)
         await self._transport.wait_for(lambda: self._core.is_terminated, call_seconds)
         self._transport.wake()

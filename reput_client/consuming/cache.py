@@ -43,6 +43,11 @@ class Held:
         self.is_gone = False
 
     @property
+    def was_tried(self) -> bool:
+        """Whether the program had it before: it failed, and waits here to be tried again."""
+        return self.attempt > self.message.delivery_attempt
+
+    @property
     def size_bytes(self) -> int:
         """What it takes."""
         return len(self.message.body) + MESSAGE_OVERHEAD_BYTES
@@ -73,12 +78,17 @@ class Cache:
         self.count = 0
         self.size_bytes = 0
         self.reserved_count = 0
-        self.taken_count = 0  # out of those: with handlers, or with their end on its way
+        self.out: set[Held] = set()  # of those: with handlers, or with their end on its way
         self._ready: deque[Held] = deque()
         self._lanes: dict[Lane, deque[Held]] = {}  # a lane is here while one of its messages is held
         self._free_lanes: deque[Lane] = deque()  # nothing of them is out
         self._pauses: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
+
+    @property
+    def taken_count(self) -> int:
+        """How many are out."""
+        return len(self.out)
 
     def reserve(self, poller_count: int) -> int:
         """How many messages a poll may ask for, which are kept free until `release`; 0: none now.
@@ -117,7 +127,7 @@ class Cache:
         while self._ready:
             held = self._ready.popleft()
             if held.ends_at > now:
-                self.taken_count += 1
+                self.out.add(held)
                 return held
             self._forget(held)
         while self._pauses and self._pauses[0][0] <= now:
@@ -126,7 +136,7 @@ class Cache:
             name = self._free_lanes.popleft()
             held = self._lanes[name].popleft()
             if held.ends_at > now:
-                self.taken_count += 1
+                self.out.add(held)
                 return held
             self._forget(held)
             self._drop_lane(name)  # it comes again, and the others behind it
@@ -138,7 +148,7 @@ class Cache:
 
     def retry(self, held: Held, at: float) -> None:
         """A message of a FIFO group failed: it is the next one of its message group, at that time."""
-        self.taken_count -= 1
+        self.out.discard(held)
         held.is_gone = True
         again = Held(
             held.message, held.receipt_handle, held.target, held.ends_at
@@ -149,7 +159,7 @@ class Cache:
 
     def settle(self, held: Held, *, is_consumed: bool) -> None:
         """A message that was taken is done with; if not consumed, it comes again, and in a FIFO group those behind it too."""
-        self.taken_count -= 1
+        self.out.discard(held)
         self._forget(held)
         lane = self._lanes.get(held.lane)
         if lane is None:

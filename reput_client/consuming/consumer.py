@@ -131,8 +131,8 @@ class Consumer:
     def close(self, timeout_seconds: float | None = None) -> None:
         """End: poll no more, wait for handlers and for what was said of their messages, tell the gateway.
 
-        What was received and not handled comes again, to another consumer. A handler may call it: then `run` ends, and the
-        consumer is to be closed afterwards.
+        What was received and not handled comes again, to another consumer, without an attempt where no handler got it.
+        A handler may call it: then `run` ends, and the consumer is to be closed afterwards.
 
         Args:
             timeout_seconds: for the handlers; by default `close_seconds_max`.
@@ -147,6 +147,8 @@ class Consumer:
                 return
             self._changed.wait_for(lambda: not self._workers and self._core.is_quiet, seconds)
             call_seconds = self.settings.request_seconds_max
+            if self._core.abandon():
+                self._changed.wait_for(lambda: self._core.is_quiet, call_seconds)
             self._core.terminate(call_seconds)
             self._changed.wait_for(lambda: self._core.is_terminated, call_seconds)
             self._changed.notify_all()

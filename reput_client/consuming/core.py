@@ -273,6 +273,20 @@ class ConsumerCore:
         """Whether nothing is on its way any more, in either direction. The lock is held."""
         return not self._stopped_pollers and not self._settler.count
 
+    def abandon(self) -> bool:
+        """Nothing more can be said of messages: what the program has and did not settle comes again at once.
+
+        What is hidden for a fixed time comes again at its end. Returns whether there is something to wait for.
+        """
+        with self.transport.lock:
+            self.is_closed = True
+            if self.settings.invisible_seconds is None:
+                left = [held for held in self.cache.out if held.outcome is None]
+                for held in left:
+                    self._settler.add(Order(held, Ending.AGAIN))
+                return bool(left)
+            return False
+
     def terminate(self, seconds: float) -> None:
         """Tell the gateways that the client has ended; `is_terminated` says when they know."""
         with self.transport.lock:
@@ -301,7 +315,11 @@ class ConsumerCore:
         self.transport.wake()
 
     def _give_back(self) -> None:
-        """What no handler has seen comes again at once: what is renewed, when the gateway knows that the client has ended."""
+        """What waits here comes again at once, and is released if the program did not get it.
+
+        What is renewed is released when the gateway knows that the client has ended.
+        """
+        is_renewed = self.settings.invisible_seconds is None
         for held in self.cache.drain():
-            if self.settings.invisible_seconds is not None and held.ends_at > self.transport.now():
-                self._settler.add(Order(held, Ending.AGAIN))
+            if held.ends_at > self.transport.now() and (held.was_tried or not is_renewed):
+                self._settler.add(Order(held, Ending.AGAIN, is_released=not held.was_tried))

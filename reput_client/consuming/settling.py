@@ -31,16 +31,26 @@ class Order:
         held: the message.
         ending: what shall become of it.
         seconds: of AGAIN: when it comes again.
+        is_released: of AGAIN: the program did not get it, so this delivery is no attempt.
         max_attempts: of DEAD: of its group.
         failure_count: attempts that failed.
     """
 
-    __slots__ = ("ending", "failure_count", "held", "max_attempts", "seconds")
+    __slots__ = ("ending", "failure_count", "held", "is_released", "max_attempts", "seconds")
 
-    def __init__(self, held: Held, ending: Ending, *, seconds: float = 0.0, max_attempts: int = 0) -> None:
+    def __init__(
+        self,
+        held: Held,
+        ending: Ending,
+        *,
+        seconds: float = 0.0,
+        is_released: bool = False,
+        max_attempts: int = 0,
+    ) -> None:
         self.held = held
         self.ending = ending
         self.seconds = seconds
+        self.is_released = is_released
         self.max_attempts = max_attempts
         self.failure_count = 0
 
@@ -144,6 +154,8 @@ def request_of(orders: Sequence[Order], group: v2.Resource) -> Any:
             group=group, topic=topic, receipt_handle=held.receipt_handle, message_id=held.message.message_id
         )
         change.invisible_duration.FromMilliseconds(int(order.seconds * 1000))
+        if order.is_released:
+            change.suspend = True
         return change
     return v2.ForwardMessageToDeadLetterQueueRequest(
         group=group,

@@ -87,6 +87,18 @@ class Play:
         self.transport.answer("AckMessage", answer)
         return seen
 
+    def changes(self) -> list[Any]:
+        """Answer the changes of invisible times, and give them."""
+        seen: list[Any] = []
+
+        def answer(request: v2.ChangeInvisibleDurationRequest) -> v2.ChangeInvisibleDurationResponse:
+            seen.append(request)
+            return v2.ChangeInvisibleDurationResponse(status=OK)
+
+        while self.transport.answer("ChangeInvisibleDuration", answer):
+            pass
+        return seen
+
     def take(self) -> Any:
         held = self.core.take()
         assert held is not None
@@ -245,12 +257,10 @@ def test_the_end_cancels_polls_gives_back_what_nobody_saw_and_tells_the_gateway(
     assert poll.is_cancelled
     assert not play.core.is_quiet, "the poll has not ended yet"
     poll.done([], ServiceUnavailableError("cancelled"))
-    given_back = play.transport.answer(
-        "ChangeInvisibleDuration", lambda _: v2.ChangeInvisibleDurationResponse(status=OK)
-    )
-    assert given_back == (0 if invisible_seconds is None else 1), (
-        "what is renewed comes again when the client has ended"
-    )
+    given_back = play.changes()
+    assert [(change.receipt_handle, change.suspend) for change in given_back] == (
+        [] if invisible_seconds is None else [("handle-unseen", True)]
+    ), "what is renewed is released when the client has ended"
     outcome = play.core.ack(seen)
     assert play.acked() == [["handle-seen"]]
     assert outcome.result(0) is None
@@ -261,6 +271,35 @@ def test_the_end_cancels_polls_gives_back_what_nobody_saw_and_tells_the_gateway(
     assert play.core.is_terminated
     with pytest.raises(ConsumerClosedError):
         play.core.ack(Held(seen.message, seen.receipt_handle, seen.target, seen.ends_at)).result(0)
+
+
+@pytest.mark.parametrize("invisible_seconds", [None, 30])
+def test_what_was_taken_and_not_settled_counts_at_the_end_and_what_waits_does_not(
+    invisible_seconds: float | None,
+) -> None:
+    play = Play(invisible_seconds=invisible_seconds)
+    play.deliver(b"seen", b"unseen")
+    seen = play.take()
+    play.core.begin_close()
+    released = play.changes()
+    play.core.abandon()
+    counted = play.changes()
+    # What is hidden for a fixed time keeps it; what is renewed and waits is released with NotifyClientTermination.
+    assert [(change.receipt_handle, change.suspend) for change in released + counted] == (
+        [("handle-seen", False)] if invisible_seconds is None else [("handle-unseen", True)]
+    )
+    with pytest.raises(ConsumerClosedError):
+        play.core.ack(seen).result(0)
+
+
+@pytest.mark.parametrize("invisible_seconds", [None, 30])
+def test_a_failed_message_of_a_fifo_group_that_waits_here_counts_at_the_end(invisible_seconds: float | None) -> None:
+    play = Play(fifo=True, invisible_seconds=invisible_seconds)
+    play.deliver(b"1", b"2", message_group="A")
+    play.core.nack(play.take(), None)
+    play.core.begin_close()
+    given_back = {change.receipt_handle: change.suspend for change in play.changes()}
+    assert given_back == {"handle-1": False} | ({} if invisible_seconds is None else {"handle-2": True})
 
 
 def test_its_stream_is_opened_again_and_heartbeats_and_settings_go_on() -> None:
