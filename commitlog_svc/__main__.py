@@ -108,6 +108,11 @@ def add_meters(log: LogStatus, settings: CommitLogSettings, meters: Meters) -> N
         "Rows of config/topics.json that cannot be read.",
         lambda: log.unreadable_topic_count,
     )
+    meters.number(
+        "reput_commitlog_unreadable_config_files",
+        "Files of config/ that could not be used as they are, since the start.",
+        lambda: log.unreadable_config_file_count,
+    )
     meters.gauge(
         "rocketmq_storage_message_reserve_time", "Age of the oldest message, milliseconds.", reserve, ROCKETMQ_LABELS
     )

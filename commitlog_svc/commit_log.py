@@ -419,7 +419,9 @@ class CommitLog:
         root = self.root.directory
         size_bytes = self._settings.timer_log_file_size_bytes
         timer_log = TimerLogFiles(self._fs, Path(root), self._own_directory, size_bytes, self._refuse_state)
-        return ConfigFiles(self._fs, Path(paths.config_dir(str(root))), self._refuse_state, timer_log)
+        files = ConfigFiles(self._fs, Path(paths.config_dir(str(root))), self._refuse_state, timer_log)
+        files.look()
+        return files
 
     def _refuse_state(self) -> None:
         """Raises when nothing may be written; state, like the records of services, may use the reserve of the disk."""

@@ -4,8 +4,8 @@
     delayOffset.json     transactionMetrics      timermetrics         timercheck                 of the schedule service
 
 Sources: `BrokerPathConfigHelper` and `ConfigManager` of RocketMQ 5.3.3. `ConfigManager.persist` moves the file to its `.bak`
-and writes a new one; `load` reads the `.bak` when the file is missing or empty. Here the `.bak` is a copy, so that there is a
-whole file at any moment. `timercheck` is not written by a ConfigManager and has no `.bak`.
+and writes a new one; `load` reads the `.bak` when the file is missing or damaged: `store/files/config_file.py`. Here the `.bak`
+is a copy, so that there is a whole file at any moment. `timercheck` is not written by a ConfigManager and has no `.bak`.
 
 `timerlog`, a directory of the store root, can be written in the same way, in whole units; see timer_log_files.py.
 """
@@ -16,8 +16,10 @@ from pathlib import Path
 
 from commitlog_svc.timer_log_files import TimerLogFiles, TimerLogWriting
 from store.errors import InvalidArgumentError
+from store.files.config_file import ConfigFile, check_json, read_config_file, replace_config_file, tell
 from store.files.file_system import FileSystem
-from store.files.json_state import read_bytes, write_bytes_atomic
+from store.format.delivery.config_rows import unreadable_rows, with_rows_of
+from store.format.delivery.timer_files import check_timer_page
 
 # 1,000 groups with 1,000 queues each make a consumerOffset.json of 12 MB.
 CONFIG_FILE_BYTES_MAX = 16 << 20
@@ -32,7 +34,11 @@ BACKED_UP_NAMES = frozenset(
         "timermetrics",
     )
 )
-NAMES = BACKED_UP_NAMES | {"timercheck"}
+TIMER_CHECK = "timercheck"
+NAMES = BACKED_UP_NAMES | {TIMER_CHECK}
+# Of one problem.
+ROWS_SHOWN_MAX = 3
+ROW_SHOWN = 120
 TIMER_LOG = "timerlog"
 
 
@@ -51,6 +57,7 @@ class ConfigFiles:
 
     Attributes:
         on_written: called with the name of a file that was replaced.
+        problems: by name: why a file could not be used as it is, and what was used instead, in the life of this object.
     """
 
     def __init__(
@@ -61,16 +68,29 @@ class ConfigFiles:
         self._refuse = refuse
         self.timer_log = timer_log
         self.on_written: Callable[[str], None] = _nobody
+        self.problems: dict[str, str] = {}
+        self._sound: dict[str, int] = {}  # hashes of contents that need not be looked at again
         self._lock = threading.Lock()  # two writers of a file would share its temporary file
 
-    def read(self, name: str) -> bytes | None:
-        """The file, or its `.bak` where the file is missing or empty; None when there is neither.
+    def look(self) -> None:
+        """Reads all files once, so that what is wrong with one is known from the start."""
+        for name in sorted(NAMES):
+            self.read(name)
+
+    def read(self, name: str) -> ConfigFile:
+        """What is used of a file: the file, or its `.bak` where it is missing or damaged, or what can be read of them.
+
+        A position that cannot be read is taken from the `.bak`.
 
         Raises:
             InvalidArgumentError: the name is not allowed.
         """
         _check_name(name)
-        return self._read(name) or (self._read(f"{name}.bak") if name in BACKED_UP_NAMES else None) or None
+        found = self._with_rows_of_backup(name, self._read(name))
+        if found.problem and found.problem != self.problems.get(name):
+            self.problems[name] = found.problem  # stays: a file that was replaced meanwhile is told until the end
+            tell(self._directory / name, found.problem)
+        return found
 
     def writing(self) -> "ConfigFileWriting":
         """Begins to take the content of a file."""
@@ -102,17 +122,35 @@ class ConfigFiles:
         self._replace(name, content)
 
     def _replace(self, name: str, content: bytes) -> None:
+        path, has_backup = self._directory / name, name in BACKED_UP_NAMES
         with self._lock:
-            before = self._read(name)
-            if before == content:
+            if not replace_config_file(self._fs, path, content, self._check, has_backup=has_backup):
                 return
-            if before and name in BACKED_UP_NAMES:
-                write_bytes_atomic(self._fs, self._directory / f"{name}.bak", before)
-            write_bytes_atomic(self._fs, self._directory / name, content)
         self.on_written(name)
 
-    def _read(self, name: str) -> bytes | None:
-        return read_bytes(self._fs, self._directory / name)
+    def _read(self, name: str) -> ConfigFile:
+        has_backup = name in BACKED_UP_NAMES
+        path = self._directory / name
+        is_json = name != TIMER_CHECK
+        return read_config_file(self._fs, path, self._check, has_backup=has_backup, is_json=is_json)
+
+    def _check(self, data: bytes, name: str) -> None:
+        if self._sound.get(name) != hash(data):  # a large file is read often
+            check_timer_page(data) if name == TIMER_CHECK else check_json(data, name)
+
+    def _with_rows_of_backup(self, name: str, found: ConfigFile) -> ConfigFile:
+        if found.content is None or self._sound.get(name) == hash(found.content):
+            return found
+        rows = unreadable_rows(name, found.content)
+        if not rows:
+            self._sound[name] = hash(found.content)
+            return found
+        shown = ", ".join(f"{row[:ROW_SHOWN]!r} ({why})" for row, why in list(rows.items())[:ROWS_SHOWN_MAX])
+        words = f"config/{name} has rows that cannot be read ({len(rows)}: {shown})"
+        backup = read_config_file(self._fs, self._directory / f"{name}.bak", has_backup=False).content
+        content, taken = with_rows_of(name, found.content, backup, rows)
+        words += f"; {taken} of them are taken from {name}.bak" if taken else "; the others are used"
+        return ConfigFile(content, f"{found.problem}; {words}" if found.problem else words, found.is_backup)
 
 
 class ConfigFileWriting:

@@ -93,11 +93,11 @@ class LogStatus:
         if self._commits.failure is not None:
             return self._commits.failure.message
         if self.followed is not None:
-            return self.followed.problem or self._topic_problem
+            return self.followed.problem or self._config_problem
         if self.state == "disk-full":
             return "no space left for the log: free some, appends go on by themselves"
         mirror_problem = "" if self.mirror is None else self.mirror.problem or self.mirror.broker_problem
-        return mirror_problem or self._topic_problem
+        return mirror_problem or self._config_problem
 
     @property
     def unreadable_topic_count(self) -> int:
@@ -105,8 +105,18 @@ class LogStatus:
         return 0 if self._topics is None else len(self._topics.unreadable)
 
     @property
-    def _topic_problem(self) -> str:
-        return "" if self._topics is None else self._topics.problem
+    def unreadable_config_file_count(self) -> int:
+        """Files of `config/` that could not be used as they are, since the start."""
+        opened = self._find_opened()
+        others = 0 if opened is None else len(opened.config_files.problems)
+        return others + (self._topics is not None and bool(self._topics.file_problem))
+
+    @property
+    def _config_problem(self) -> str:
+        opened = self._find_opened()
+        problems = [] if opened is None else [text for _, text in sorted(opened.config_files.problems.items())]
+        topics = "" if self._topics is None else self._topics.problem
+        return "; ".join(text for text in (topics, *problems) if text)
 
     @property
     def first_offset(self) -> int:

@@ -272,13 +272,12 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         self, request: pb.ReadConfigFileRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.ReadConfigFileResponse]:
         """Reads a file of `config/`, part by part."""
-        content = self._log.opened.config_files.read(request.name)
+        content, problem, is_backup = self._log.opened.config_files.read(request.name)
         if content is None:
-            return iter([pb.ReadConfigFileResponse()])
-        begins = range(0, len(content), CONFIG_PART_BYTES)
+            return iter([pb.ReadConfigFileResponse(problem=problem)])
+        parts = (content[begin : begin + CONFIG_PART_BYTES] for begin in range(0, len(content), CONFIG_PART_BYTES))
         return (
-            pb.ReadConfigFileResponse(content=content[begin : begin + CONFIG_PART_BYTES], exists=True)
-            for begin in begins
+            pb.ReadConfigFileResponse(content=part, exists=True, problem=problem, is_backup=is_backup) for part in parts
         )
 
     def WriteConfigFile(

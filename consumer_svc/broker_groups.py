@@ -16,6 +16,7 @@ from consumer_svc.handover.broker_pops import read_in_flight
 from consumer_svc.state.group_states import Change, GroupDeleted, GroupSet, GroupSettings
 from consumer_svc.state.queue_state import HandedOut, Lease, Moved, QueueRef
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreCorruptedError
+from store.files.config_file import ConfigFile
 from store.format.config_json import is_own
 from store.format.delivery.consumer_files import OffsetTable, decode_groups, decode_offsets
 from store.format.delivery.delay_offset_file import TRANSACTION_GROUP
@@ -33,8 +34,8 @@ _log = structlog.get_logger("reput.consumer")
 class ConfigReader(Protocol):
     """Reads a file of `config/`, as the client of the commit log does."""
 
-    def read_config_file(self, name: str, *, timeout_seconds: float) -> bytes | None:
-        """The file, or its `.bak` where it is missing or empty; None when there is neither."""
+    def read_config(self, name: str, *, timeout_seconds: float) -> ConfigFile:
+        """The file, or what is used in its place where it is missing or damaged."""
 
 
 class BrokerGroups:
@@ -49,20 +50,25 @@ class BrokerGroups:
         self._seen: tuple[bytes | None, bytes | None] | None = None
         self._newest_millis = 0
 
-    def read(self, life: Life, newest_millis: int) -> None:
+    def read(self, life: Life, newest_millis: int, *, is_later: bool = False) -> None:
         """Take the groups and positions of the files, if they are others than at the last call.
 
         Args:
             life: whose state it is; nothing else changes it.
             newest_millis: when the newest record was stored (ms since 1970); 0: none came since the last call.
+            is_later: not at the start of a life: then what is known counts more than what is used of a damaged file.
 
         Raises:
             StoreError: a file or a checkpoint cannot be read.
-            StoreCorruptedError: a file is half written, or damaged; nothing was changed.
+            StoreCorruptedError: `is_later`, and a file is half written, or damaged; nothing was changed.
         """
         self._newest_millis = max(newest_millis, self._newest_millis)
-        groups = self._files.read_config_file(GROUPS, timeout_seconds=CALL_SECONDS)
-        offsets = self._files.read_config_file(OFFSETS, timeout_seconds=CALL_SECONDS)
+        files = [self._files.read_config(name, timeout_seconds=CALL_SECONDS) for name in (GROUPS, OFFSETS)]
+        if is_later:
+            for file in files:
+                if file.problem:
+                    raise StoreCorruptedError(file.problem, file="config")
+        groups, offsets = (file.content for file in files)
         if (groups, offsets) == self._seen:
             return
         named = set(decode_groups(groups)) if groups else set()
@@ -78,23 +84,28 @@ class BrokerGroups:
     def read_again(self, life: Life, newest_millis: int) -> None:
         """As `read`, while the broker writes: what cannot be read now is read at the next call."""
         try:
-            self.read(life, newest_millis)
+            self.read(life, newest_millis, is_later=True)
         except (StoreCorruptedError, OffsetOutOfRangeError, RecordNotFoundError) as error:
             _log.info("groups.not_read", error=error.message)
 
 
-def group_changes(life: Life, groups: bytes | None) -> Iterator[Change]:
-    """What makes the groups those of `subscriptionGroup.json`, unless it is ours."""
+def group_changes(life: Life, groups: bytes | None, *, is_backup: bool = False) -> Iterator[Change]:
+    """What makes the groups those of `subscriptionGroup.json`, unless it is ours; a `.bak` only adds groups."""
     if groups and not is_own(groups):
         for name, config in decode_groups(groups).items():
             settings = GroupSettings(name, config.ordered, config.retry_count_max + 1, config.consume_enabled)
             known = life.states.groups.get(name)
-            if known is None or known.settings != settings:
+            if known is None or (known.settings != settings and not is_backup):
                 yield GroupSet(settings)
 
 
-def position_changes(life: Life, offsets: OffsetTable, newest_millis: int) -> Iterator[Change]:
-    """What moves the groups to a broker's positions, with what it has in flight; errors as `read_in_flight`."""
+def position_changes(
+    life: Life, offsets: OffsetTable, newest_millis: int, *, is_backup: bool = False
+) -> Iterator[Change]:
+    """What moves the groups to a broker's positions, with what it has in flight; errors as `read_in_flight`.
+
+    A `.bak` may be older than what the log says of a group: its positions only go forward.
+    """
     revived = {
         (topic, queue_id): position
         for (group, topic), queues in offsets.items()
@@ -108,6 +119,8 @@ def position_changes(life: Life, offsets: OffsetTable, newest_millis: int) -> It
         for queue_id, position in queues.items():
             ref = QueueRef(group, topic, queue_id)
             state = life.states.find(ref)
+            if is_backup and state is not None and state.next_offset >= position:
+                continue
             if state is None or state.next_offset != position or state.leases or state.waiting:
                 yield Moved(ref, position)
             # What lies behind the position comes again by it.

@@ -75,22 +75,25 @@ class CourtesyFiles:
             newest_millis: when the newest record was stored (ms since 1970).
 
         Raises:
-            StoreError: a file or a record cannot be read, and with wrong positions messages would be skipped; or the files
-                cannot be written.
+            StoreError: a record cannot be read, and with wrong positions messages would be skipped; or the files cannot be
+                written.
         """
         changes: list[Change] = []
-        groups = self._commitlog.read_config_file(GROUPS, timeout_seconds=CALL_SECONDS)
-        changes += group_changes(life, groups)
-        offsets = self._commitlog.read_config_file(OFFSETS, timeout_seconds=CALL_SECONDS)
+        files = [self._commitlog.read_config(name, timeout_seconds=CALL_SECONDS) for name in (GROUPS, OFFSETS)]
+        groups, offsets = (file.content for file in files)
+        changes += group_changes(life, groups, is_backup=files[0].is_backup)
         if offsets and not is_own(offsets):
-            changes += position_changes(life, decode_offsets(offsets), newest_millis)
+            table = decode_offsets(offsets)
+            changes += position_changes(life, table, newest_millis, is_backup=files[1].is_backup)
         if changes:
             _log.info("consumer.taken_over", changes=len(changes))
             with life.lock:
                 written = life.change(changes)
             wait_for(written)
-        if any(content and not is_own(content) for content in (groups, offsets)):
+        if any(file.content and not is_own(file.content) for file in files):
             self._write(life)
+        elif any(file.problem for file in files):
+            life.dirty = True  # the log has what the damaged file is to say again
 
     def write(self, life: Life, *, is_last: bool = False) -> None:
         """Write both files if the state has changed; a failure is reported and tried again later.

@@ -22,6 +22,7 @@ from services.serving.deadline import SECONDS_DEFAULT
 from services.serving.server_options import RECEIVE_BYTES_MAX
 from services.serving.tls import TlsIdentity
 from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreError
+from store.files.config_file import ConfigFile
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns, Int32s, Int64s
@@ -186,12 +187,17 @@ class CommitLogClient:
         return list(response.results)
 
     def read_config_file(self, name: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> bytes | None:
-        """A file of `config/`, or its `.bak` where it is missing or empty; None when there is neither."""
+        """The content of `read_config`."""
+        return self.read_config(name, timeout_seconds=timeout_seconds).content
+
+    def read_config(self, name: str, *, timeout_seconds: float = SECONDS_DEFAULT) -> ConfigFile:
+        """A file of `config/`, or what is used in its place; the content is sound, whatever the disk has."""
         request = pb.ReadConfigFileRequest(name=name)
         parts: list[pb.ReadConfigFileResponse] = retry.call_idempotent(
             lambda seconds: list(self._stub.ReadConfigFile(request, timeout=seconds)), timeout_seconds, SERVICE
         )
-        return b"".join(part.content for part in parts) if any(part.exists for part in parts) else None
+        content = b"".join(part.content for part in parts) if any(part.exists for part in parts) else None
+        return ConfigFile(content, parts[0].problem, parts[0].is_backup) if parts else ConfigFile(None)
 
     def write_config_file(self, name: str, content: bytes, *, timeout_seconds: float = SECONDS_DEFAULT) -> None:
         """Replace a file of `config/`; it is on the disk when this returns.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from store.archive import layout
 from store.errors import StoreCorruptedError
+from store.files.config_file import read_config_file
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
 from store.format.paths import topics_file
@@ -32,20 +33,14 @@ def topic_document(fs: FileSystem, store: Path) -> tuple[bytes, int] | None:
 
 
 def topic_table_of(fs: FileSystem, store: Path) -> bytes | None:
-    """The bytes of a store's topic table; None without a file, StoreCorruptedError when it is not a topic table."""
+    """The bytes of a store's topic table, or of its `.bak`; None without one, StoreCorruptedError when both are damaged."""
     path = Path(topics_file(str(store)))
-    data = read_bytes(fs, path)
-    if data is None:
-        return None
-    try:
-        decode_topic_rows(data.decode())
-    except (UnicodeDecodeError, StoreCorruptedError) as error:
+    found = read_config_file(fs, path)
+    if found.problem and (found.content is None or not found.is_backup):
         raise StoreCorruptedError(
-            f"{path} is not a topic table ({error}): bring it back from a copy (RocketMQ keeps topics.json.bak)",
-            file=path,
-            offset=0,
-        ) from error
-    return data
+            f"{path} is not a topic table ({found.problem}): bring it back from a copy", file=path, offset=0
+        )
+    return found.content
 
 
 def read_topic_table(fs: FileSystem, archive: Path, broker_name: str) -> bytes | None:

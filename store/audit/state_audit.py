@@ -17,16 +17,20 @@ from store.audit.log_audit import LogAudit, LogSummary, QueueId
 from store.audit.log_files import LogFiles
 from store.errors import StoreCorruptedError
 from store.files.abort import has_abort_marker
+from store.files.config_file import DAMAGED_SUFFIX, read_config_file
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
 from store.format.checkpoint import CHECKPOINT_SIZE_BYTES, decode_checkpoint
+from store.format.config_json import TABLES
+from store.format.delivery.config_rows import unreadable_rows
 from store.format.derived.index_layout import HEADER_SIZE, decode_index_header
 from store.format.durable_mark import DURABLE_MARK_NAME, decode_durable_mark
-from store.format.paths import checkpoint_file, index_dir, own_state_dir, topics_file
+from store.format.paths import checkpoint_file, config_dir, index_dir, own_state_dir, topics_file
 from store.format.topic import TOPIC_NAME_SHOWN, decode_topic_rows, is_light_queue
 from store.readers.index_reader import IndexLayout
 
 REBUILD_MARK = -1
+TOPICS_NAME = "topics.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ class StateAudit:
         self._judge_queues(log, files)
         self._judge_index(log, files)
         self._judge_topics(set(topics))
+        self._judge_config()
         if has_abort_marker(self._fs, self._root):
             self._findings.add("ABORT_FOUND", self._root / "abort", 0, "the marker of a running store exists")
 
@@ -268,16 +273,29 @@ class StateAudit:
         )
         return False
 
+    def _judge_config(self) -> None:
+        directory = Path(config_dir(str(self._root)))
+        names = sorted(self._fs.listdir(directory)) if self._fs.is_dir(directory) else []
+        for name in names:
+            if DAMAGED_SUFFIX in name:
+                self._findings.add("CONFIG_KEPT_ASIDE", directory / name, 0, "a damaged file was kept")
+            elif name in TABLES and name != TOPICS_NAME:
+                found = read_config_file(self._fs, directory / name)
+                if found.problem:
+                    self._findings.add("CONFIG_DAMAGED", directory / name, 0, found.problem)
+                for row, why in unreadable_rows(name, found.content).items():
+                    self._findings.add(
+                        "CONFIG_ROW_UNREADABLE", directory / name, 0, f"{row[:TOPIC_NAME_SHOWN]!r}: {why}"
+                    )
+
     def _judge_topics(self, topics: set[str]) -> None:
         path = Path(topics_file(str(self._root)))
-        data = read_bytes(self._fs, path)
-        if data is None:
+        found = read_config_file(self._fs, path)
+        if found.problem:
+            self._findings.add("TOPICS_DAMAGED", path, 0, found.problem)
+        if found.content is None:
             return
-        try:
-            known, unreadable = decode_topic_rows(data)
-        except (StoreCorruptedError, RecursionError) as error:
-            self._findings.add("TOPICS_DAMAGED", path, 0, str(error))
-            return
+        known, unreadable = decode_topic_rows(found.content)
         for name, row in unreadable.items():
             shown = repr(name[:TOPIC_NAME_SHOWN])
             self._findings.add("TOPIC_ROW_UNREADABLE", path, 0, f"topic {shown}: {row.problem}")

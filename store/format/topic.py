@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from store.errors import InvalidMessageError, StoreCorruptedError
+from store.format.config_json import load_document
 
 # Where messages wait: by delay levels, by timers, for the verdict of their transaction; and the verdicts.
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -193,8 +194,6 @@ def decode_topic_rows(data: bytes | str) -> TopicRows:
         StoreCorruptedError: not JSON, or without rows; the caller adds the path of the file.
     """
     table = _load(data).get("topicConfigTable", {})
-    if not isinstance(table, dict):
-        raise _malformed("topicConfigTable is not an object")
     rows = TopicRows({}, {})
     for name, value in table.items():
         try:
@@ -246,13 +245,7 @@ def encode_topic_table(
 
 
 def _load(data: bytes | str) -> dict[str, Any]:
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise _malformed(str(error)) from error
-    if not isinstance(document, dict):
-        raise _malformed("it is not an object")
-    return document
+    return load_document(data.encode(errors="surrogatepass") if isinstance(data, str) else data, "topics.json")
 
 
 def _decode_config(name: str, value: object) -> TopicConfig:

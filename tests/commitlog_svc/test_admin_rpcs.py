@@ -67,7 +67,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def test_a_file_larger_than_a_message_of_grpc_goes_there_and_back_in_parts(served: Served, tmp_path: Path) -> None:
-    content = bytes(range(256)) * (CONFIG_FILE_BYTES_MAX // 256)
+    content = b'{"text":"%s"}' % (b"0123456789abcdef" * (CONFIG_FILE_BYTES_MAX // 16 - 1))
     assert served.client.read_config_file(NAME) is None
 
     served.client.write_config_file(NAME, content, timeout_seconds=60)
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_allowed_is_refused_by_its_field(
 
 
 def test_a_call_that_ends_before_its_last_part_changes_nothing(served: Served) -> None:
-    served.client.write_config_file(NAME, b"old")
+    served.client.write_config_file(NAME, b'{"old":1}')
     with grpc.insecure_channel(served.address) as channel:
         stub = pb_grpc.CommitLogServiceStub(channel)
         parts = [
@@ -107,7 +107,7 @@ def test_a_call_that_ends_before_its_last_part_changes_nothing(served: Served) -
         ]
 
         assert len(list(stub.WriteConfigFile(iter(parts), timeout=10))) == 2
-    assert served.client.read_config_file(NAME) == b"old"
+    assert served.client.read_config_file(NAME) == b'{"old":1}'
 
 
 def test_one_request_is_enough_for_a_small_file(served: Served) -> None:

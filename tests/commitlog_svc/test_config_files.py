@@ -1,6 +1,7 @@
 """RocketMQ's files in `config/`: which may be written, what a crash leaves, what a broker would read."""
 
 import errno
+import json
 import threading
 from pathlib import Path
 
@@ -9,12 +10,12 @@ import pytest
 from commitlog_svc.config_files import BACKED_UP_NAMES, CONFIG_FILE_BYTES_MAX, NAMES, ConfigFiles
 from store.errors import DiskFullError, FlushFailedError, InvalidArgumentError, StoreReadOnlyError
 from store.files.file_system import RealFileSystem
-from tests.commitlog_svc.support import open_log
+from tests.commitlog_svc.support import append, new_message, open_log
 from tests.support.faulty_file_system import FaultyFileSystem
 from tests.torture.memory_files import MemoryFileSystem
 
 NAME = "consumerOffset.json"
-FIRST, SECOND = b'{"offsetTable":{"first":1}}', b'{"offsetTable":{"second":2, "longer": 3}}'
+FIRST, SECOND = b'{"offsetTable":{"T@first":{"0":1}}}', b'{"offsetTable":{"T@second":{"0":2}, "T@longer": {"0":3}}}'
 
 
 def files(directory: Path) -> ConfigFiles:
@@ -31,13 +32,13 @@ def as_rocketmq_loads(directory: Path, name: str) -> bytes | None:
 
 def test_a_file_replaces_the_one_before_which_stays_as_its_bak(tmp_path: Path) -> None:
     config = files(tmp_path)
-    assert config.read(NAME) is None
+    assert config.read(NAME).content is None
 
     config.write(NAME, FIRST)
     assert not (tmp_path / "config" / f"{NAME}.bak").exists()
     config.write(NAME, SECOND)
 
-    assert config.read(NAME) == SECOND == as_rocketmq_loads(tmp_path, NAME)
+    assert config.read(NAME).content == SECOND == as_rocketmq_loads(tmp_path, NAME)
     assert (tmp_path / "config" / f"{NAME}.bak").read_bytes() == FIRST
     assert sorted(path.name for path in (tmp_path / "config").iterdir()) == [NAME, f"{NAME}.bak"]
 
@@ -62,7 +63,7 @@ def test_a_missing_or_empty_file_is_read_from_its_bak_as_a_broker_does(tmp_path:
     if content is not None:
         (tmp_path / "config" / NAME).write_bytes(content)
 
-    assert files(tmp_path).read(NAME) == FIRST == as_rocketmq_loads(tmp_path, NAME)
+    assert files(tmp_path).read(NAME).content == FIRST == as_rocketmq_loads(tmp_path, NAME)
 
 
 def test_what_a_real_broker_wrote_can_be_read_and_replaced(broker_store: Path) -> None:
@@ -73,7 +74,7 @@ def test_what_a_real_broker_wrote_can_be_read_and_replaced(broker_store: Path) -
     assert found - {"topics.json"} <= NAMES
     assert len(found) >= 6
     for name in sorted(found - {"topics.json"}):
-        assert config.read(name) == (broker_store / "config" / name).read_bytes()
+        assert config.read(name).content == (broker_store / "config" / name).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_content_that_is_empty_or_too_large_is_refused_and_the_file_stays(tmp_pa
         with pytest.raises(InvalidArgumentError) as refused:
             config.write(NAME, content)
         assert refused.value.metadata["field"] == "content"
-    assert config.read(NAME) == FIRST
+    assert config.read(NAME).content == FIRST
     config.write(NAME, bytes(CONFIG_FILE_BYTES_MAX))
 
 
@@ -123,9 +124,9 @@ def test_parts_are_one_file_that_appears_with_the_last_of_them(tmp_path: Path) -
     config = files(tmp_path)
     writing = config.writing()
     writing.take(NAME, FIRST[:5], is_last=False)
-    assert config.read(NAME) is None
+    assert config.read(NAME).content is None
     writing.take(NAME, FIRST[5:], is_last=True)
-    assert config.read(NAME) == FIRST
+    assert config.read(NAME).content == FIRST
 
     with pytest.raises(InvalidArgumentError):
         writing.take(NAME, SECOND, is_last=True)
@@ -137,7 +138,7 @@ def test_parts_are_one_file_that_appears_with_the_last_of_them(tmp_path: Path) -
     large.take(NAME, bytes(CONFIG_FILE_BYTES_MAX), is_last=False)
     with pytest.raises(InvalidArgumentError):
         large.take(NAME, b"1", is_last=False)
-    assert config.read(NAME) == FIRST
+    assert config.read(NAME).content == FIRST
 
 
 @pytest.mark.parametrize("kind", ["open", "pwrite", "fdatasync", "rename", "fsync_dir"])
@@ -171,7 +172,7 @@ def test_after_a_power_cut_there_is_a_whole_file() -> None:
             ConfigFiles(cut, root / "config", lambda: None).write(NAME, SECOND)  # type: ignore[arg-type]  # passes all on
         except PowerCutError:
             for number in range(8):
-                found = ConfigFiles(fs.power_cut(number, root), root / "config", lambda: None).read(NAME)
+                found = ConfigFiles(fs.power_cut(number, root), root / "config", lambda: None).read(NAME).content
                 assert found in (FIRST, SECOND), (cut_at, number)
                 outcomes.add(found)
         else:
@@ -206,14 +207,14 @@ class CuttingFileSystem:
 
 def test_writers_at_the_same_time_leave_one_content_and_one_bak(tmp_path: Path) -> None:
     config = files(tmp_path)
-    contents = [bytes([number]) * (1 << 16) for number in range(1, 17)]
+    contents = [b'{"offsetTable":{},"n":"%s"}' % (bytes([number]) * (1 << 16)) for number in range(65, 81)]
     threads = [threading.Thread(target=config.write, args=(NAME, content)) for content in contents]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    now, before = config.read(NAME), (tmp_path / "config" / f"{NAME}.bak").read_bytes()
+    now, before = config.read(NAME).content, (tmp_path / "config" / f"{NAME}.bak").read_bytes()
     assert now in contents
     assert before in contents
     assert now != before
@@ -224,9 +225,48 @@ def test_a_read_only_store_shows_its_files_and_takes_none(tmp_path: Path) -> Non
         log.opened.config_files.write(NAME, FIRST)
 
     with open_log(tmp_path, read_only=True) as log:
-        assert log.opened.config_files.read(NAME) == FIRST
+        assert log.opened.config_files.read(NAME).content == FIRST
         with pytest.raises(StoreReadOnlyError):
             log.opened.config_files.write(NAME, SECOND)
         with pytest.raises(StoreReadOnlyError):
             log.opened.config_files.writing().take(NAME, SECOND, is_last=False)
     assert as_rocketmq_loads(tmp_path, NAME) == FIRST
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_with_every_file_of_config_damaged_the_log_is_served_and_each_file_is_named(
+    tmp_path: Path, is_read_only: bool
+) -> None:
+    with open_log(tmp_path) as log:
+        append(log, new_message(b"found"))
+    damaged = {name: bytes(64) for name in ("topics.json", *BACKED_UP_NAMES)} | {"timercheck": b"\xff" * 64}
+    for name, content in damaged.items():
+        (tmp_path / "config" / name).write_bytes(content)
+
+    with open_log(tmp_path, read_only=is_read_only) as log:
+        assert log.status.unreadable_config_file_count == len(damaged)
+        assert all(f"config/{name} cannot be read" in log.status.problem for name in damaged)
+        assert all(log.opened.config_files.read(name).content is None for name in NAMES)
+        assert log.status.end_offset > 0
+        if not is_read_only:
+            log.opened.config_files.write(NAME, FIRST)
+            assert log.opened.config_files.read(NAME) == (FIRST, "", False)
+            assert f"config/{NAME} cannot be read" in log.status.problem  # until the next start
+
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "config").iterdir() if "tmp" not in path.name}
+    assert kept == damaged | ({} if is_read_only else {NAME: FIRST, f"{NAME}.damaged-1": bytes(64)})
+
+
+def test_a_position_that_cannot_be_read_is_told_and_taken_from_the_bak(tmp_path: Path) -> None:
+    config = files(tmp_path)
+    config.write(NAME, b'{"offsetTable":{"T@a":{0:3}}}')
+    config.write(NAME, b'{"offsetTable":{"T@a":"?","T@b":{0:4}}}')
+
+    found = config.read(NAME)
+
+    assert json.loads(found.content or b"")["offsetTable"] == {"T@a": {"0": 3}, "T@b": {"0": 4}}
+    assert found.problem == (
+        "config/consumerOffset.json has rows that cannot be read (1: 'T@a' (it is no object)); "
+        "1 of them are taken from consumerOffset.json.bak"
+    )
+    assert config.problems == {NAME: found.problem}

@@ -150,3 +150,41 @@ def test_positions_of_transactions_never_go_back(
     say(log, 11, 5)  # the schedule service has not read the broker's yet
     courtesy.write(life.life)
     assert half_positions(log) == ({0: 24}, {0: 5})
+
+
+def test_positions_of_a_bak_only_go_forward_and_the_damaged_file_is_written_again(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles, broker_store: Path
+) -> None:
+    """The log may know positions that are newer than the `.bak`, and the `.bak` some that the log lacks."""
+    for _ in range(242):
+        log.send("b_log", b"m", 3)
+    put_brokers_files(log, broker_store)
+    courtesy.take_over(life.life, START_MILLIS)
+    life.pulls.commit("b_cg", [("b_log", 3, 242)])
+    log.config[OFFSETS] = (broker_store / "config" / OFFSETS).read_bytes()
+    log.problems[OFFSETS] = "config/consumerOffset.json cannot be read; consumerOffset.json.bak is used"
+
+    courtesy.take_over(life.life, START_MILLIS)
+
+    assert [at for _, at in life.pulls.offsets("b_cg", "b_log")] == [230, 230, 240, 242]
+    assert decode_offsets(log.config[OFFSETS])["b_cg", "b_log"] == {0: 230, 1: 230, 2: 240, 3: 242}
+
+
+def test_without_a_readable_file_the_positions_of_the_log_count_and_are_written(
+    log: MemoryLog, begin: Callable[..., LogLife], courtesy: CourtesyFiles, broker_store: Path
+) -> None:
+    for _ in range(242):
+        log.send("b_log", b"m", 3)
+    put_brokers_files(log, broker_store)
+    courtesy.take_over(begin().life, START_MILLIS)
+    for name in (OFFSETS, GROUPS):
+        del log.config[name]
+        log.problems[name] = f"config/{name} cannot be read; nothing of it is used"
+
+    life = begin()
+    courtesy.take_over(life.life, START_MILLIS)
+    courtesy.write(life.life)
+
+    assert [at for _, at in life.pulls.offsets("b_cg", "b_log")] == [230, 230, 240, 241]
+    assert decode_offsets(log.config[OFFSETS])["b_cg", "b_log"] == {0: 230, 1: 230, 2: 240, 3: 241}
+    assert "b_cg" in decode_groups(log.config[GROUPS])

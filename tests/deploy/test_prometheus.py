@@ -94,6 +94,7 @@ UNPROVOKED = OF_REPLICAS | {
     "ReputMirrorStands",
     "ReputAuditFound",
     "ReputAuditStands",
+    "ReputConfigDamaged",
 }
 NAMES = ("commitlog", "consumequeue", "index", "consumer", "schedule", "gateway")  # each after those that it calls
 

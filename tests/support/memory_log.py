@@ -25,6 +25,7 @@ from store.errors import (
     StoreError,
     TopicNotFoundError,
 )
+from store.files.config_file import ConfigFile
 from store.format.derived.queue_unit import QueueUnit
 from store.format.java_text import java_string_hash
 from store.format.properties import SHARDING_KEY, TAGS, UNIQ_KEY
@@ -95,6 +96,7 @@ class MemoryLog:
         self.is_building = False
         self.unreadable: set[int] = set()
         self.config: dict[str, bytes] = {}
+        self.problems: dict[str, str] = {}
         self.timer_log: bytes | None = None
         self._lock = threading.Lock()
         self.state_bodies: list[bytes] = []
@@ -235,7 +237,11 @@ class MemoryLog:
 
     def read_config_file(self, name: str, *, timeout_seconds: float = 0) -> bytes | None:
         """See CommitLogClient."""
-        return self.config.get(name)
+        return self.read_config(name).content
+
+    def read_config(self, name: str, *, timeout_seconds: float = 0) -> ConfigFile:
+        """See CommitLogClient; `problems` by name are those of files that are damaged, which `.bak`s stand in for."""
+        return ConfigFile(self.config.get(name), self.problems.get(name, ""), name in self.problems)
 
     def write_config_file(self, name: str, content: bytes, *, timeout_seconds: float = 0) -> None:
         """See CommitLogClient."""

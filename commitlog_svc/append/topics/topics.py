@@ -6,6 +6,9 @@ also fields that are unknown here.
 
 A row that cannot be read is kept as it is, whenever the file is written. Until it is repaired by hand, or the topic is deleted
 by command, the topic takes no message from clients, and is neither made anew nor changed: it would get other settings.
+
+For a file that is damaged as a whole its `.bak` is used; see `store/files/config_file.py`. Where that is damaged, too,
+topics come from the queues that the log has.
 """
 
 import threading
@@ -15,9 +18,9 @@ from pathlib import Path
 import structlog
 
 from commitlog_svc.append.topics.topic_change import TopicChange
-from store.errors import StoreCorruptedError, TopicExistsError, TopicNotFoundError
+from store.errors import TopicExistsError, TopicNotFoundError
+from store.files.config_file import ConfigFile, read_config_file, replace_config_file, tell
 from store.files.file_system import FileSystem
-from store.files.json_state import NoRegularFileError, read_bytes, write_bytes_atomic
 from store.format import paths
 from store.format.topic import (
     DLQ_PREFIX,
@@ -59,6 +62,7 @@ class TopicTable:
 
     Attributes:
         on_written: called when the file was replaced.
+        file_problem: why the file could not be used as it was at its last read, and what was used; empty when it could.
     """
 
     def __init__(self, fs: FileSystem, root: Path, default_queue_count: int, clock_millis: Callable[[], int]) -> None:
@@ -71,6 +75,7 @@ class TopicTable:
         self._unreadable: dict[str, UnreadableRow] = {}
         self._version = clock_millis() << 20
         self._queue_counts_seen: dict[str, int] = {}
+        self.file_problem = ""
         self.on_written: Callable[[], None] = _nobody
 
     def load(self, queues_seen: Iterable[tuple[str, int]]) -> None:
@@ -78,19 +83,14 @@ class TopicTable:
 
         Args:
             queues_seen: topic and id of each queue that has messages, configured or not.
-
-        Raises:
-            StoreCorruptedError: the file is not a topic table.
         """
-        try:
-            data = read_bytes(self._fs, self._path)
-        except NoRegularFileError as error:
-            raise StoreCorruptedError(str(error), file=self._path, offset=0) from error
-        if data is not None:
-            try:
-                self._use(decode_topic_rows(data))
-            except StoreCorruptedError as error:
-                raise StoreCorruptedError(f"{self._path}: {error.message}", file=self._path, offset=0) from error
+        found = self._read()
+        if found.problem and found.problem != self.file_problem:
+            tell(self._path, found.problem)
+        if found.content is not None and (not found.problem or not self._topics):
+            # While a broker writes its file it is damaged for a moment: then what is known stays.
+            self._use(decode_topic_rows(found.content))
+        self.file_problem = found.problem
         self.see(queues_seen)
 
     def see(self, queues: Iterable[tuple[str, int]]) -> None:
@@ -100,16 +100,18 @@ class TopicTable:
                 self._queue_counts_seen[topic] = max(self._queue_counts_seen.get(topic, 0), queue_id + 1)
 
     def copy(self, content: bytes) -> None:
-        """Replaces the file by that of another replica; errors as `load` and as `create`."""
+        """Replaces the file by that of another replica; errors as `create`, StoreCorruptedError."""
         rows = decode_topic_rows(content)
         with self._lock:
-            if content != read_bytes(self._fs, self._path):
-                write_bytes_atomic(self._fs, self._path, content)
+            replace_config_file(self._fs, self._path, content)
             self._use(rows)
 
     def read(self) -> bytes | None:
-        """The file; None when there is none."""
-        return read_bytes(self._fs, self._path)
+        """The file, or what is used in its place; None when there is none."""
+        return self._read().content
+
+    def _read(self) -> ConfigFile:
+        return read_config_file(self._fs, self._path)
 
     def find(self, topic: str) -> TopicConfig | None:
         """The topic's configuration, or None when it has none."""
@@ -122,14 +124,15 @@ class TopicTable:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file and what to do; empty when nothing is."""
-        if not self._unreadable:
-            return ""
-        names = ", ".join(repr(name[:TOPIC_NAME_SHOWN]) for name in list(self._unreadable)[:3])
-        return (
-            f"config/topics.json has rows that cannot be read ({len(self._unreadable)}: {names}): these topics take no "
-            "message; repair the rows while the service is stopped, or delete the topics"
-        )
+        """What is wrong with the file and what to do; empty when nothing is. A damaged file is told until the next start."""
+        problems = [self.file_problem] if self.file_problem else []
+        if self._unreadable:
+            names = ", ".join(repr(name[:TOPIC_NAME_SHOWN]) for name in list(self._unreadable)[:3])
+            problems.append(
+                f"config/topics.json has rows that cannot be read ({len(self._unreadable)}: {names}): these topics take no "
+                "message; repair the rows while the service is stopped, or delete the topics"
+            )
+        return "; ".join(problems)
 
     def problem_of(self, topic: str) -> str:
         """Why a topic takes no message and cannot be changed, and what to do; empty for all but those of unreadable rows."""
@@ -263,7 +266,7 @@ class TopicTable:
         rows = decode_topic_rows(data)
         with self._lock:
             if rows != (self._topics, self._unreadable):
-                write_bytes_atomic(self._fs, self._path, data)
+                replace_config_file(self._fs, self._path, data)
                 self._use(rows)
 
     def all(self) -> list[TopicConfig]:
@@ -272,9 +275,9 @@ class TopicTable:
 
     def _write(self, table: dict[str, TopicConfig], unreadable: dict[str, UnreadableRow] | None = None) -> None:
         rows = TopicRows(table, self._unreadable if unreadable is None else unreadable)
-        previous = read_bytes(self._fs, self._path)
+        previous = self._read().content
         encoded = encode_topic_table(table, previous, rows.unreadable, time_millis=self._clock_millis())
-        write_bytes_atomic(self._fs, self._path, encoded)
+        replace_config_file(self._fs, self._path, encoded)
         self._use(rows)
         self.on_written()
 

@@ -38,7 +38,7 @@ class ConfigShare:
         with self._lock:
             changed = sorted((at, name) for name, at in self._versions.items() if at > version)
         for at, name in changed:
-            content = self._topics.read() if name == TOPICS_NAME else self._config_files.read(name)
+            content = self._topics.read() if name == TOPICS_NAME else self._config_files.read(name).content
             if content:
                 yield name, content, at
 

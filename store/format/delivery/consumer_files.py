@@ -15,6 +15,9 @@ from typing import Any
 from store.format.config_json import dump_document, load_document, next_document
 
 QUEUE_ID_MAX = 65_535
+POSITION_MAX = (1 << 63) - 1
+RETRY_COUNT_MAX = (1 << 31) - 1
+NAME_CHARACTERS_MAX = 255
 OffsetTable = dict[tuple[str, str], dict[int, int]]
 
 
@@ -39,23 +42,63 @@ def decode_offsets(data: bytes) -> OffsetTable:
     offsets: OffsetTable = {}
     for key, queues in table.items() if isinstance(table, dict) else ():
         topic, at, group = key.partition("@")
-        if not at or not topic or not group or not isinstance(queues, dict):
+        if not at or not _is_name(topic) or not _is_name(group) or not isinstance(queues, dict):
             continue
         positions = {
             int(queue_id): position
             for queue_id, position in queues.items()
-            if queue_id.isdecimal() and int(queue_id) <= QUEUE_ID_MAX and isinstance(position, int) and position >= 0
+            if _is_queue_id(queue_id) and _is_position(position)
         }
         offsets[group, topic] = positions
     return offsets
 
 
+def problem_of_positions(key: str, queues: object) -> str:
+    """Why a row of positions, or one of them, cannot be read; empty when all can. A negative position is none."""
+    topic, at, group = key.partition("@")
+    if not at or not _is_name(topic) or not _is_name(group):
+        return "it names no topic and group"
+    if not isinstance(queues, dict):
+        return "it is no object"
+    for queue_id, position in queues.items():
+        if not _is_queue_id(queue_id):
+            return f"{queue_id[:20]!r} is no queue"
+        if not _is_position(position) and not (_is_int(position) and position < 0):
+            return f"the position of queue {queue_id} is {str(position)[:20]!r}"
+    return ""
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_position(value: object) -> bool:
+    return _is_int(value) and 0 <= value <= POSITION_MAX  # type: ignore[operator]
+
+
+def _is_queue_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) <= QUEUE_ID_MAX
+
+
+def _is_name(text: str) -> bool:
+    try:
+        text.encode()  # half of a surrogate pair could not be sent
+    except UnicodeEncodeError:
+        return False
+    return 0 < len(text) <= NAME_CHARACTERS_MAX
+
+
 def encode_offsets(
     offsets: Mapping[tuple[str, str], Mapping[int, int]], previous: bytes | None, *, time_millis: int
 ) -> bytes:
-    """A new file with exactly these positions; members that are not known are kept from the file before."""
+    """A new file with exactly these positions; members that are not known are kept from the file before.
+
+    So are its rows that cannot be read, if there are no positions in their place.
+    """
     document = next_document(previous, time_millis)
-    document["offsetTable"] = {
+    before = document.get("offsetTable")
+    kept = before.items() if isinstance(before, dict) else ()
+    document["offsetTable"] = {key: value for key, value in kept if problem_of_positions(key, value)} | {
         f"{topic}@{group}": {str(queue_id): position for queue_id, position in sorted(queues.items())}
         for (group, topic), queues in sorted(offsets.items())
     }
@@ -63,25 +106,43 @@ def encode_offsets(
 
 
 def decode_groups(data: bytes) -> dict[str, GroupConfig]:
-    """The groups by name."""
+    """The groups by name; a row that is no group is left out, and a field that cannot be read has RocketMQ's default."""
     table = load_document(data).get("subscriptionGroupTable")
     groups: dict[str, GroupConfig] = {}
     for name, config in table.items() if isinstance(table, dict) else ():
-        if isinstance(config, dict):
+        if isinstance(config, dict) and _is_name(name):
             retries = config.get("retryMaxTimes", 16)
+            enabled = config.get("consumeEnable", True)
             groups[name] = GroupConfig(
-                bool(config.get("consumeMessageOrderly", False)),
-                retries if isinstance(retries, int) and retries >= 0 else 16,
-                bool(config.get("consumeEnable", True)),
+                config.get("consumeMessageOrderly", False) is True,
+                retries if _is_int(retries) and 0 <= retries <= RETRY_COUNT_MAX else 16,
+                enabled if isinstance(enabled, bool) else True,
             )
     return groups
 
 
+def problem_of_group(name: str, config: object) -> str:
+    """Why a row of a group, or a field of it, cannot be read; empty when it can. Negative retries are none."""
+    if not _is_name(name):
+        return "its name is empty, too long or no text"
+    if not isinstance(config, dict):
+        return "it is no object"
+    for field in ("consumeMessageOrderly", "consumeEnable"):
+        if not isinstance(config.get(field, True), bool):
+            return f"{field} is {str(config[field])[:20]!r}"
+    retries = config.get("retryMaxTimes", 16)
+    if not _is_int(retries) or retries > RETRY_COUNT_MAX:
+        return f"retryMaxTimes is {str(retries)[:20]!r}"
+    return ""
+
+
 def encode_groups(groups: Mapping[str, GroupConfig], previous: bytes | None, *, time_millis: int) -> bytes:
-    """A new file with exactly these groups; what else the file before says about them is kept."""
+    """A new file with exactly these groups; what else the file before says about them is kept, and so are its rows that
+    cannot be read."""
     document = next_document(previous, time_millis)
     before = document.get("subscriptionGroupTable")
-    table: dict[str, Any] = {}
+    rows = before.items() if isinstance(before, dict) else ()
+    table: dict[str, Any] = {name: row for name, row in rows if problem_of_group(name, row)}
     for name, config in sorted(groups.items()):
         known = before.get(name) if isinstance(before, dict) else None
         table[name] = (dict(known) if isinstance(known, dict) else _new_group(name)) | {

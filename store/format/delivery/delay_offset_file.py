@@ -15,6 +15,8 @@ from store.format.config_json import OWN_MEMBER, dump_document, load_document, n
 
 # Whose positions a broker looks for in consumerOffset.json (`TransactionalMessageUtil.buildConsumerGroup`).
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+POSITION_MAX = (1 << 63) - 1
+LEVEL_DIGITS_MAX = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,24 @@ def decode_delay_offsets(data: bytes) -> dict[int, int]:
     return {
         int(level): position
         for level, position in (table.items() if isinstance(table, dict) else ())
-        if level.isdecimal() and int(level) > 0 and isinstance(position, int) and position >= 0
+        if _is_level(level) and _is_position(position)
     }
+
+
+def problem_of_level(level: str, position: object) -> str:
+    """Why the row of a level cannot be read; empty when it can. A negative position is none."""
+    if not _is_level(level):
+        return "it is no level"
+    is_number = isinstance(position, int) and not isinstance(position, bool)
+    return "" if is_number and position <= POSITION_MAX else f"its position is {str(position)[:20]!r}"  # type: ignore[operator]
+
+
+def _is_level(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= LEVEL_DIGITS_MAX and int(text) > 0
+
+
+def _is_position(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= POSITION_MAX
 
 
 def decode_transaction_offsets(data: bytes) -> TransactionOffsets | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PAGE_SIZE_BYTES = 4096
+MILLIS_MAX = 253_402_300_800_000  # the year 10,000
 _PAGE = struct.Struct(">7q")
 _DIGEST_SIZE_BYTES = 32
 
@@ -84,6 +85,20 @@ def decode_timer_checkpoint(data: bytes) -> TimerCheckpoint:
             f"config/timercheck has {len(data)} bytes instead of {PAGE_SIZE_BYTES}", file="config/timercheck", offset=0
         )
     return TimerCheckpoint(*_PAGE.unpack_from(data))
+
+
+def check_timer_page(data: bytes, name: str = "timercheck") -> None:
+    """Raises StoreCorruptedError for a page that neither a broker nor this project writes.
+
+    A broker that never delivered a timer has zeros there; a time of the far future would end timers that wait.
+    """
+    page = decode_timer_checkpoint(data)
+    if min(page.last_read_millis, page.timer_log_end, page.queue_offset) < 0 or page.last_read_millis > MILLIS_MAX:
+        raise StoreCorruptedError(
+            f"config/{name} cannot be read: it says {page.last_read_millis} ms, queue offset {page.queue_offset}",
+            file=f"config/{name}",
+            offset=0,
+        )
 
 
 def encode_timer_checkpoint(checkpoint: TimerCheckpoint) -> bytes:

@@ -260,12 +260,16 @@ class ReadConfigFileRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class ReadConfigFileResponse(_message.Message):
-    __slots__ = ("content", "exists")
+    __slots__ = ("content", "exists", "problem", "is_backup")
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     EXISTS_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    IS_BACKUP_FIELD_NUMBER: _ClassVar[int]
     content: bytes
     exists: bool
-    def __init__(self, content: _Optional[bytes] = ..., exists: _Optional[bool] = ...) -> None: ...
+    problem: str
+    is_backup: bool
+    def __init__(self, content: _Optional[bytes] = ..., exists: _Optional[bool] = ..., problem: _Optional[str] = ..., is_backup: _Optional[bool] = ...) -> None: ...
 
 class WriteConfigFileRequest(_message.Message):
     __slots__ = ("name", "content", "is_last")

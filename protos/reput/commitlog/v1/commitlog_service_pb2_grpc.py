@@ -203,8 +203,8 @@ class CommitLogServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReadConfigFile(self, request, context):
-        """For services: reads a file of RocketMQ in `config/`; where it is missing or empty its `.bak`, as RocketMQ does. One answer
-        or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
+        """For services: reads a file of RocketMQ in `config/`; where it is missing or damaged its `.bak`, as RocketMQ does; where that
+        is damaged, too, what can be read of them. One answer or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

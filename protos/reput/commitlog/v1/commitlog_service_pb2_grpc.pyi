@@ -60,8 +60,8 @@ class CommitLogServiceStub:
     INVALID_ARGUMENT for one that the setting `followers` names.
     """
     ReadConfigFile: _grpc.UnaryStreamMultiCallable[_commitlog_service_pb2.ReadConfigFileRequest, _commitlog_service_pb2.ReadConfigFileResponse]
-    """For services: reads a file of RocketMQ in `config/`; where it is missing or empty its `.bak`, as RocketMQ does. One answer
-    or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
+    """For services: reads a file of RocketMQ in `config/`; where it is missing or damaged its `.bak`, as RocketMQ does; where that
+    is damaged, too, what can be read of them. One answer or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
     """
     WriteConfigFile: _grpc.StreamStreamMultiCallable[_commitlog_service_pb2.WriteConfigFileRequest, _commitlog_service_pb2.WriteConfigFileResponse]
     """For services: replaces a file of RocketMQ in `config/` atomically, and keeps the one before as `.bak`, as RocketMQ does. The
@@ -187,8 +187,8 @@ class CommitLogServiceServicer:
         request: _commitlog_service_pb2.ReadConfigFileRequest,
         context: _grpc.ServicerContext,
     ) -> _abc.Iterator[_commitlog_service_pb2.ReadConfigFileResponse]:
-        """For services: reads a file of RocketMQ in `config/`; where it is missing or empty its `.bak`, as RocketMQ does. One answer
-        or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
+        """For services: reads a file of RocketMQ in `config/`; where it is missing or damaged its `.bak`, as RocketMQ does; where that
+        is damaged, too, what can be read of them. One answer or more, the content in order. Errors: INVALID_ARGUMENT for another name than those of WriteConfigFile.
         """
 
     def WriteConfigFile(

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from commitlog_svc.append.topics.topic_change import TopicChange
 from commitlog_svc.append.topics.topics import ROWS_TOLD_MAX, TopicTable
-from store.errors import StoreCorruptedError, TopicExistsError
+from store.errors import TopicExistsError
 from store.files.file_system import RealFileSystem
 from store.format.topic import TOPIC_QUEUE_COUNT_MAX
 
@@ -111,9 +111,47 @@ def test_a_row_that_cannot_be_read_goes_when_an_operator_deletes_its_topic(tmp_p
     assert topics.problem == ""
 
 
-def test_a_table_that_is_none_still_stops_the_start(tmp_path: Path) -> None:
-    (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "topics.json").write_text('{"topicConfigTable":[]}')
+def test_a_table_that_is_none_is_told_and_topics_come_from_the_log(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_text('{"topicConfigTable":[]}')
+    topics = table(tmp_path)
 
-    with pytest.raises(StoreCorruptedError):
-        table(tmp_path).load([])
+    topics.load([("known by its messages", 11)])
+
+    assert "topicConfigTable is no object; nothing of it is used" in topics.problem
+    assert topics.writable_queue_count("known by its messages") == 12
+    topics.create_missing(["known by its messages"])
+    assert path.with_name("topics.json.damaged-1").read_text() == '{"topicConfigTable":[]}'
+    assert json.loads(path.read_text())["topicConfigTable"].keys() == {"known by its messages"}
+
+
+def test_a_damaged_table_is_read_from_its_bak_which_stays_when_the_file_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    sound = json.dumps({"topicConfigTable": {"T": {"perm": 4, "writeQueueNums": 3}}}).encode()
+    path.write_bytes(bytes(64))
+    path.with_name("topics.json.bak").write_bytes(sound)
+    topics = table(tmp_path)
+    topics.load([])
+
+    assert [(config.topic, config.perm) for config in topics.all()] == [("T", 4)]
+    assert "topics.json.bak is used" in topics.problem
+    topics.create_missing(["new"])
+    assert path.with_name("topics.json.bak").read_bytes() == sound
+    assert path.with_name("topics.json.damaged-1").read_bytes() == bytes(64)
+    assert json.loads(path.read_text())["topicConfigTable"].keys() == {"T", "new"}
+    again = table(tmp_path)
+    again.load([])
+    assert again.problem == ""
+
+
+def test_while_a_broker_writes_its_table_the_topics_stay_that_are_known(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"topicConfigTable": {"T": {}}}))
+    topics = table(tmp_path)
+    topics.load([])
+    path.write_text('{"topicConfigTable": {"T": {')
+    topics.load([])
+    assert [config.topic for config in topics.all()] == ["T"]
