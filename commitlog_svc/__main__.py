@@ -19,6 +19,7 @@ import structlog
 from commitlog_svc.append.append_path import Timings
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.log_status import LogStatus
+from commitlog_svc.recovery.store_root import StoreRoot
 from commitlog_svc.retention.disk_space import DiskLevel
 from commitlog_svc.rocketmq_ha.broker_state import BrokerState
 from commitlog_svc.rocketmq_ha.master import HaMaster
@@ -36,6 +37,7 @@ from services.serving.server import ServiceServer, main
 from services.settings.service_settings import Origins
 from store.errors import LogChangedError, StoreError
 from store.failure_fields import failure_fields
+from store.features.table import Verdict
 from store.format.delivery.delay_levels import use_delay_levels
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 EXIT_CODE_FENCED = 3
 EXIT_CODE_CHANGED = 4
+FEATURE_PLACES_TOLD_MAX = 10  # of one feature in its log event
 PROGRESS_SECONDS = 5.0  # a long recovery shows its progress in the log of the process
 
 
@@ -74,7 +77,21 @@ def timings_of(meters: Meters) -> Timings:
     return Timings(flushed=flushes.observe, appended=appended)
 
 
-def add_meters(log: LogStatus, settings: CommitLogSettings, meters: Meters) -> None:
+def tell_features(root: StoreRoot, say: Callable[..., object]) -> None:
+    """Logs each feature of the store that is not wholly supported."""
+    for each in root.features:
+        if each.feature.verdict is not Verdict.SUPPORTED:
+            where = list(each.evidence[:FEATURE_PLACES_TOLD_MAX])
+            say(
+                "store.feature",
+                feature=each.feature.name,
+                verdict=str(each.feature.verdict),
+                where=where,
+                text=each.text,
+            )
+
+
+def add_meters(log: LogStatus, root: StoreRoot, settings: CommitLogSettings, meters: Meters) -> None:
     """Adds the metrics that GetStatus does not have."""
 
     def watermarks() -> Mapping[tuple[str, ...], float]:
@@ -112,6 +129,12 @@ def add_meters(log: LogStatus, settings: CommitLogSettings, meters: Meters) -> N
         "reput_commitlog_unreadable_config_files",
         "Files of config/ that could not be used as they are, since the start.",
         lambda: log.unreadable_config_file_count,
+    )
+    meters.gauge(
+        "reput_store_features",
+        "1 for each feature of RocketMQ that the store uses, by what Reput does about it.",
+        lambda: {(each.feature.name, str(each.feature.verdict)): 1.0 for each in root.features},
+        ("feature", "verdict"),
     )
     meters.gauge(
         "rocketmq_storage_message_reserve_time", "Age of the oldest message, milliseconds.", reserve, ROCKETMQ_LABELS
@@ -194,7 +217,8 @@ def serve(server: ServiceServer, settings: CommitLogSettings, origins: Origins) 
     use_delay_levels(settings.delay_levels_millis)
     log = CommitLog(settings.store, settings, on_fenced=fenced, timings=timings_of(server.meters), on_changed=changed)
     log.hold()  # before a socket is made: a process that does not get the store must not answer for it
-    add_meters(log.status, settings, server.meters)
+    tell_features(log.root, logger.warning)
+    add_meters(log.status, log.root, settings, server.meters)
     server.meters.counters.append(APPEND_REFUSED)
     replication = _replication(log, settings, server)
     servicer = CommitLogServicer(

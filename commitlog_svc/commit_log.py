@@ -17,7 +17,7 @@ and never flushes again; reading continues.
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +56,7 @@ from commitlog_svc.retention.disk_space import DiskSpace
 from commitlog_svc.retention.retention import Retention
 from commitlog_svc.timer_log_files import TimerLogFiles
 from store.errors import DiskFullError, StoreError, StoreRecoveringError
+from store.features.table import closed_topics, held_topics
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.owners_files import OwnersFiles
@@ -191,6 +192,7 @@ class CommitLog:
     def hold(self) -> None:
         """Takes the locks of the root, as `recover` does unless they are held; errors as StoreRoot.acquire."""
         self.root.acquire()
+        self.topics.closed = closed_topics(self.root.features)
         if self._followed is not None:
             self._followed.hold()
 
@@ -439,9 +441,14 @@ class CommitLog:
             lambda: max(self._safe_points.snapshot_offset, found.walked_from_offset) - 1,
             self._clock_millis,
             on_removed=self._starts.forget,
+            held_by=self.retention_holders,
         )
         retention.load(found.end_offset)
         return retention
+
+    def retention_holders(self) -> Sequence[str]:
+        """Configured topics whose records must not expire by age: only a broker can bring them to where it keeps them."""
+        return [topic for topic in held_topics(self.root.features) if self.topics.find(topic) is not None]
 
     def _chores(self, found: RecoveredLog, appender: Appender, retention: Retention) -> list[Chore]:
         def make_next_file_ahead() -> None:

@@ -11,7 +11,9 @@ from commitlog_svc.retention.retention_state import RetentionEvent
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.commitlog.v1.replication_pb2 import Epoch
 from services.convert import millis_to_timestamp
+from store.features.table import FoundFeature
 
+FEATURE_PLACE_COUNT_MAX = 10_000  # of one feature; names of 255 characters make 2.6 MB
 EPOCH_COUNT_MAX = 64  # enough to find where two logs of one shard have parted, unless one was away for so many leaders
 
 
@@ -24,6 +26,7 @@ def status_answer(log: CommitLog, broker_name: str, replica: Replica | None = No
         state=status.state,
         problem=status.problem,
         version=_version(),
+        features=map(_feature, log.root.features),
     )
     if status.is_ready:
         _add_log(answer, log)
@@ -96,6 +99,16 @@ def _add_log(answer: pb.GetStatusResponse, log: CommitLog) -> None:
         answer.disk.free_bytes = usage.free_bytes
         answer.disk.level = usage.level.word
     answer.retention_events.extend(map(_retention_event, reversed(status.retention_events)))
+
+
+def _feature(found: FoundFeature) -> pb.StoreFeature:
+    return pb.StoreFeature(
+        name=found.feature.name,
+        verdict=found.feature.verdict,
+        where=found.evidence[:FEATURE_PLACE_COUNT_MAX],
+        text=found.text,
+        hides_queues=found.feature.hides_queues,
+    )
 
 
 def _follower(follower: Follower) -> pb.Follower:

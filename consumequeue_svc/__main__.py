@@ -12,7 +12,7 @@ import structlog
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.queue_checks import QueueChecks
-from consumequeue_svc.recovery import refuse_rocksdb, saved_file_size_bytes
+from consumequeue_svc.recovery import saved_file_size_bytes
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.settings import ConsumeQueueSettings
 from consumequeue_svc.unexplained import Keeper, RecordPlace
@@ -58,10 +58,6 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
         """See FollowedFiles."""
         return queue_strangers(self._fs, self._root)
 
-    def check(self) -> None:
-        """See FollowerPart."""
-        refuse_rocksdb(self._fs, self._root)
-
     def has_files(self) -> bool:
         """See FollowedFiles."""
         return bool(list_queue_ids(self._fs, self._root))
@@ -71,7 +67,12 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
         ext_file_size_bytes = self._settings.ext_file_size_bytes if self._settings.ext else 0
         keeper = Keeper(None if self._settings.read_only else self.aside(), self._record_at)
         table = ConsumeQueueTable(
-            self._root, self._fs, self._file_size_bytes(), ext_file_size_bytes=ext_file_size_bytes, keeper=keeper
+            self._root,
+            self._fs,
+            self._file_size_bytes(),
+            ext_file_size_bytes=ext_file_size_bytes,
+            keeper=keeper,
+            hidden=log.hidden,
         )
         builder = ConsumeQueueBuilder(
             table,

@@ -5,15 +5,17 @@ written or removed. See `unexplained.py`.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.unexplained import Keeper
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError, UnsupportedStoreError
+from store.features.table import hidden_by_record
 from store.files.cached_pages import drop_cached_pages
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
@@ -42,6 +44,7 @@ class ConsumeQueueTable:
         file_size_bytes: size of queue files (bytes).
         ext_file_size_bytes: size of the files of ConsumeQueueExt; 0: none are written.
         keeper: judges and keeps what the log does not explain; None: nothing is kept.
+        hidden: topics whose queues are not served, each with the reason: none of their files is read or written.
 
     Attributes:
         left_alone: queues of a broker on the disk that are not in the table.
@@ -55,6 +58,7 @@ class ConsumeQueueTable:
         *,
         ext_file_size_bytes: int = 0,
         keeper: Keeper | None = None,
+        hidden: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.left_alone: set[QueueId] = set()
         self.keeper = keeper or Keeper()
@@ -65,6 +69,8 @@ class ConsumeQueueTable:
         self._files = OpenFiles(fs)
         self._lock = Lock()
         self._queues: dict[QueueId, ConsumeQueue] = {}
+        self._hidden = dict(hidden)
+        self._hidden_by_record: set[str] = set()
         self._refused: set[QueueId] = set()
         self._emptied: set[ConsumeQueue] = set()  # out of the table, their last changes not yet flushed
 
@@ -77,6 +83,8 @@ class ConsumeQueueTable:
         for topic, queue_id in list_queue_ids(self.fs, self._root):
             if is_light_queue(topic):
                 self.left_alone.add((topic, queue_id))
+                continue
+            if topic in self._hidden:
                 continue
             queue = self._make(topic, queue_id)
             if drop_cache:
@@ -101,10 +109,12 @@ class ConsumeQueueTable:
         """One queue.
 
         Raises:
+            UnsupportedStoreError: the queues of the topic are not served.
             TopicNotFoundError: the topic has no queue.
             QueueNotFoundError: it has queues, but not this one.
             UnsupportedStoreError: it is left alone.
         """
+        self.refuse_hidden(topic)
         with self._lock:
             queue = self._queues.get((topic, queue_id))
             if queue is not None:
@@ -126,13 +136,46 @@ class ConsumeQueueTable:
             )
         raise TopicNotFoundError(f"topic {topic!r} has no queue in this store", topic=topic)
 
+    @property
+    def hidden(self) -> Mapping[str, str]:
+        """The topics whose queues are not served, each with the reason."""
+        with self._lock:
+            return dict(self._hidden)
+
+    @property
+    def hidden_by_record(self) -> list[str]:
+        """Those of them that are known from a record of the log only."""
+        return sorted(self._hidden_by_record)
+
+    def refuse_hidden(self, topic: str) -> None:
+        """UnsupportedStoreError when the queues of the topic are not served."""
+        if problem := self._hidden.get(topic):
+            raise UnsupportedStoreError(problem, topic=topic)
+
+    def hide(self, topics: Collection[str]) -> None:
+        """Serve the queues of these topics no more: the log has a record of them that is an inner batch."""
+        with self._lock:
+            for topic in topics:
+                if topic not in self._hidden:
+                    self._hidden[topic] = hidden_by_record(topic)
+                    _log.warning("queues are not served: %s", self._hidden[topic])
+                self._hidden_by_record.add(topic)
+            for queue_id in [queue_id for queue_id in self._queues if queue_id[0] in self._hidden]:
+                del self._queues[queue_id]  # its files stay as they are
+
     def apply(self, columns: "DispatchColumns", *, is_replay: bool = False) -> None:
         """Writes the units of records, given in log order."""
-        from store.derive.queue_runs import place_ext_runs  # not before there is a record: numpy takes memory
+        from store.derive.queue_runs import (  # not before there is a record: numpy takes memory
+            batch_topics,
+            place_ext_runs,
+        )
 
+        new_hidden = batch_topics(columns) - self._hidden_by_record
+        if new_hidden:
+            self.hide(new_hidden)
         for topic, number, runs, ext in place_ext_runs(columns, self.ext_file_size_bytes):
             queue_id = topic, number
-            if queue_id in self._refused:
+            if queue_id in self._refused or topic in self._hidden:
                 continue
             queue = self._queues.get(queue_id)
             if queue is None:

@@ -19,14 +19,13 @@ from typing import Any
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
 from store.derive.last_record import LastRecord
-from store.errors import StoreRecoveringError, UnsupportedStoreError
+from store.errors import StoreRecoveringError
 from store.files.file_system import FileSystem
 from store.files.json_state import read_json_state, write_json_state
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from store.format.topic import is_light_queue
 
 ADOPTED_LOG_BYTES_MIN = 8 << 30
-ROCKSDB_DIRECTORIES = ("consumequeue_r", "rocksdb")
 VERSION = 2
 OLDER = "units that the checkpoint does not have, of records before it"
 
@@ -48,21 +47,6 @@ class Resume:
     is_replay: bool
     is_marked: bool = False
     last_record: LastRecord | None = None
-
-
-def refuse_rocksdb(fs: FileSystem, root: Path) -> None:
-    """Refuses a store whose queues are in RocksDB.
-
-    Raises:
-        UnsupportedStoreError: it has such queues.
-    """
-    for name in ROCKSDB_DIRECTORIES:
-        if fs.is_dir(root / name):
-            raise UnsupportedStoreError(
-                f"{root / name} holds queues in RocksDB, which cannot be read: "
-                "only stores with storeType=default are supported",
-                directory=root / name,
-            )
 
 
 def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
@@ -138,6 +122,7 @@ def _state(
         "ext_firsts": ext_firsts,
         # Light queues tell themselves by their names.
         "left_alone": sorted([topic, queue_id] for topic, queue_id in table.left_alone if not is_light_queue(topic)),
+        "hidden": table.hidden_by_record,
     }
 
 
@@ -202,6 +187,7 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable) -> Resume | Non
             return None
         if state.get("ext_file_size_bytes", 0) != table.ext_file_size_bytes:
             return None  # all units get other tags codes
+        table.hide([str(topic) for topic in state.get("hidden", ())])
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     present = dict(table.items())

@@ -19,7 +19,9 @@ from store.errors import (
     OffsetOutOfRangeError,
     StoreCorruptedError,
     StoreRecoveringError,
+    UnsupportedStoreError,
 )
+from store.features.table import hidden_by_name
 from store.format.derived.queue_unit import QueueUnit
 
 PAGE_SIZE_DEFAULT = 64
@@ -68,10 +70,15 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
     ) -> pb.ListQueuesResponse:
         """See the proto."""
         after = _parse_token(request.page_token)
+        table = self._queues()
+        if request.topic:
+            table.refuse_hidden(request.topic)
+            if problem := hidden_by_name(request.topic):
+                raise UnsupportedStoreError(problem, topic=request.topic)
         count = _page_size(request.page_size, "page_size")
         items = [
             (queue_id, queue)
-            for queue_id, queue in self._queues().items()
+            for queue_id, queue in table.items()
             if request.topic in ("", queue_id[0]) and (after is None or queue_id > after)
         ]
         first = self._progress.log_first_offset
@@ -86,6 +93,8 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
                 for (topic, queue_id), queue in items[:count]
             ]
         )
+        if after is None and not request.topic:
+            response.queues.extend(pb.Queue(topic=topic, problem=why) for topic, why in sorted(table.hidden.items()))
         if len(items) > count:
             topic, queue_id = items[count - 1][0]
             response.next_page_token = f"{queue_id}@{topic}"

@@ -309,7 +309,7 @@ class ConsumerPart:
             self._arrivals,
             self._rules,
             clock,
-            TopicView(self._commitlog, self._arrivals, time.monotonic),
+            TopicView(self._commitlog, self._arrivals, time.monotonic, log.hidden),
             leadership=log.role.epoch if log.role.leads or self._settings.writes_no_records else None,
         )
         if courtesy is not None:

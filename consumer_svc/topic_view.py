@@ -1,4 +1,4 @@
-"""TopicView: what the commit log's topic table says of topics: which may be read, and how many queues each has.
+"""TopicView: what the commit log says of topics: which may be read, whose queues are served, and how many each has.
 
 The table is asked for again when it is needed and older than LOOK_SECONDS, and with time (`look`), so that polls that wait for
 a topic hear that they wait in vain. The call is small while nothing changes. When it fails, what was known holds.
@@ -7,13 +7,15 @@ a topic hear that they wait in vain. The call is small while nothing changes. Wh
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 import structlog
 
 from consumer_svc.arrivals import Arrivals
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
-from store.errors import StoreError, TopicNotReadableError
+from store.errors import StoreError, TopicNotReadableError, UnsupportedStoreError
+from store.features.table import hidden_by_name
 from store.format.topic import PERM_READ
 
 # A change of a topic holds here so much later at most.
@@ -50,9 +52,17 @@ class TopicView:
         source: gives the table.
         arrivals: hears of topics whose right to read has changed.
         clock: seconds, rising.
+        hidden: topics whose queues are not served, each with the reason.
     """
 
-    def __init__(self, source: TopicSource, arrivals: Arrivals, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        source: TopicSource,
+        arrivals: Arrivals,
+        clock: Callable[[], float],
+        hidden: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._hidden = hidden
         self._source = source
         self._arrivals = arrivals
         self._clock = clock
@@ -72,7 +82,12 @@ class TopicView:
                 self._asking.release()
 
     def check_readable(self, topic: str) -> None:
-        """Raise TopicNotReadableError for a topic that is configured without the right to read."""
+        """Raise TopicNotReadableError for a topic that is configured without the right to read.
+
+        And UnsupportedStoreError for one whose queues are not served.
+        """
+        if problem := self._hidden.get(topic) or hidden_by_name(topic):
+            raise UnsupportedStoreError(problem, topic=topic)
         self.look()
         if topic in self._table.unreadable:
             raise TopicNotReadableError(

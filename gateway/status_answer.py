@@ -59,6 +59,7 @@ def service_status_of(broker_name: str, status: ServiceStatus) -> pb.GetStatusRe
         coordinator=status.coordinator,
         role=status.role,
         epoch=status.epoch,
+        features=status.features,
         replicas=[
             pb.GetStatusResponse.ReplicaStatus(
                 replica=one.replica,

@@ -59,7 +59,7 @@ def fsck(
         usage_error(f"{root} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
     fs = RealFileSystem()
     try:
-        _refuse_no_store(fs, root)
+        _refuse_no_store(fs, root, writes=repair or repair_log)
         with progress_bar("log") as (on_progress, bar):
             if repair or repair_log:
                 from cli.fsck.repair import Repairer
@@ -88,12 +88,12 @@ def fsck(
     return code
 
 
-def _refuse_no_store(fs: Any, root: pathlib.Path) -> None:
-    """UnsupportedStoreError for a directory that is not a store, StoreLockedError for one in use."""
+def _refuse_no_store(fs: Any, root: pathlib.Path, *, writes: bool) -> None:
+    """UnsupportedStoreError for a directory that is not a store or uses what is refused, StoreLockedError for one in use."""
     from store.audit.holders import refuse_held_root
-    from store.files.root_check import refuse_unsupported
+    from store.features.start import refuse_unsupported
 
-    refuse_unsupported(fs, root, may_be_empty=False)
+    refuse_unsupported(fs, root, writes=writes, may_be_empty=False)
     refuse_held_root(fs, root)
 
 

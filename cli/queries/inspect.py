@@ -31,17 +31,23 @@ def status(
     """Show the state of every service behind the gateway; exit 3 when one does not answer."""
     from cli.client import query_client
     from cli.printing.output import print_rows
+    from cli.printing.terminal import one_line
 
     with query_client(address, timeout) as client:
         answer = client.installation()
     rows = status_rows(answer.services)
     columns = list(rows[0]) if rows else ["service"]
     replicas = replica_rows(answer.services)
+    features = feature_rows(answer.services)
     extra = {"version": answer.version} | ({"replicas": replicas} if replicas else {})
+    extra |= {"features": features} if features else {}
     print_rows("services", rows, columns, output, extra, dropped_first=STATUS_DROPPED_FIRST)
     if replicas and output.is_table:
         print()
         print_rows("replicas", replicas, list(replicas[0]), output)
+    if output.is_table:
+        for row in features:
+            print(one_line(f"{row['broker_name']}: the store uses {row['feature']}"))
     if all(row["answers"] for row in rows):
         return Exit.FOUND
     warn("partial: " + ", ".join(str(row["service"]) for row in rows if not row["answers"]) + " did not answer")
@@ -79,6 +85,13 @@ def status_rows(services: "Iterable[ServiceStatus]") -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def feature_rows(services: "Iterable[ServiceStatus]") -> list[dict[str, str]]:
+    """A row for each feature of a store that is not wholly supported (docs/features.md)."""
+    return [
+        {"broker_name": service.broker_name, "feature": feature} for service in services for feature in service.features
+    ]
 
 
 def replica_rows(services: "Iterable[ServiceStatus]") -> list[dict[str, Any]]:

@@ -129,8 +129,8 @@ def _from_store(
     store: pathlib.Path, wanted: "FrameFilter", output: "Output", messages_max: int | None, on_progress: Any
 ) -> None:
     from store.audit.holders import refuse_held_root
+    from store.features.start import refuse_unsupported
     from store.files.file_system import RealFileSystem
-    from store.files.root_check import refuse_unsupported
     from store.walk.frame_walk import walk_frames
 
     if not store.is_dir():

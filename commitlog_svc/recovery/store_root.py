@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+from store.features.start import refuse_unsupported
+from store.features.table import FoundFeature
 from store.files.abort import create_abort_marker, has_abort_marker, remove_abort_marker
 from store.files.file_system import FileSystem
 from store.files.locks import BrokerLock, OwnerLock
-from store.files.root_check import refuse_unsupported
 from store.format import paths
 
 
@@ -17,6 +18,9 @@ class StoreRoot:
         directory: the root.
         read_only: write nothing and take no lock.
         may_be_empty: whether a store may begin there later.
+
+    Attributes:
+        features: what of `store/features/table.py` the store uses, as seen by `acquire`.
     """
 
     def __init__(self, fs: FileSystem, directory: Path, *, read_only: bool, may_be_empty: bool) -> None:
@@ -24,6 +28,7 @@ class StoreRoot:
         self.read_only = read_only
         self._may_be_empty = may_be_empty
         self.was_aborted = False
+        self.features: tuple[FoundFeature, ...] = ()
         self._fs = fs
         self._is_held = False
         self._owner_lock = OwnerLock(Path(paths.own_state_dir(str(directory), "commitlog")) / "lock")
@@ -38,7 +43,9 @@ class StoreRoot:
         """
         if self._is_held:
             return
-        refuse_unsupported(self._fs, self.directory, may_be_empty=self._may_be_empty)
+        self.features = refuse_unsupported(
+            self._fs, self.directory, writes=not self.read_only, may_be_empty=self._may_be_empty
+        )
         self.was_aborted = has_abort_marker(self._fs, self.directory)
         if self.read_only:
             return

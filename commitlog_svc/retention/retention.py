@@ -12,12 +12,15 @@ A file that a follower still needs stays, too; a follower that has not reported 
 removed only when the disk is `full` and has been at `clean-forcibly` or above for BUILDER_GRACE_MILLIS; the event says which
 follower lost what.
 
+While a topic holds the log (`held_by`: RocketMQ would compact it, not expire it), no file goes by its age; a disk at
+`clean-forcibly` or above is emptied as always.
+
 At least `delete_files_interval_millis` pass between two files, and at most `delete_file_batch_count_max` files are removed in
 each `clean_resource_interval_millis`. `turn` is called many times a second, from one thread; it never waits.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +80,7 @@ class Retention:
         safe_offset: only files wholly before it may be removed.
         wall_millis: milliseconds since 1970; for the hour of the day and the times of events.
         on_removed: is called with the log's new first offset.
+        held_by: names of topics for which no file may expire by age.
         age_clock: clock for the ages of files.
         clock: seconds, rising.
     """
@@ -94,7 +98,9 @@ class Retention:
         on_removed: Callable[[int], None] = lambda first_offset: None,
         age_clock: AgeClock | None = None,
         clock: Callable[[], float] = time.monotonic,
+        held_by: Callable[[], Sequence[str]] = lambda: (),
     ) -> None:
+        self._held_by = held_by
         self._fs = fs
         self._directory = directory
         self._files = files
@@ -231,6 +237,10 @@ class Retention:
             if is_expired or level >= DiskLevel.CLEAN_FORCIBLY:
                 self._say_held(oldest, lost)
             return None
+        topics = self._held_by() if is_expired and level < DiskLevel.CLEAN_FORCIBLY else ()
+        if topics:
+            self._say_held(oldest, dict.fromkeys(topics, oldest.first_offset))
+            return None
         if is_expired and level >= DiskLevel.CLEAN:
             return DISK_CLEAN
         if is_expired:
@@ -294,7 +304,7 @@ class Retention:
         )
 
     def _say_held(self, oldest: MappedFile, lost: dict[str, int]) -> None:
-        """Logs, once for each file, which followers hold it."""
+        """Logs, once for each file, which followers or topics hold it."""
         if self._held_offset != oldest.first_offset:
             self._held_offset = oldest.first_offset
             _log.warning("retention.held", file=str(oldest.path), needed_by=lost)

@@ -106,12 +106,16 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """A queue and its range `[min_offset, max_offset)`."""
+    """A queue and its range `[min_offset, max_offset)`.
+
+    With a `problem` it stands for all queues of the topic, which are not served for that reason, and has no range.
+    """
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ class ServiceStatus:
     has not shown `followed_lag_bytes` of what the broker wrote, and the newest record shown is `followed_lag_millis` old then.
     The commitlog of a shard with replicas
     is one of them, has a role and an epoch, and knows all replicas when it leads; its
-    `coordinator` keeps who leads.
+    `coordinator` keeps who leads. The store of a commitlog uses `features` that are not wholly supported, a sentence each.
     """
 
     service: str
@@ -229,6 +233,7 @@ class ServiceStatus:
     epoch: int = 0
     replicas: Sequence[ReplicaStatus] = ()
     coordinator: str = ""
+    features: Sequence[str] = ()
     followed_lag_bytes: int | None = None
     followed_lag_millis: int | None = None
 

@@ -12,7 +12,7 @@ from gateway.ports.topic_admin import TopicSettings
 from gateway.queries.completeness import Completeness, ShardOutcome, judge, raise_first_error
 from gateway.queries.limits import PAGE_BYTES_MAX, check_topic, page_size
 from gateway.queries.page_token import PageTokens
-from store.errors import PermissionDeniedError, StoreError
+from store.errors import PermissionDeniedError, StoreError, UnsupportedStoreError
 
 METHOD = "ListTopics"
 _AFTER = "after"
@@ -119,11 +119,14 @@ def list_topics(
     shard_deadline = deadline.for_one_of(len(shards))
 
     def ask(shard: Shard[object]) -> tuple[list[ShardTopic], BuildProgress, StoreError | None]:
+        """The first topics, how far the queues are built, and why the answer lacks something."""
         problem = shard.archive.problem(None, shard_deadline) if shard.archive is not None else None
         progress = shard.queues.progress(
             0, 0.0, shard_deadline
         )  # before the ranges: they may lack what is built meanwhile
-        return _topics_of(shard, choice, count_max + 1, shard_deadline), progress, problem
+        topics = _topics_of(shard, choice, count_max + 1, shard_deadline)
+        hidden = next((topic.problem for topic in topics if topic.problem), "")
+        return topics, progress, UnsupportedStoreError(hidden) if hidden else problem
 
     answers = shards.fan_out.ask(shards, ask)
     outcomes = []
@@ -164,12 +167,16 @@ def list_topics(
 
 @dataclass(frozen=True, slots=True)
 class ShardTopic:
-    """A topic in one shard: its queues with files, by number, how many are configured, and its settings where known."""
+    """A topic in one shard: its queues with files, by number, how many are configured, and its settings where known.
+
+    With a `problem` its queues are not served, and none is listed.
+    """
 
     topic: str
     ranges: dict[int, QueueRange]
     configured_count: int
     settings: TopicSettings | None
+    problem: str = ""
 
     @property
     def queue_count(self) -> int:
@@ -178,6 +185,8 @@ class ShardTopic:
 
     def queues(self) -> list[QueueRange]:
         """Those that are listed, by number."""
+        if self.problem:
+            return []
         count = min(self.configured_count, EMPTY_QUEUE_COUNT_MAX)
         queues = {n: QueueRange(self.topic, n, 0, 0) for n in range(count)} | self.ranges
         return [queues[queue_id] for queue_id in sorted(queues)]
@@ -197,10 +206,14 @@ def _topics_of(shard: Shard[object], choice: TopicChoice, topic_count_max: int, 
         listed = shard.queues.list_queues(choice.topic or None, deadline)
     there = (topic for topic in {*counts, *(queue.topic for queue in listed)} if choice.holds(topic))
     ranges: dict[str, dict[int, QueueRange]] = {topic: {} for topic in heapq.nsmallest(topic_count_max, there)}
+    problems = {queue.topic: queue.problem for queue in listed if queue.problem}
     for queue in listed:
-        if queue.topic in ranges:
+        if queue.topic in ranges and queue.topic not in problems:
             ranges[queue.topic][queue.queue_id] = queue
-    return [ShardTopic(topic, found, counts.get(topic, 0), settings.get(topic)) for topic, found in ranges.items()]
+    return [
+        ShardTopic(topic, found, counts.get(topic, 0), settings.get(topic), problems.get(topic, ""))
+        for topic, found in ranges.items()
+    ]
 
 
 def _place_in(after: str, topic: str, shard_name: str, last: QueueRange) -> dict[str, str | int]:

@@ -139,7 +139,10 @@ class RemoteQueues:
     def list_queues(self, topic: str | None, deadline: Deadline) -> Sequence[QueueRange]:
         """See the port."""
         queues = self._client.list_queues(topic or "", timeout_seconds=deadline.remaining_seconds())
-        return [QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset) for queue in queues]
+        return [
+            QueueRange(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset, queue.problem)
+            for queue in queues
+        ]
 
     @port_call("consumequeue.units")
     def units(

@@ -93,6 +93,7 @@ class RemoteServices:
             coordinator=answer.coordinator,
             role=answer.role,
             epoch=answer.epoch,
+            features=tuple(feature.text for feature in answer.features if feature.verdict != "supported"),
             replicas=tuple(
                 ReplicaStatus(
                     one.name,

@@ -39,6 +39,7 @@ from pipeline.report import JobReport
 from pipeline.shared_directory import refuse_unshared, refuse_unshared_output
 from services.object_uri import named
 from store.errors import UnsupportedStoreError
+from store.features.start import refuse_features
 from store.files.file_system import FileSystem, RealFileSystem
 from store.format.paths import commit_log_dir, parse_log_file_name
 
@@ -131,6 +132,7 @@ def _begin(store: Path | str, out: Path | str, *, is_dry_run: bool, clock: Calla
     fs, root, _ = _opened(store)
     if not fs.is_dir(commit_log_dir(str(root))):
         raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
+    refuse_features(fs, root)
     report.counts |= {"log_bytes": _log_bytes(fs, root), "index_file_count": len(index_files(root, fs)[0])}
     report.outputs = {"page": f"{place}/{PAGE_NAMES['en']}", "page_zh": f"{place}/{PAGE_NAMES['zh']}"}
     report.outputs |= {name: f"{place}/{name}.parquet" for name in TABLE_NAMES}

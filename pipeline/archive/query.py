@@ -20,7 +20,7 @@ from pipeline.scan.log_files import ReadableLog, readable_log
 from store.archive.archive_reader import ArchiveReader, missing_log
 from store.archive.manifest import Segment
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_units import NO_UNIT_BITS
 from store.errors import (
     OffsetOutOfRangeError,
     RecordCorruptedError,
@@ -150,7 +150,7 @@ class UnionReader:
                     (columns.topic_numbers == columns.topics.index(topic))
                     & (columns.queue_ids == queue_id)
                     & (columns.queue_offsets >= queue_offset)
-                    & (columns.sys_flags & NO_UNIT_BIT == 0)
+                    & (columns.sys_flags & NO_UNIT_BITS == 0)
                 )
                 places.update(
                     zip(

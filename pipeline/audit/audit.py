@@ -39,6 +39,7 @@ from store.audit.queue_files import tell_strangers
 from store.audit.state_audit import StateAudit
 from store.derive.index_files import index_file_count
 from store.errors import UnsupportedStoreError
+from store.features.start import refuse_features
 from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir
 from store.format.topic import is_light_queue
@@ -97,6 +98,7 @@ def refuse_unfit(fs: FileSystem, root: Path) -> None:
     fs.is_dir(root)  # raises if it is in an object store whose bucket does not exist
     if not fs.is_dir(commit_log_dir(str(root))):
         raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
+    refuse_features(fs, root)
     refuse_held(fs, root)
 
 

@@ -20,7 +20,7 @@ from store.cold.manifest import ColdQueue, ColdSegment, decode_manifest, encode_
 from store.cold.objects import index_name, log_name, manifest_name
 from store.cold.pages import KEY, POSITION, UNIT, encode_index
 from store.derive.dispatch_columns import DispatchColumns
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_units import NO_UNIT_BITS
 from store.errors import InvalidArgumentError, StoreCorruptedError, UnsupportedStoreError
 from store.files.file_system import RealFileSystem
 
@@ -148,7 +148,7 @@ def make_segment(
 
 def _units(columns: DispatchColumns, places: np.ndarray) -> tuple[np.ndarray, tuple[ColdQueue, ...]]:
     """The rows of all queues, and which rows are whose."""
-    queued = np.flatnonzero(columns.sys_flags & NO_UNIT_BIT == 0)
+    queued = np.flatnonzero(columns.sys_flags & NO_UNIT_BITS == 0)
     numbers, ids = columns.topic_numbers[queued], columns.queue_ids[queued]
     order = np.lexsort((queued, columns.queue_offsets[queued], ids, numbers))
     queued, numbers, ids = queued[order], numbers[order], ids[order]

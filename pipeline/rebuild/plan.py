@@ -12,6 +12,7 @@ from pipeline.rebuild.out import refuse_out
 from pipeline.rebuild.scan import ScanResult, ScanTask
 from services.object_uri import named
 from store.errors import StoreLockedError, UnsupportedStoreError
+from store.features.start import refuse_features
 from store.files.file_system import FileSystem
 from store.format.paths import commit_log_dir
 
@@ -110,10 +111,11 @@ def plan_of(
 
 
 def refuse_no_store(fs: FileSystem, root: Path) -> None:
-    """UnsupportedStoreError for a root without commitlog/."""
+    """UnsupportedStoreError for a root without commitlog/, and for a store with a feature that is refused."""
     fs.is_dir(root)  # raises if it is in an object store whose bucket does not exist
     if not fs.is_dir(commit_log_dir(str(root))):
         raise UnsupportedStoreError(f"{named(root)} has no commitlog/: name the root of a store", directory=named(root))
+    refuse_features(fs, root)
 
 
 def is_live(fs: FileSystem, root: Path) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from pipeline.object_files import ObjectFileSystem, refuse_held
 from services.object_uri import named
 from store.errors import RecordCorruptedError, StoreCorruptedError, StoreLockedError, UnsupportedStoreError
+from store.features.start import refuse_features
 from store.files.file_system import FileSystem
 from store.files.json_state import read_bytes
 from store.files.locks import is_held_by_other
@@ -107,6 +108,7 @@ def readable_log(fs: FileSystem, root: Path) -> ReadableLog:
     """
     is_live = is_written_to(fs, root)
     files = list_log_files(fs, root)
+    refuse_features(fs, root)
     # Read after the listing: the mark covers listed files, or a file that is not seen.
     mark = safe_offset(fs, root) if is_live else None
     if mark is not None:

@@ -224,6 +224,7 @@ class ServiceStatus:
         epoch: of the leader; each new leader has a larger one (commitlog only).
         replicas: all replicas as the leader knows them (commitlog only).
         coordinator: address of what keeps who leads; empty for a shard without replicas (commitlog only).
+        features: what the store uses that is not wholly supported, a sentence each (commitlog only).
         followed_lag_bytes: what a broker has written and is not shown yet (commitlog that follows or mirrors one);
             None: not known.
         followed_lag_seconds: how old the newest record is that is shown, while something is not (the same); else None.
@@ -253,6 +254,7 @@ class ServiceStatus:
     epoch: int = 0
     replicas: tuple[ReplicaStatus, ...] = ()
     coordinator: str = ""
+    features: tuple[str, ...] = ()
     followed_lag_bytes: int | None = None
     followed_lag_seconds: float | None = None
 
@@ -344,7 +346,7 @@ def shards_of(outcomes: Iterable[pb.ShardOutcome]) -> tuple[ShardOutcome, ...]:
 
 def statuses_of(response: pb.GetStatusResponse) -> tuple[ServiceStatus, ...]:
     """The state of every service."""
-    made = ("error", "oldest_due_time", "replicas", "followed_lag_bytes", "followed_lag_seconds")
+    made = ("error", "oldest_due_time", "replicas", "features", "followed_lag_bytes", "followed_lag_seconds")
     plain = [each.name for each in dataclasses.fields(ServiceStatus) if each.name not in made]
     return tuple(
         ServiceStatus(
@@ -363,6 +365,7 @@ def statuses_of(response: pb.GetStatusResponse) -> tuple[ServiceStatus, ...]:
                 )
                 for one in row.replicas
             ),
+            features=tuple(row.features),
             followed_lag_bytes=row.followed_lag_bytes if row.HasField("followed_lag_bytes") else None,
             followed_lag_seconds=row.followed_lag_age.ToMilliseconds() / 1000
             if row.HasField("followed_lag_age")

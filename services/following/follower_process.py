@@ -26,13 +26,14 @@ import contextlib
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.backoff import Backoff
 from services.calling.commitlog import CommitLogClient, ReputBatch
 from services.convert import confirm_offset
@@ -52,6 +53,7 @@ from store.errors import (
 from store.failure_fields import failure_fields
 from store.files.locks import OwnerLock, refuse_foreign_broker
 from store.format.paths import own_state_dir
+from store.format.topic import TOPIC_NAME_SHOWN
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
@@ -74,11 +76,13 @@ class LogRange:
 
     Attributes:
         role: of the log among the replicas of its shard: only one that leads takes appends.
+        hidden: topics whose queues are not served, because the store has them in a form that is not supported, with the reason.
     """
 
     first_offset: int
     end_offset: int
     role: ReplicaRole = field(default_factory=ReplicaRole)
+    hidden: Mapping[str, str] = field(default_factory=dict)
 
 
 class LifeOverError(Exception):
@@ -352,10 +356,12 @@ class FollowerProcess:
             else:
                 if status.state != "recovering":
                     self._waiting_for = ""
-                    return LogRange(status.log_first_offset, confirm_offset(status), replica_role(status))
+                    return LogRange(
+                        status.log_first_offset, confirm_offset(status), replica_role(status), _hidden(status)
+                    )
                 if status.recovery.is_followable and self._open_unbuilt is None and self._part.is_unbuilt():
                     self._waiting_for = ""
-                    return LogRange(status.log_first_offset, END_UNKNOWN, replica_role(status))
+                    return LogRange(status.log_first_offset, END_UNKNOWN, replica_role(status), _hidden(status))
                 self._waiting_for = "the commit log is recovering"
             self._wait(WAIT_SECONDS)
         return None
@@ -432,6 +438,15 @@ class FollowerProcess:
         if not self._read_only:
             with contextlib.suppress(StoreError):
                 self._client.report_progress(self._name, next_offset, store_time_millis, timeout_seconds=REPORT_SECONDS)
+
+
+def _hidden(status: pb.GetStatusResponse) -> dict[str, str]:
+    return {
+        topic: f"topic {topic[:TOPIC_NAME_SHOWN]}: {feature.text}"
+        for feature in status.features
+        if feature.hides_queues
+        for topic in feature.where
+    }
 
 
 def _is_no_room(error: Exception) -> bool:

@@ -19,12 +19,12 @@ from services.following.following_builder import FollowingBuilder
 from services.observing.meters import Meters
 from services.serving.server import ServiceServer
 from services.settings.service_settings import StoreSettings
+from store.features.start import refuse_features, refuse_unsupported
 from store.files.abort import has_abort_marker
 from store.files.aside import Aside, builder_folder, kept_count
 from store.files.checksums import ChecksumTable
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.overlay_file_system import OverlayFileSystem
-from store.files.root_check import refuse_unsupported
 from store.format.paths import own_state_dir
 
 # Foreign names in a store that are reported by name at a start.
@@ -131,6 +131,7 @@ class FollowedFiles(ABC, Generic[Files]):
 
     def check(self) -> None:
         """See FollowerPart."""
+        refuse_features(self._fs, self._root)
 
     def is_unbuilt(self) -> bool:
         """See FollowerPart."""
@@ -217,7 +218,7 @@ def follow(
         open_unbuilt=open_unbuilt,
     )
     if not settings.read_only:
-        refuse_unsupported(RealFileSystem(), settings.derived_root)
+        refuse_unsupported(RealFileSystem(), settings.derived_root, writes=True)
         part.check()
     process.hold_part()
     part.on_flushed = process.flushed

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_units import NO_UNIT_BITS
 from store.format.derived.queue_unit import QueueUnit
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class RecentUnits:
         """Add a batch of the tail; returns the topics with new units."""
         import numpy as np  # with the first record: it takes memory
 
-        has_unit = ((columns.sys_flags & NO_UNIT_BIT) == 0).nonzero()[0]
+        has_unit = ((columns.sys_flags & NO_UNIT_BITS) == 0).nonzero()[0]
         if not len(has_unit):
             return ()
         keys = columns.topic_numbers[has_unit].astype(np.int64) << 32 | columns.queue_ids[has_unit]

@@ -20,7 +20,7 @@ from store.archive import layout
 from store.archive.manifest import ArchivedFile, Segment, damaged
 from store.archive.parquet_files import row_group_ends, write_parquet
 from store.archive.segment_index import QueueRun, encode_segment_index
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_units import NO_UNIT_BITS
 from store.errors import DiskFullError
 from store.files.file_system import FileSystem
 
@@ -310,7 +310,7 @@ def _partitions(records: SegmentRecords) -> Iterator[tuple[str, str, npt.NDArray
 
 def _sorted_by_queue(records: SegmentRecords, places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
     """The places by queue, queue offset and log order, records without a queue last; and how many come before these."""
-    is_outside = records.sys_flags[places] & NO_UNIT_BIT != 0
+    is_outside = records.sys_flags[places] & NO_UNIT_BITS != 0
     order = np.lexsort((places, records.queue_offsets[places], records.queue_ids[places], is_outside))
     return places[order], int(len(places) - np.count_nonzero(is_outside))
 

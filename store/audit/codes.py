@@ -59,6 +59,8 @@ _TABLE = (
     Code("LOG_RECORD_UNGUARDED", _I, Kind.OTHER, "only its body has a CRC: RocketMQ writes no __CRC32# by default"),
     Code("LOG_UNIQUE_KEY_REPEATED", _I, Kind.OTHER, ""),
     Code("LOG_TOPIC_REFUSED", _E, Kind.OTHER, "no queue can be made for it; RocketMQ does not write such records"),
+    # What the store uses of RocketMQ, see docs/features.md.
+    Code("STORE_FEATURE", _I, Kind.OTHER, "docs/features.md says what Reput does about it"),
     # The queues.
     Code("QUEUE_MISSING_UNITS", _E, Kind.DERIVED, _REBUILD),
     Code("QUEUE_BEHIND_LOG", _I, Kind.DERIVED, _CATCHES_UP),

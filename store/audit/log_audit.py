@@ -15,10 +15,10 @@ import numpy as np
 from store.audit.findings import Findings
 from store.audit.log_files import LogFileRun, LogFiles
 from store.derive.dispatch import DispatchRequest
+from store.derive.queue_units import NO_UNIT_BITS
 from store.errors import RecordCorruptedError
 from store.format.derived.queue_unit import tags_code
 from store.format.record import Record
-from store.format.sys_flag import TransactionType, transaction_type
 from store.walk.checks import FullCheck
 from store.walk.cursor import Gap, RecordCursor
 
@@ -192,7 +192,7 @@ class LogAudit:
                 self._first_unguarded = request.commit_log_offset
         if request.unique_key and len(self._unique_keys) < UNIQUE_KEY_COUNT_MAX:
             self._unique_keys.append(hash((request.topic, request.unique_key)))
-        if transaction_type(request.sys_flag) not in (TransactionType.PREPARED, TransactionType.ROLLBACK):
+        if not request.sys_flag & NO_UNIT_BITS:
             self._follow_queue(request)
         for observer in self._observers:
             observer.see(request, tags)

@@ -25,6 +25,8 @@ from store.derive.dispatch import DispatchRequest
 from store.derive.queue_placement import FILLER_BYTES, Buffer, PlacedUnits, QueuePlacement, UnitRun, Verdict, fillers
 from store.derive.queue_units import place_unit
 from store.errors import InvalidArgumentError
+from store.features.signs import read_signs
+from store.features.table import found_features, hidden_queues
 from store.files.file_system import FileSystem
 from store.files.open_files import OpenFiles
 from store.format.derived.queue_ext import is_ext_address
@@ -103,6 +105,8 @@ class QueueAudit:
         self._resumes_at = resumes_at
         self._files = OpenFiles(fs)
         self._queues: dict[QueueId, _Queue] = {}
+        # Topics whose queues are not in consumequeue/, or not in a form that the log explains.
+        self._hidden = hidden_queues(found_features(read_signs(fs, root)))
         self._refused: set[QueueId] = set()
         self._pending_count = 0
         self._lost: list[tuple[int, int]] = []
@@ -121,7 +125,7 @@ class QueueAudit:
 
     def see_units(self, topic: str, queue_id: int, run: UnitRun) -> None:
         """The next units of a queue, in log order."""
-        if is_light_queue(topic):
+        if topic in self._hidden or is_light_queue(topic):
             return
         queue = self._queues.get((topic, queue_id)) or self._first_seen(topic, queue_id, run)
         if queue is None:
@@ -146,7 +150,8 @@ class QueueAudit:
             only: these queues and nothing else in `consumequeue/`; None for everything.
         """
         self._compare_all()
-        present = set(list_queue_ids(self._fs, self._root))
+        present = {queue for queue in list_queue_ids(self._fs, self._root) if queue[0] not in self._hidden}
+        only = None if only is None else {queue for queue in only if queue[0] not in self._hidden}
         for queue_id in sorted(present | self._queues.keys() if only is None else only):
             queue = self._queues.get(queue_id)
             if queue is None:

@@ -16,6 +16,8 @@ from store.audit.findings import Findings
 from store.audit.log_audit import LogAudit, LogSummary, QueueId
 from store.audit.log_files import LogFiles
 from store.errors import StoreCorruptedError
+from store.features.signs import read_signs
+from store.features.table import found_features, hidden_queues
 from store.files.abort import has_abort_marker
 from store.files.config_file import DAMAGED_SUFFIX, read_config_file
 from store.files.file_system import FileSystem
@@ -45,11 +47,12 @@ class SnapshotState:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """`reput/consumequeue/checkpoint.json`; `ends` are the queues' ends in units."""
+    """`reput/consumequeue/checkpoint.json`; `ends` are the queues' ends in units, the queues of `hidden` topics have none."""
 
     next_offset: int
     is_clean: bool
     ends: dict[QueueId, int]
+    hidden: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,12 @@ class StateAudit:
         here = log.boundaries.get(state.next_offset)
         if here is None:
             return
-        wrong = [key for key, end in here[0].items() if state.ends.get(key) != end and not is_light_queue(key[0])]
+        hidden = hidden_queues(found_features(read_signs(self._fs, self._root))).keys() | state.hidden
+        wrong = [
+            (topic, queue_id)
+            for (topic, queue_id), end in here[0].items()
+            if topic not in hidden and not is_light_queue(topic) and state.ends.get((topic, queue_id)) != end
+        ]
         for topic, queue_id in wrong[:1]:
             self._findings.add(
                 "STATE_WRONG", path, 0,
@@ -334,6 +342,7 @@ def _queues_of(state: dict[str, Any]) -> QueueState:
             for topic, queues in state["queues"].items()
             for queue_id, _, end, *_ in queues
         },
+        frozenset(map(str, state.get("hidden", ()))),
     )
 
 

@@ -17,6 +17,8 @@ from store.audit.log_audit import LogAudit, LogSummary, QueueId
 from store.audit.log_files import LogFiles
 from store.audit.queue_audit import QueueAudit
 from store.audit.state_audit import StateAudit
+from store.features.signs import read_signs
+from store.features.table import Verdict, found_features
 from store.files.file_system import FileSystem
 from store.readers.index_reader import IndexLayout
 from store.readers.queue_reader import list_queue_ids
@@ -77,6 +79,9 @@ def audit_store(
     """
     began = clock()
     findings = Findings(root)
+    for feature in found_features(read_signs(fs, root)):
+        if feature.feature.verdict is not Verdict.SUPPORTED:
+            findings.add("STORE_FEATURE", root, 0, feature.text)
     state = StateAudit(fs, root, findings)
     files = LogFiles(fs, root, findings)
     try:

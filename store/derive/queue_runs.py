@@ -10,9 +10,10 @@ import numpy as np
 
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import Buffer, UnitRun
-from store.derive.queue_units import NO_UNIT_BIT
+from store.derive.queue_units import NO_UNIT_BITS
 from store.format.derived.queue_ext import HEAD_SIZE_BYTES, bare_unit_count, ext_address
 from store.format.derived.queue_unit import UNIT_SIZE_BYTES
+from store.format.sys_flag import INNER_BATCH
 
 # One unit as in the file: commit-log offset, record size, tags code; big-endian, 20 bytes.
 UNIT_DTYPE = np.dtype([("commit_log_offset", ">i8"), ("record_size_bytes", ">i4"), ("tags_code", ">i8")])
@@ -40,6 +41,12 @@ class ExtRuns(NamedTuple):
     ext: list[Buffer]
 
 
+def batch_topics(columns: DispatchColumns) -> set[str]:
+    """The topics that have a record which is an inner batch."""
+    numbers = columns.topic_numbers[columns.sys_flags & INNER_BATCH != 0]
+    return {columns.topics[number] for number in np.unique(numbers).tolist()}
+
+
 def place_runs(columns: DispatchColumns) -> Iterator[QueueRuns]:
     """The units of records, by queue, as runs of consecutive positions; records that have no unit are left out."""
     for topic, queue_id, runs, _ in place_ext_runs(columns, 0):
@@ -53,7 +60,7 @@ def place_ext_runs(columns: DispatchColumns, ext_file_size_bytes: int) -> Iterat
         columns: the records.
         ext_file_size_bytes: size of the files of ConsumeQueueExt; 0: the units hold their tags codes.
     """
-    places = np.flatnonzero(columns.sys_flags & NO_UNIT_BIT == 0)
+    places = np.flatnonzero(columns.sys_flags & NO_UNIT_BITS == 0)
     if not len(places):
         return
     queues = (

@@ -91,7 +91,10 @@ class MappedFileQueue:
             if offset != expected:
                 path = self.path_of(expected)
                 raise StoreCorruptedError(
-                    f"{path} is missing between its neighbours: bring it back from a copy", file=path, offset=expected
+                    f"{path} is missing between its neighbours: bring it back from a copy, or, of a broker with several "
+                    "storePathCommitLog, from its other directories",
+                    file=path,
+                    offset=expected,
                 )
             is_last = index == len(offsets) - 1
             if sizes[offset] > self.file_size_bytes or (sizes[offset] < self.file_size_bytes and not is_last):

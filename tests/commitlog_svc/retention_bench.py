@@ -1,5 +1,6 @@
 """A retention with all that it looks at in the test's hands: clocks, disk, builders, snapshot; real, small files."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -65,7 +66,13 @@ class Bench:
     all: ClassVar[list["Bench"]] = []
 
     def __init__(
-        self, root: Path, machine: Machine | None = None, *, log_end_offset: int = 1 << 40, **limits: object
+        self,
+        root: Path,
+        machine: Machine | None = None,
+        *,
+        log_end_offset: int = 1 << 40,
+        held_by: Callable[[], Sequence[str]] = lambda: (),
+        **limits: object,
     ) -> None:
         self.machine = machine if machine is not None else Machine()
         self.root = root
@@ -94,6 +101,7 @@ class Bench:
                 lambda: self.machine.wall_millis, lambda: self.machine.boot_millis, self.machine.boot_id
             ),
             clock=monotonic,
+            held_by=held_by,
         )
         self.retention.load(log_end_offset)
 

@@ -8,8 +8,6 @@ import pytest
 
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.recovery import refuse_rocksdb
-from store.errors import UnsupportedStoreError
 from store.files.file_system import RealFileSystem
 from store.files.overlay_file_system import OverlayFileSystem
 from tests.support.dispatches import feed, file_bytes, make_request, requests_of
@@ -236,11 +234,3 @@ def test_the_checkpoint_is_written_at_most_every_second(tmp_path):
     builder.apply([make_request(2)], 300, 0, 300)
 
     assert json.loads(path.read_bytes())["next_offset"] == 300
-
-
-@pytest.mark.parametrize("name", ["consumequeue_r", "rocksdb"])
-def test_queues_in_rocksdb_are_refused_by_name(tmp_path, name):
-    (tmp_path / name).mkdir()
-
-    with pytest.raises(UnsupportedStoreError, match="RocksDB"):
-        refuse_rocksdb(RealFileSystem(), tmp_path)

@@ -6,7 +6,7 @@ from consumer_svc.arrivals import Arrivals
 from consumer_svc.delivering.picks import PopAsk
 from consumer_svc.delivering.pulls import PullAsk
 from consumer_svc.topic_view import FAILED_SECONDS, LOOK_SECONDS, TopicView
-from store.errors import ServiceUnavailableError, TopicNotReadableError
+from store.errors import ServiceUnavailableError, TopicNotReadableError, UnsupportedStoreError
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 from tests.consumer_svc.test_queue_locks import Clock
 
@@ -68,3 +68,11 @@ def test_what_was_known_of_topics_holds_while_the_commit_log_does_not_answer(log
     assert calls == 1, f"the next call comes after {FAILED_SECONDS} s"
     with pytest.raises(ServiceUnavailableError):
         view.queue_counts()
+
+
+def test_a_group_of_a_topic_whose_queues_are_not_served_saw_an_empty_one(log: MemoryLog) -> None:
+    view = TopicView(log, Arrivals(), Clock(), {"batch": "topic batch uses batch queues"})
+    for topic in ("batch", "%LMQ%a"):
+        with pytest.raises(UnsupportedStoreError):
+            view.check_readable(topic)
+    view.check_readable("t")

@@ -63,6 +63,7 @@ class TopicTable:
     Attributes:
         on_written: called when the file was replaced.
         file_problem: why the file could not be used as it was at its last read, and what was used; empty when it could.
+        closed: topics that take no message from clients, each with the reason: they use what is not supported.
     """
 
     def __init__(self, fs: FileSystem, root: Path, default_queue_count: int, clock_millis: Callable[[], int]) -> None:
@@ -77,6 +78,7 @@ class TopicTable:
         self._queue_counts_seen: dict[str, int] = {}
         self.file_problem = ""
         self.on_written: Callable[[], None] = _nobody
+        self.closed: Mapping[str, str] = {}
 
     def load(self, queues_seen: Iterable[tuple[str, int]]) -> None:
         """Reads the file.
@@ -135,7 +137,11 @@ class TopicTable:
         return "; ".join(problems)
 
     def problem_of(self, topic: str) -> str:
-        """Why a topic takes no message and cannot be changed, and what to do; empty for all but those of unreadable rows."""
+        """Why a topic takes no message from clients, and what to do; empty for one that does."""
+        return self.closed.get(topic) or self._row_problem_of(topic)
+
+    def _row_problem_of(self, topic: str) -> str:
+        """Why a topic cannot be changed, and what to do; empty for all but those of unreadable rows."""
         row = self._unreadable.get(topic)
         return (
             f"the row of topic {topic[:TOPIC_NAME_SHOWN]} in config/topics.json cannot be read ({row.problem}): repair it "
@@ -283,7 +289,7 @@ class TopicTable:
 
     def _refuse_unreadable(self, topic: str) -> None:
         """TopicExistsError for a topic that would get other settings than those of its row."""
-        if problem := self.problem_of(topic):
+        if problem := self._row_problem_of(topic):
             raise TopicExistsError(problem, topic=topic)
 
     def _use(self, rows: TopicRows) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from pipeline.log_scan import LogSplit, durable_offset_of, scan_split
 from pipeline.scan.log_files import list_log_files
 from store.errors import InvalidArgumentError, UnsupportedStoreError
-from store.files.file_system import FileSystem
+from store.features.start import refuse_features
+from store.files.file_system import FileSystem, RealFileSystem
 from store.files.mapped_file_queue import file_size_of
 from store.format.paths import commit_log_dir, log_file_name
 
@@ -120,6 +121,7 @@ def joined_root(replica: Replica, place: Path) -> Path:
         raise UnsupportedStoreError(
             f"{'+'.join(map(str, replica.parts))} has no commitlog/: name the root of a store", directory=root
         )
+    refuse_features(RealFileSystem(), root)
     return root
 
 

@@ -12,7 +12,13 @@ from gateway.queries.completeness import Completeness
 from gateway.queries.limits import PAGE_BYTES_MAX
 from gateway.queries.list_topics import TopicChoice, list_topics
 from gateway.queries.page_token import PageTokens
-from store.errors import InvalidArgumentError, InvalidPageTokenError, PermissionDeniedError, ServiceUnavailableError
+from store.errors import (
+    InvalidArgumentError,
+    InvalidPageTokenError,
+    PermissionDeniedError,
+    ServiceUnavailableError,
+    UnsupportedStoreError,
+)
 from tests.gateway.memory_shard import MemoryShard
 
 NAMES = ["Orders", "orders-eu", "ORDERS_us", "Payments", "订单", "%RETRY%orders"]
@@ -203,3 +209,21 @@ def test_queues_that_were_being_built_made_a_list_that_called_itself_complete(re
     memory.catching_up = False
     answer = list_topics(Shards([memory.shard()], fan_out), PageTokens("s"), 100, "", deadline)
     assert answer.completeness is Completeness.COMPLETE
+
+
+def test_queues_that_are_not_served_were_listed_with_wrong_ends_and_complete(records, fan_out, deadline) -> None:
+    class Hiding(MemoryShard):
+        def list_queues(self, topic, deadline):
+            return [*super().list_queues(topic, deadline), QueueRange("batch", 0, 0, 0, "batch is in batch queues")]
+
+    shards = Shards([Hiding(records, topics={"batch": 4, "plain": 2}).shard()], fan_out)
+    answer = list_topics(shards, PageTokens("s"), 0, "", deadline)
+    assert answer.completeness is Completeness.PARTIAL
+    (outcome,) = answer.outcomes
+    assert isinstance(outcome.error, UnsupportedStoreError)
+    assert "batch queues" in outcome.error.message
+    queues = {row.topic: [queue for _, queue in row.queues] for row in answer.topics}
+    assert queues["batch"] == []
+    assert len(queues["plain"]) == 2
+    narrow = list_topics(shards, PageTokens("s"), 0, "", deadline, TopicChoice(name_contains="plain"))
+    assert narrow.completeness is Completeness.COMPLETE

@@ -1,0 +1,121 @@
+"""StoreSigns: what is read of a store root to recognise the features that it uses. Names of files, and two small files.
+
+    /                         names
+    config/                   names; of topics.json the attributes, of topicQueueMapping.json the topics
+    consumequeue/             names of the folders of topics
+    batchconsumequeue/        likewise
+    compaction/compactionLog/ likewise; compaction/ itself is made by every broker of 5.1 or later
+    rocksdbstore/ ...         names
+    dledger-NAME/data/        whether there is anything in it
+
+No file is opened but the two, and nothing is written. A file that cannot be read shows no sign here: whoever needs its content
+says what is wrong with it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from store.errors import StoreError
+from store.files.file_system import FileSystem
+from store.files.json_state import read_bytes
+from store.format import paths
+from store.format.topic import decode_topic_rows, is_light_queue
+
+# Directories in which the mere presence of a name is a sign.
+LISTED = (
+    "batchconsumequeue",
+    "compaction/compactionLog",
+    "consumequeue_ext",
+    "tieredstore",
+)
+# Of a directory with more names no more are looked at.
+NAME_COUNT_MAX = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSigns:
+    """What was seen; everything is empty where there was nothing.
+
+    Attributes:
+        root: names in the root.
+        config: names in `config/`.
+        listed: by name of a directory of LISTED that has content: the names in it.
+        queue_folders: names in `consumequeue/` that are no folder of an ordinary topic: `%LMQ%...`, files of RocksDB.
+        dledger: `dledger-NAME/data` directories with content, as paths under the root.
+        rocksdb_files: files of `rocksdbstore/` that hold data: every 5.5 makes the database, and leaves it empty by default.
+        topics: attributes of each configured topic that has any.
+        static_topics: topics of `topicQueueMapping.json`.
+    """
+
+    root: frozenset[str] = frozenset()
+    config: frozenset[str] = frozenset()
+    listed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    queue_folders: tuple[str, ...] = ()
+    dledger: tuple[str, ...] = ()
+    rocksdb_files: tuple[str, ...] = ()
+    topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    static_topics: tuple[str, ...] = ()
+
+
+def read_signs(fs: FileSystem, root: Path) -> StoreSigns:
+    """What a root shows now; a root that does not exist shows nothing."""
+    names = _listdir(fs, root)
+    config = root / "config"
+    rows = _topic_rows(fs, config)
+    return StoreSigns(
+        root=frozenset(names),
+        config=frozenset(_listdir(fs, config)),
+        listed={name: found for name in LISTED if (found := tuple(_listdir(fs, root / name)))},
+        queue_folders=tuple(
+            name
+            for name in _listdir(fs, Path(paths.consume_queue_dir(str(root))))
+            if is_light_queue(name) or name == "CURRENT"
+        ),
+        dledger=tuple(
+            f"{name}/data" for name in names if name.startswith("dledger-") and _listdir(fs, root / name / "data")
+        ),
+        rocksdb_files=tuple(_data_files(fs, root / "rocksdbstore")),
+        topics={name: row for name, row in rows.items() if row},
+        static_topics=tuple(sorted(_object(_json(fs, config / "topicQueueMapping.json"), "topicQueueMappingInfoMap"))),
+    )
+
+
+def _listdir(fs: FileSystem, directory: Path) -> list[str]:
+    return sorted(fs.listdir(directory)[:NAME_COUNT_MAX]) if fs.is_dir(directory) else []
+
+
+def _topic_rows(fs: FileSystem, config: Path) -> Mapping[str, Mapping[str, str]]:
+    """The attributes of each topic, from the first of the two files that can be read, as RocketMQ takes them."""
+    for name in ("topics.json", "topics.json.bak"):
+        try:
+            data = read_bytes(fs, config / name)
+            if data:
+                return {topic: row.attributes for topic, row in decode_topic_rows(data).topics.items()}
+        except (StoreError, OSError):
+            continue
+    return {}
+
+
+def _data_files(fs: FileSystem, directory: Path) -> list[str]:
+    """The tables of a RocksDB, and its logs that are not empty."""
+    names = _listdir(fs, directory)
+    return [
+        name
+        for name in names
+        if name.endswith(".sst") or (name.endswith(".log") and fs.stat_size(directory / name) > 0)
+    ]
+
+
+def _json(fs: FileSystem, path: Path) -> object:
+    try:
+        data = read_bytes(fs, path)
+        return json.loads(data) if data else None
+    except (StoreError, OSError, ValueError, RecursionError):
+        return None
+
+
+def _object(document: object, name: str) -> Mapping[str, object]:
+    found = document.get(name) if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else {}
