@@ -54,15 +54,16 @@ class AsyncConsumer:
         """See `Consumer.take`."""
         self._core.start()
         ends_at = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
-        while True:
-            held = self._core.take()
-            if held is not None:
-                return Delivery(self._core, held)
-            now = time.monotonic()
-            if self._core.is_closing or now >= ends_at:
-                return None
-            until = min(ends_at, self._core.next_time() or float("inf"))
-            await self._transport.wait(None if until == float("inf") else max(0.0, until - now))
+        with self._core.asking():
+            while True:
+                held = self._core.take()
+                if held is not None:
+                    return Delivery(self._core, held)
+                now = time.monotonic()
+                if self._core.is_closing or now >= ends_at:
+                    return None
+                until = min(ends_at, self._core.next_time() or float("inf"))
+                await self._transport.wait(None if until == float("inf") else max(0.0, until - now))
 
     async def __aiter__(self) -> "AsyncIterator[Delivery[asyncio.Future[None]]]":
         """Message after message, until the consumer is closed; errors as `take`."""

@@ -90,15 +90,24 @@ class Cache:
         """How many are out."""
         return len(self.out)
 
-    def reserve(self, poller_count: int) -> int:
+    @property
+    def ready_count(self) -> int:
+        """How many can be taken now, at least nearly: those whose time is over are among them."""
+        return len(self._ready) + len(self._free_lanes)
+
+    def reserve(self, poller_count: int, wanted_count: int) -> int:
         """How many messages a poll may ask for, which are kept free until `release`; 0: none now.
 
         Each poller has its share of the room, so those that wait for messages cannot keep it from the others.
+
+        Args:
+            poller_count: how many pollers there are.
+            wanted_count: how many messages are wanted, whichever poller gets them.
         """
         if self.size_bytes >= self._bytes_max:
             return 0
         share = max(1, self._count_max // max(1, poller_count))
-        count = min(self._batch_count_max, share, self._count_max - self.count - self.reserved_count)
+        count = min(wanted_count, self._batch_count_max, share, self._count_max - self.count - self.reserved_count)
         if count <= 0:
             return 0
         self.reserved_count += count

@@ -83,7 +83,7 @@ class Consumer:
         """
         self._core.start()
         ends_at = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
-        with self._changed:
+        with self._changed, self._core.asking():
             while True:
                 held = self._core.take()
                 if held is not None:

@@ -1,15 +1,17 @@
 """What a consumer does, whatever moves its bytes: `Consumer` and `AsyncConsumer` put it on threads and on an event loop."""
 
+import contextlib
 import os
 import socket
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client.consuming.agreed import Agreed, agreed_of
 from reput_client.consuming.cache import Cache, Held
 from reput_client.consuming.link import Link
+from reput_client.consuming.pace import Pace
 from reput_client.consuming.polling import Poller
 from reput_client.consuming.refusals import error_of
 from reput_client.consuming.settings import ConsumerSettings
@@ -55,6 +57,8 @@ class ConsumerCore:
         self._member = Member(client_id, consumer_group, self._subscriptions, kind)
         self.agreed = Agreed()
         self.cache = Cache(settings.cache_count_max, settings.cache_bytes_max, settings.batch_count_max)
+        self._pace = Pace(settings.ahead_count_max)
+        self._asking_count = 0
         self._settler = Settler(
             transport, consumer_group, settings.request_seconds_max, settings.retry, self._order_settled
         )
@@ -159,6 +163,11 @@ class ConsumerCore:
         """How many pollers share the cache."""
         return len(self._pollers)
 
+    @property
+    def wanted_count(self) -> int:
+        """How many more messages the program can use now: each of several pollers may get so many."""
+        return self._asking_count + self._pace.ahead_count - self.cache.ready_count
+
     def received(self, messages: Sequence[Held]) -> None:
         """Messages have come, in order."""
         self.cache.put(messages)
@@ -189,6 +198,17 @@ class ConsumerCore:
 
     # -- what consumers of messages do
 
+    @contextlib.contextmanager
+    def asking(self) -> Iterator[None]:
+        """Within it the running thread or task waits for a message, so polls begin. The lock is held at both ends."""
+        self._pace.asked(self.transport.now())
+        self._asking_count += 1
+        try:
+            self._poll_all()
+            yield
+        finally:
+            self._asking_count -= 1
+
     def take(self) -> Held | None:
         """The next message; None when there is none now. The lock is held.
 
@@ -201,8 +221,10 @@ class ConsumerCore:
             return None
         before = self.cache.count
         held = self.cache.take(self.transport.now())
-        if self.cache.count < before:
-            self._poll_all()  # messages whose time was over have left room
+        if held is not None:
+            self._pace.given(self.transport.now())
+        if self.cache.count < before or self._pace.ahead_count:
+            self._poll_all()  # messages whose time was over have left room, and one that was fetched ahead is gone
         return held
 
     def next_time(self) -> float | None:

@@ -34,6 +34,10 @@ class Owner(Protocol):
     def poller_count(self) -> int:
         """How many pollers share the cache."""
 
+    @property
+    def wanted_count(self) -> int:
+        """How many more messages the program can use now."""
+
     def received(self, messages: Sequence[Held]) -> None:
         """Messages have come, in order."""
 
@@ -92,9 +96,9 @@ class Poller:
         """Begin a poll, unless one is under way or there is no room."""
         if self._call is not None or self._is_pausing or self._is_stopped or self._owner.is_closing:
             return
-        count = self._owner.cache.reserve(self._owner.poller_count)
+        count = self._owner.cache.reserve(self._owner.poller_count, self._owner.wanted_count)
         if not count:
-            return  # called again when a message is settled
+            return  # called again when the program asks, and when a message is settled
         agreed, began_at = self._owner.agreed, self._transport.now()
         # A poll whose answer was lost is sent again by its id: a FIFO group gives the same messages to it.
         self._attempt_id = self._attempt_id or uuid.uuid4().hex

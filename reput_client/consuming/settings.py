@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from reput_client.consuming.pace import AHEAD_COUNT_MAX
 from reput_client.retry import RetryPolicy
 
 # RocketMQ's pullThresholdForQueue, pullThresholdSizeForQueue (MiB) and consumeConcurrentlyMaxSpan.
@@ -25,6 +26,8 @@ class ConsumerSettings:
         cache_bytes_max: their bodies. No poll begins while they have more, so an answer of each poll under way (4 MiB) can come
             on top.
         batch_count_max: messages of a poll, at most 32.
+        ahead_count_max: messages that are fetched before a quick program asks for them; none if it takes longer than 50 ms
+            over a message. When the process dies, what it had fetched counts as an attempt.
         invisible_seconds: for how long a message is hidden from the rest of the group, 10 s to 12 h; afterwards it comes again.
             None: as long as this consumer lives and has not settled it, for 3 h at most.
         backoff_seconds: pauses before a failed message comes again, by delivery attempt; None: those of the group.
@@ -40,6 +43,7 @@ class ConsumerSettings:
     cache_count_max: int = CACHE_COUNT_MAX
     cache_bytes_max: int = CACHE_BYTES_MAX
     batch_count_max: int = BATCH_COUNT_MAX
+    ahead_count_max: int = AHEAD_COUNT_MAX
     invisible_seconds: float | None = None
     backoff_seconds: Sequence[float] | None = None
     request_seconds_max: float = 5.0
@@ -55,6 +59,7 @@ class ConsumerSettings:
             ("cache_count_max", 1, 1 << 20),
             ("cache_bytes_max", 1, 1 << 40),
             ("batch_count_max", 1, BATCH_COUNT_MAX),
+            ("ahead_count_max", 0, 1 << 20),
             ("request_seconds_max", 0.1, 3600),
             ("heartbeat_seconds", 0.1, 25),
             ("assignment_seconds", 0.1, 3600),

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from reput_client import AsyncConsumer, Consumer, ConsumerSettings
-from tests.reput_client.consuming.support import WAIT_SECONDS, bodies_of, fresh, make_group, send
+from tests.reput_client.consuming.support import WAIT_SECONDS, bodies_of, fresh, in_flight_count, make_group, send
 from tests.support.stack import Stack
 from tests.support.waiting import wait_until
 
@@ -57,6 +57,22 @@ def test_asyncio_programs_that_took_one_message_and_closed_left_the_others_at_th
         asyncio.run(take_one())
     assert handled == in_order(0)
     assert bodies_of(stack, f"%DLQ%{group}") == []
+
+
+@HELD
+def test_a_program_that_died_over_its_first_messages_had_attempted_all_that_it_had_fetched(
+    stack: Stack, invisible_seconds: float | None
+) -> None:
+    topic, group = fresh("Dies"), fresh("dies")
+    send(stack, topic, [b"%d" % number for number in range(COUNT)], message_group="same")
+    settings = ConsumerSettings(invisible_seconds=invisible_seconds)
+    with Consumer(stack.addresses["gateway"], group, {topic: "*"}, settings=settings) as consumer:
+        first, second = (consumer.take(WAIT_SECONDS) for _ in range(2))
+        assert first is not None
+        assert second is not None
+        first.ack().result(WAIT_SECONDS)
+        # What is in flight when the process dies counts: the message that it has, and none that was fetched ahead.
+        assert in_flight_count(stack, group) == 1
 
 
 def test_what_a_program_took_and_did_not_settle_counts_when_it_closes(stack: Stack) -> None:

@@ -139,7 +139,7 @@ def test_no_more_is_asked_for_than_there_is_room(
     polls: list[int] = []
     for begins, number in steps:
         if begins and len(polls) < poller_count:
-            count = queue.reserve(poller_count)
+            count = queue.reserve(poller_count, 1_000)
             if count:
                 polls.append(count)
         elif polls:
@@ -154,20 +154,20 @@ def test_no_more_is_asked_for_than_there_is_room(
 
 def test_pollers_that_wait_leave_room_for_the_others() -> None:
     queue = cache(fifo=False, count_max=40)
-    assert [queue.reserve(4) for _ in range(4)] == [10, 10, 10, 10]
-    assert queue.reserve(4) == 0
+    assert [queue.reserve(4, 1_000) for _ in range(4)] == [10, 10, 10, 10]
+    assert queue.reserve(4, 1_000) == 0
 
 
 def test_no_poll_begins_while_the_bytes_are_used_up() -> None:
     queue = Cache(100, 2 * MESSAGE_OVERHEAD_BYTES, 32)
-    assert queue.reserve(1) == 32
+    assert queue.reserve(1, 1_000) == 32
     queue.release(32)
     queue.put([held(b""), held(b"")])
-    assert queue.reserve(1) == 0
+    assert queue.reserve(1, 1_000) == 0
     got = queue.take(0.0)
     assert got is not None
     queue.settle(got, is_consumed=True)
-    assert queue.reserve(1) == 32
+    assert queue.reserve(1, 1_000) == 32
 
 
 @pytest.mark.parametrize("fifo", [False, True])

@@ -1,5 +1,6 @@
 """What a consumer asks its gateways for, step by step, on a transport that the test answers."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -25,11 +26,14 @@ OK = v2.Status(code=v2.OK)
 class Play:
     """A consumer whose gateway is played by the test."""
 
-    def __init__(self, *, fifo: bool = False, begins: bool = True, **settings: Any) -> None:
+    def __init__(self, *, fifo: bool = False, begins: bool = True, asking_count: int = 100, **settings: Any) -> None:
         self.transport = FakeTransport()
         self.fifo = fifo
         self.core = ConsumerCore(self.transport, TARGET, "group", {"T": "*"}, ConsumerSettings(**settings), "client")
         self.core.start()
+        self.asking = contextlib.ExitStack()
+        for _ in range(asking_count):
+            self.asking.enter_context(self.core.asking())
         if begins:
             self.agree()
             self.assign()
@@ -300,6 +304,21 @@ def test_a_failed_message_of_a_fifo_group_that_waits_here_counts_at_the_end(invi
     play.core.begin_close()
     given_back = {change.receipt_handle: change.suspend for change in play.changes()}
     assert given_back == {"handle-1": False} | ({} if invisible_seconds is None else {"handle-2": True})
+
+
+def test_a_program_that_does_not_ask_is_polled_nothing_for() -> None:
+    play = Play(asking_count=0)
+    assert play.transport.streams == []
+    with play.core.asking():
+        assert play.poll().request.batch_size == 1
+        play.deliver(b"1")
+        assert len(play.transport.streams) == 1, "it has what it asked for"
+        play.take()
+    with play.core.asking(), play.core.asking(), play.core.asking():
+        assert len(play.transport.streams) == 2
+        assert play.poll().request.batch_size == 1, "it began when the first one asked"
+        play.deliver(b"2")
+        assert play.poll().request.batch_size == 2
 
 
 def test_its_stream_is_opened_again_and_heartbeats_and_settings_go_on() -> None:
