@@ -10,6 +10,7 @@ from consumer_svc.arrivals import Arrivals
 from consumer_svc.clients import Clients
 from consumer_svc.delivering.acks import AckOutcome, Acks
 from consumer_svc.delivering.delivery import Delivery
+from consumer_svc.delivering.group_names import GroupNames
 from consumer_svc.delivering.life import check_group_name
 from consumer_svc.delivering.picks import MESSAGE_COUNT_MAX, PopAsk
 from consumer_svc.delivering.pop import Delivered
@@ -339,7 +340,8 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def ListGroups(self, request: pb.ListGroupsRequest, context: grpc.ServicerContext) -> pb.ListGroupsResponse:
         """See the proto."""
-        return pb.ListGroupsResponse(groups=self._current.groups.all(request.topic))
+        groups, has_more = self._current.groups.page(request.topic, _names(request))
+        return pb.ListGroupsResponse(groups=groups, has_more=has_more)
 
     def GetGroup(self, request: pb.GetGroupRequest, context: grpc.ServicerContext) -> pb.GetGroupResponse:
         """See the proto."""
@@ -357,8 +359,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
 
     def TrackMessage(self, request: pb.TrackMessageRequest, context: grpc.ServicerContext) -> pb.TrackMessageResponse:
         """See the proto."""
-        response = pb.TrackMessageResponse()
-        for track in self._current.tracks.track(request.message):
+        tracks, has_more = self._current.tracks.page(request.message, _names(request))
+        response = pb.TrackMessageResponse(has_more=has_more)
+        for track in tracks:
             row = response.tracks.add(
                 consumer_group=track.consumer_group,
                 state=f"TRACK_STATE_{track.state}",
@@ -455,6 +458,10 @@ def _popped(delivered: Sequence[Delivered]) -> pb.PopMessagesResponse:
             invisible_until=millis_to_timestamp(one.invisible_until_millis),
         )
     return response
+
+
+def _names(request: pb.ListGroupsRequest | pb.TrackMessageRequest) -> GroupNames:
+    return GroupNames(max(request.page_size, 0), request.after, request.name_contains, request.consumer_group)
 
 
 def _topic(topic: str) -> str:

@@ -1,7 +1,7 @@
 """The RPCs of `reput.gateway.v1` about consumer groups: each function reads the request, asks and makes the response."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gateway.group_wire import facts_of, group_to, reset_question_of, settings_to, track_to
 from gateway.groups.administration import SettingsChange, delete_group, describe_group, list_groups, update_group
@@ -11,10 +11,11 @@ from gateway.groups.pulling import lock_queues, send_back
 from gateway.groups.tracked import MessageState
 from gateway.groups.tracks import MessageTrack, follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
-from gateway.ports.groups import LockQuestion, Position, SendBackQuestion, Track
+from gateway.ports.groups import GroupChoice, GroupPage, LockQuestion, Position, SendBackQuestion, Track
 from gateway.ports.shards import require_topic
 from gateway.queries.arrival import Part
 from gateway.queries.completeness import Completeness, ShardOutcome
+from gateway.queries.limits import PAGE_BYTES_MAX, page_size
 from gateway.query_answers import Call
 from gateway.wire import MessageShards, shard_outcome_of, timestamp_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -24,6 +25,9 @@ from store.errors import RecordNotFoundError, StoreError
 
 # FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
 TRACKED_MATCH_COUNT_MAX = 16
+TRACK_METHOD = "TrackMessage"
+# What a track takes in an answer beside itself.
+FIELD_BYTES = 8
 
 
 def commit(call: Call, request: pb.CommitOffsetsRequest) -> pb.CommitOffsetsResponse:
@@ -91,8 +95,13 @@ def reset(call: Call, request: pb.ResetOffsetsRequest) -> pb.ResetOffsetsRespons
 
 def groups(call: Call, request: pb.ListConsumerGroupsRequest) -> pb.ListConsumerGroupsResponse:
     """ListConsumerGroups; errors as `list_groups`."""
-    found, outcomes = list_groups(call.shards, request.topic, call.deadline)
-    return pb.ListConsumerGroupsResponse(groups=map(settings_to, found), outcomes=map(shard_outcome_of, outcomes))
+    choice = GroupChoice(request.page_size, request.topic, request.name_contains)
+    page = list_groups(call.shards, call.tokens, choice, request.page_token, call.deadline)
+    return pb.ListConsumerGroupsResponse(
+        groups=map(settings_to, page.groups),
+        outcomes=map(shard_outcome_of, page.outcomes),
+        next_page_token=page.next_page_token,
+    )
 
 
 def group(
@@ -126,17 +135,28 @@ def delete(call: Call, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsu
 
 
 def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageResponse:
-    """TrackMessage; errors as `find_original`, `settled` and `tracks_of_record`."""
+    """TrackMessage; errors as `find_original`, `settled` and `tracks_of_record`, and InvalidPageTokenError."""
+    sealed = {
+        "offset_msg_id": request.offset_msg_id,
+        "topic": request.topic,
+        "unique_key": request.unique_key,
+        "group_contains": request.group_contains,
+        "consumer_group": request.consumer_group,
+    }
+    after = str(call.tokens.open(request.page_token, TRACK_METHOD, sealed).get("after", ""))
+    choice = GroupChoice(
+        page_size(request.page_size, "page_size"), "", request.group_contains, request.consumer_group, after
+    )
     original = _original(call, request)
     original, state = _settled(call, original)
-    tracks: Sequence[Track] = ()
+    page: GroupPage[Track] = GroupPage(())
     followed: Sequence[MessageTrack] = ()
     if state is MessageState.STORED:
-        tracks = tracks_of_record(call.shards, original, call.deadline)
+        page = tracks_of_record(call.shards, original, choice, call.deadline)
 
         # After the tracks: a copy that the consumer service knows of is in the log by now.
         def query(shards: MessageShards) -> tuple[Sequence[MessageTrack], Sequence[ShardOutcome], Completeness]:
-            return follow(shards, facts_of, original, tracks, call.deadline)
+            return follow(shards, facts_of, original, page.items, call.deadline)
 
         followed, _, _ = call.ask((), Part.INDEX, query)
     message = original.record.message
@@ -146,12 +166,28 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
     )
     message.body_omitted = bool(message.body) or message.body_omitted
     message.ClearField("body")
+    tracks = _fitting(map(track_to, followed), PAGE_BYTES_MAX - message.ByteSize())
+    has_more = page.has_more or len(tracks) < len(followed)
     return pb.TrackMessageResponse(
         message=message,
         state=f"MESSAGE_STATE_{state.name}",
         due_time=timestamp_of(_due_millis(call, original)) if state is MessageState.SCHEDULED else None,
-        tracks=map(track_to, followed),
+        tracks=tracks,
+        next_page_token=call.tokens.seal(TRACK_METHOD, sealed, {"after": tracks[-1].consumer_group})
+        if tracks and has_more
+        else "",
     )
+
+
+def _fitting(tracks: Iterable[pb.TrackMessageResponse.Track], bytes_max: int) -> list[pb.TrackMessageResponse.Track]:
+    """The first tracks, as many as fit into so many bytes; at least one, when there is one."""
+    fitting: list[pb.TrackMessageResponse.Track] = []
+    for each in tracks:
+        bytes_max -= each.ByteSize() + FIELD_BYTES
+        if fitting and bytes_max < 0:
+            break
+        fitting.append(each)
+    return fitting
 
 
 def add_tracks(call: Call, answer: pb.FindMessageResponse) -> None:
@@ -163,6 +199,7 @@ def add_tracks(call: Call, answer: pb.FindMessageResponse) -> None:
             continue
         match.state = found.state
         match.tracks.extend(found.tracks)
+        match.has_more_tracks = bool(found.next_page_token)
         if found.HasField("due_time"):
             match.due_time.CopyFrom(found.due_time)
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 10.0
 GROUP_COLUMNS = ["consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast"]
+# Groups that one command shows unless it is told another number; each group of `lag` costs a call to every shard.
+LISTED_COUNT_MAX = 1_000
+LAG_COUNT_MAX = 200
 LAG_COLUMNS = [
     *("consumer_group", "topic", "broker_name", "queue_id", "consumer_offset", "max_offset", "lag", "lag_seconds"),
     *("in_flight", "removed"),
@@ -24,6 +27,7 @@ LAG_COLUMNS = [
 LAG_DROPPED_FIRST = ("removed", "in_flight", "consumer_offset", "max_offset", "broker_name", "lag_seconds")
 MEMBER_COLUMNS = ["client_id", "language", "version", "address", "subscriptions"]
 
+GroupPart = Annotated[str, typer.Option("--group", help="Only groups whose names hold this, ignoring case.")]
 GroupArgument = Annotated[str, typer.Argument(metavar="[GROUP]", help="The only group; all when left out.")]
 MqadminGroup = Annotated[str, typer.Option("--groupName", "-g", help="The only group; all when left out.")]
 NeededGroup = Annotated[str, typer.Option("--consumerGroup", "-g", help="Name of the group.")]
@@ -33,6 +37,8 @@ def groups(
     *,
     name: GroupArgument = "",
     topic: Annotated[str, typer.Option("--topic", "-t", help="Only groups with a position in this topic.")] = "",
+    part: GroupPart = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many groups.")] = LISTED_COUNT_MAX,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
@@ -45,8 +51,9 @@ def groups(
     if name:
         return _show(name, output, address, timeout)
     with query_client(address, timeout) as client:
-        answer = client.consumer_groups(topic)
+        answer = client.consumer_groups(topic, name_contains=part, limit=limit)
     print_rows("groups", [group_row(each) for each in answer.groups], GROUP_COLUMNS, output)
+    _note_more(limit, has_more=answer.has_more)
     if warn_missing(answer.shards):
         return Exit.PARTIAL
     return Exit.FOUND if answer.groups else Exit.NOTHING_FOUND
@@ -56,6 +63,10 @@ def lag(
     *,
     name: GroupArgument = "",
     topic: Annotated[str, typer.Option("--topic", "-t", help="Only this topic.")] = "",
+    part: GroupPart = "",
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="At most so many groups, the first by name.")
+    ] = LAG_COUNT_MAX,
     max_lag: Annotated[
         int | None, typer.Option("--max-lag", min=0, help="Exit 1 when a group has more messages to consume.")
     ] = None,
@@ -65,7 +76,8 @@ def lag(
 ) -> int:
     """Show how far groups are behind, queue by queue, in messages and seconds, with totals.
 
-    Exit 0, or 1 when there is no group or --max-lag is exceeded, and 3 when a shard did not answer.
+    Exit 0, or 1 when there is no group or --max-lag is exceeded, and 3 when a shard did not answer. Exit 3 also with --max-lag
+    when there are more groups than --limit, because the others may be behind.
     """
     from cli.client import query_client
     from cli.groups.rows import lag_row, warn_missing
@@ -75,7 +87,7 @@ def lag(
     totals: list[dict[str, Any]] = []
     partial = False
     with query_client(address, timeout) as client:
-        names, partial = ([name], False) if name else _names(client, topic)
+        names, partial, has_more = ([name], False, False) if name else _names(client, topic, part, limit)
         for each in names:
             details = client.consumer_group(each)
             partial = warn_missing(details.shards) or partial
@@ -93,10 +105,13 @@ def lag(
                 f"{total['consumer_group']}: {total['lag']} messages to consume{age}; {total['in_flight']} in flight, "
                 f"{total['retries']} retries, {total['dead_letters']} dead letters"
             )
+    _note_more(limit, has_more=has_more)
     if partial:
         return Exit.PARTIAL
     if not totals or (max_lag is not None and any(total["lag"] > max_lag for total in totals)):
         return Exit.NOTHING_FOUND
+    if has_more and max_lag is not None:
+        return Exit.PARTIAL
     return Exit.FOUND
 
 
@@ -111,7 +126,16 @@ def consumer_progress(
 ) -> int:
     """As `reput lag`, with mqadmin's flags."""
     options.note_ignored(name_server, None)
-    return lag(name=name, topic=topic, max_lag=None, output=output, address=address, timeout=timeout)
+    return lag(
+        name=name,
+        topic=topic,
+        part="",
+        limit=LAG_COUNT_MAX,
+        max_lag=None,
+        output=output,
+        address=address,
+        timeout=timeout,
+    )
 
 
 def consumer_status(
@@ -164,11 +188,17 @@ def _show(name: str, output: OutputFormat, address: str, timeout: float) -> int:
     return Exit.PARTIAL if warn_missing(details.shards) else Exit.FOUND
 
 
-def _names(client: "QueryClient", topic: str) -> tuple[list[str], bool]:
+def _names(client: "QueryClient", topic: str, part: str, limit: int) -> tuple[list[str], bool, bool]:
+    """The groups, whether a shard did not answer, and whether there are more groups."""
     from cli.groups.rows import warn_missing
 
-    answer = client.consumer_groups(topic)
-    return [group.consumer_group for group in answer.groups], warn_missing(answer.shards)
+    answer = client.consumer_groups(topic, name_contains=part, limit=limit)
+    return [group.consumer_group for group in answer.groups], warn_missing(answer.shards), answer.has_more
+
+
+def _note_more(limit: int, *, has_more: bool) -> None:
+    if has_more:
+        warn(f"there are more than {limit} groups: choose with --group TEXT or --topic, or raise --limit")
 
 
 def _total(name: str, details: "ConsumerGroupDetails", rows: list[dict[str, Any]]) -> dict[str, Any]:

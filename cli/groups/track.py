@@ -5,10 +5,11 @@ from typing import Annotated
 import typer
 
 from cli import options
-from cli.exits import Exit, usage_error
+from cli.exits import Exit, usage_error, warn
 from cli.options import BodyFormat, OutputFormat
 
 TIMEOUT_SECONDS = 10.0
+LISTED_COUNT_MAX = 1_000
 COLUMNS = ["consumer_group", "state", "delivery_attempts", "next_time", "client_id", "is_online", "copies"]
 
 
@@ -17,6 +18,7 @@ def track(
     offset_msg_id: Annotated[str, typer.Argument(metavar="[ID]", help="An offsetMsgId: 32 or 56 hex digits.")] = "",
     topic: Annotated[str, typer.Option("--topic", "-t", help="Instead of the id: topic and unique key.")] = "",
     unique_key: Annotated[str, typer.Option("--unique-key", "-i", help="The producer's id, whole.")] = "",
+    group: Annotated[str, typer.Option("--group", help="Only groups whose names hold this, ignoring case.")] = "",
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
@@ -34,7 +36,9 @@ def track(
     if bool(offset_msg_id) == bool(unique_key) or bool(topic) != bool(unique_key):
         usage_error("give an offsetMsgId, or --topic and --unique-key", "`reput find TEXT` finds the id of a message.")
     with query_client(address, timeout) as client:
-        answer = client.track(offset_msg_id, topic=topic, unique_key=unique_key)
+        answer = client.track(
+            offset_msg_id, topic=topic, unique_key=unique_key, group_contains=group, limit=LISTED_COUNT_MAX
+        )
     message = answer.message
     due = iso_text(answer.due_time) if answer.due_time else None
     rows = [track_row(each) for each in answer.tracks]
@@ -53,4 +57,6 @@ def track(
     print_rows(
         "tracks", rows, COLUMNS, output, more, dropped_first=["is_online", "client_id"], empty="no consumer group"
     )
+    if answer.has_more:
+        warn(f"there are more than {LISTED_COUNT_MAX} groups: choose with --group TEXT")
     return Exit.FOUND

@@ -50,15 +50,14 @@ def groups_page(calls: Calls, question: Question) -> Page:
     stopwatch = Stopwatch()
     part = question.choice("part", ("all", "rows"), "all")
     is_final = part == "rows" or bool(question.text("whole"))
-    answer = calls.ask(calls.gateway.ListConsumerGroups, pb.ListConsumerGroupsRequest())
-    wanted = question.text("q").lower()
-    found = [group for group in answer.groups if wanted in group.consumer_group.lower()]
-    lines = _lines(calls, _fitting(found), LATER_SECONDS if is_final else LAG_SECONDS)
+    request = pb.ListConsumerGroupsRequest(name_contains=question.text("q"), page_size=SHOWN_GROUP_COUNT)
+    answer = calls.ask(calls.gateway.ListConsumerGroups, request)
+    lines = _lines(calls, _fitting(answer.groups), LATER_SECONDS if is_final else LAG_SECONDS)
     lacks = not is_final and any(line.facts is None and not line.problem for line in lines)
     values = {
         "given": question.given(),
         "lines": lines,
-        "group_count": len(found),
+        "has_more": bool(answer.next_page_token) or len(answer.groups) > len(lines),
         "missing": missing_of(answer.outcomes),
         "is_final": is_final,
         "rows_href": question.link("/groups", part="rows") if lacks else "",
@@ -79,7 +78,7 @@ def _fitting(groups: Sequence[Any]) -> list[Any]:
     """The first groups, as many as fit on a page."""
     fitting = []
     size_bytes = 0
-    for settings in groups[:SHOWN_GROUP_COUNT]:
+    for settings in groups:
         name = settings.consumer_group
         # Twice in links, where it has dead letters.
         size_bytes += ROW_BYTES + 2 * len(quote(name, safe="")) + len(escape(name[:96]).encode())

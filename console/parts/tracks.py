@@ -28,10 +28,10 @@ class TrackRow:
 
 @dataclass(frozen=True, slots=True)
 class Tracks:
-    """The rows, how many there are in all, where the message is, and why they are not known; None when they are."""
+    """The first rows, whether there are more, where the message is, and why they are not known; None when they are."""
 
     rows: tuple[TrackRow, ...] = ()
-    row_count: int = 0
+    has_more: bool = False
     state: str = ""
     due_millis: int | None = None
     problem: StoreError | None = None
@@ -40,7 +40,7 @@ class Tracks:
 
 def tracks_of(calls: Calls, message: Any) -> Tracks:
     """The tracks of a message; of a retry or dead letter those of the message that it was made of."""
-    request = pb.TrackMessageRequest(offset_msg_id=message.offset_msg_id)
+    request = pb.TrackMessageRequest(offset_msg_id=message.offset_msg_id, page_size=SHOWN_TRACK_COUNT)
     try:
         answer = calls.ask(calls.gateway.TrackMessage, request, TRACK_SECONDS_MAX)
     except StoreError as error:
@@ -48,10 +48,10 @@ def tracks_of(calls: Calls, message: Any) -> Tracks:
     known = [track for track in answer.tracks if track.consumer_group]
     reasons = (track.reason for track in answer.tracks if not track.consumer_group)
     problem = next((ServiceUnavailableError(reason) for reason in reasons), None)
-    rows = tuple(_row(track, message.broker_name) for track in known[:SHOWN_TRACK_COUNT])
+    rows = tuple(_row(track, message.broker_name) for track in known)
     state = pb.MessageState.Name(answer.state).removeprefix("MESSAGE_STATE_")
     due_millis = timestamp_to_millis(answer.due_time, "due_time") if answer.HasField("due_time") else None
-    return Tracks(rows, len(known), state, due_millis, problem, answer=answer)
+    return Tracks(rows, bool(answer.next_page_token), state, due_millis, problem, answer=answer)
 
 
 def _row(track: Any, broker_name: str) -> TrackRow:

@@ -1,9 +1,11 @@
 """Groups: their settings, members, queues and lag; RocketMQ's SubscriptionGroupManager and ConsumerManager."""
 
 import heapq
+import itertools
 import operator
 from collections.abc import Mapping, Sequence
 
+from consumer_svc.delivering.group_names import ALL_GROUPS, GroupNames
 from consumer_svc.delivering.life import Life, check_group_name
 from consumer_svc.state.group_states import Change, Group, GroupDeleted, GroupSet, GroupSettings
 from consumer_svc.state.queue_state import QueueRef, QueueState, Returned, Waiting
@@ -50,15 +52,19 @@ class Groups:
         settings = group.settings if group is not None else GroupSettings(consumer_group)
         return settings_to_proto(settings, self._life.attempts_max(settings))
 
-    def all(self, topic: str) -> Sequence[pb.GroupSettings]:
-        """The settings of all groups, by name; of those with a position in a topic when one is named."""
+    def page(self, topic: str, names: GroupNames = ALL_GROUPS) -> tuple[Sequence[pb.GroupSettings], bool]:
+        """The settings of a page of groups, by name, and whether there are more.
+
+        Those with a position in a topic when one is named, else all that are kept or have members.
+        """
         life = self._life
+        members = () if topic else life.clients.groups()
         with life.lock:
-            return [
-                settings_to_proto(group.settings, life.attempts_max(group.settings))
-                for _, group in sorted(life.states.groups.items())
-                if not topic or topic in group.topics
-            ]
+            groups = life.states.groups
+            known = (name for name, group in groups.items() if not topic or topic in group.topics)
+            found, has_more = names.page(itertools.chain(known, (name for name in members if name not in groups)))
+            settings = [groups[name].settings if name in groups else GroupSettings(name) for name in found]
+        return [settings_to_proto(each, life.attempts_max(each)) for each in settings], has_more
 
     def update(self, settings: GroupSettings, caller: str = "") -> None:
         """Set the settings of a group; makes it for the caller if it is absent, errors as Life.group. Then it is in the log."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from consumer_svc.delivering.group_names import ALL_GROUPS, GroupNames
 from consumer_svc.delivering.life import Life
 from consumer_svc.delivering.moves import next_retry_topic_of
 from consumer_svc.state.group_states import Group
@@ -37,31 +38,40 @@ class Tracks:
     def __init__(self, life: Life) -> None:
         self._life = life
 
-    def track(self, message: StoredMessage) -> Sequence[Track]:
-        """One row for each group that has a position in the message's topic, by name.
+    def track(self, message: StoredMessage, names: GroupNames = ALL_GROUPS) -> Sequence[Track]:
+        """All of a page; see `page`."""
+        return self.page(message, names)[0]
+
+    def page(self, message: StoredMessage, names: GroupNames = ALL_GROUPS) -> tuple[Sequence[Track], bool]:
+        """One row for each group that has a position in the message's topic, by name, and whether there are more of them.
 
         A copy in a retry topic belongs to one group, and a dead letter is one for the group that its topic names. Where the
         groups of the store are not known, there is one row, UNKNOWN, that names no group.
         """
         life = self._life
         if life.rules.why_groups_unknown:
-            return [Track("", "UNKNOWN", reason=life.rules.why_groups_unknown)]
+            return [Track("", "UNKNOWN", reason=life.rules.why_groups_unknown)], False
         tracks: list[Track] = []
+        topic = message.topic
+        is_dead = topic.startswith(DLQ_PREFIX)
         with life.lock:
-            for name, group in sorted(life.states.groups.items()):
-                if message.topic == dead_letter_topic_of(name):
+            groups = life.states.groups
+            having = (
+                name
+                for name, group in groups.items()
+                if topic in group.topics or (is_dead and topic == dead_letter_topic_of(name))
+            )
+            found, has_more = names.page(having)
+            for name in found:
+                if is_dead and topic == dead_letter_topic_of(name):
                     track = Track(name, "DEAD_LETTER", message.reconsume_times)
                     track.copy_offset_msg_id = message.offset_msg_id
-                elif message.topic.startswith(DLQ_PREFIX) and message.topic not in group.topics:
-                    continue
                 else:
-                    queue = group.topics.get(message.topic, {}).get(message.queue_id)
-                    if queue is None and message.topic not in group.topics:
-                        continue
-                    track = self._of_queue(name, group, queue or QueueState(), message)
+                    queue = groups[name].topics[topic].get(message.queue_id)
+                    track = self._of_queue(name, groups[name], queue or QueueState(), message)
                 track.is_online = bool(life.clients.members(name))
                 tracks.append(track)
-        return tracks
+        return tracks, has_more
 
     def _of_queue(self, name: str, group: Group, queue: QueueState, message: StoredMessage) -> Track:
         at = message.queue_offset

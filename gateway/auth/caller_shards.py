@@ -20,14 +20,16 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Generic
+from typing import Generic, TypeVar
 
 from gateway.auth.access import Access, Roles
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import (
+    GroupChoice,
     GroupFacts,
     GroupKeeper,
+    GroupPage,
     LockAnswer,
     LockQuestion,
     Position,
@@ -56,7 +58,10 @@ from gateway.ports.shards import Shards, ShardsSource
 from gateway.ports.time_window import TimeWindow
 from gateway.ports.topic_admin import TopicAdmin, TopicChange, TopicSettings
 from gateway.ports.waiting import PendingTransaction, ScheduledMessage, WaitingLists, WaitingPage, WaitingQuestion
+from gateway.queries.limits import PAGE_SIZE_MAX
 from store.errors import OffsetOutOfRangeError, PermissionDeniedError, RecordNotFoundError, StoreError
+
+OfGroup = TypeVar("OfGroup", GroupSettings, Track)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -361,9 +366,9 @@ class SeenGroups:
         self._groups = groups
         self._sight = sight
 
-    def settings(self, topic: str, deadline: Deadline) -> Sequence[GroupSettings]:
-        """See the port."""
-        return [each for each in self._groups.settings(topic, deadline) if self._holds(each.consumer_group)]
+    def settings(self, choice: GroupChoice, deadline: Deadline) -> GroupPage[GroupSettings]:
+        """See the port; groups that the caller may not see are left out."""
+        return self._seen(choice, lambda part: self._groups.settings(part, deadline))
 
     def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
         """See the port; without the topics that the caller may not see, and members that consume nothing else."""
@@ -427,10 +432,22 @@ class SeenGroups:
         self._check(consumer_group)
         self._groups.delete(consumer_group, deadline)
 
-    def track(self, message: object, deadline: Deadline) -> Sequence[Track]:
+    def track(self, message: object, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
         """See the port; groups that the caller may not see are left out."""
-        tracks = self._groups.track(message, deadline)
-        return [each for each in tracks if not each.consumer_group or self._holds(each.consumer_group)]
+        return self._seen(choice, lambda part: self._groups.track(message, part, deadline))
+
+    def _seen(self, choice: GroupChoice, ask: Callable[[GroupChoice], GroupPage[OfGroup]]) -> GroupPage[OfGroup]:
+        """A page that is as full as one of a shard without other groups, and does not say that there are any."""
+        if self._sight.access.groups is None:
+            return ask(choice)
+        seen: list[OfGroup] = []
+        part = dataclasses.replace(choice, count_max=PAGE_SIZE_MAX)
+        while True:
+            page = ask(part)
+            seen += [each for each in page.items if not each.consumer_group or self._holds(each.consumer_group)]
+            if len(seen) > choice.count_max or not page.has_more:
+                return GroupPage(seen[: choice.count_max], len(seen) > choice.count_max)
+            part = dataclasses.replace(part, after=page.items[-1].consumer_group)
 
     @property
     def _sees_all(self) -> bool:

@@ -14,16 +14,19 @@ from gateway.groups.asking import (
 )
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import DELIVERY_ATTEMPTS_DEFAULT, ClientFacts, GroupSettings
-from gateway.ports.groups import GroupFacts, GroupQueue
+from gateway.ports.groups import GroupChoice, GroupFacts, GroupQueue
 from gateway.ports.shard import Boundary, Shard
 from gateway.ports.shards import Shards, list_built_queues
 from gateway.queries.completeness import ShardOutcome, raise_first_error
-from gateway.queries.limits import check_topic
+from gateway.queries.limits import check_topic, page_size
+from gateway.queries.page_token import PageTokens
 from store.errors import GroupNotFoundError, InvalidArgumentError, PermissionDeniedError, StoreError
 from store.format.topic import RETRY_PREFIX, dead_letter_topic_of
 
 # RocketMQ's retryMaxTimes is an int of Java; so many retries never happen.
 DELIVERY_ATTEMPTS_MAX = 1 << 20
+LIST_METHOD = "ListConsumerGroups"
+_AFTER = "after"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +62,58 @@ class SettingsChange:
     broadcast: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupList:
+    """A page of groups by name; the token is empty at the end."""
+
+    groups: Sequence[GroupSettings]
+    next_page_token: str
+    outcomes: Sequence[ShardOutcome]
+
+
 def list_groups(
-    shards: Shards[object], topic: str, deadline: Deadline
-) -> tuple[Sequence[GroupSettings], Sequence[ShardOutcome]]:
-    """The groups of all shards by name, or those with a position in a topic.
+    shards: Shards[object],
+    tokens: PageTokens,
+    choice: GroupChoice,
+    page_token: str,
+    deadline: Deadline,
+) -> GroupList:
+    """A page of the groups of all shards.
+
+    Args:
+        shards: all shards.
+        tokens: seals and opens page tokens.
+        choice: which groups; `count_max` is as a request has it, and the token says behind which.
+        page_token: of the page before.
+        deadline: the caller's.
 
     Raises:
+        InvalidArgumentError, InvalidPageTokenError: the request is wrong.
         StoreError: no shard answered.
     """
-    if topic:
-        check_topic(topic)
-    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.settings(topic, within))
+    if choice.topic:
+        check_topic(choice.topic)
+    sealed = {"topic": choice.topic, "name_contains": choice.contains}
+    choice = replace(
+        choice,
+        count_max=page_size(choice.count_max, "page_size"),
+        after=str(tokens.open(page_token, LIST_METHOD, sealed).get(_AFTER, "")),
+    )
+    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.settings(choice, within))
     outcomes = outcomes_of(answers)
     found = answered(answers)
     if not found:
         raise_first_error(outcomes)
     by_name: dict[str, GroupSettings] = {}
-    for _, settings in found:
-        for each in settings:
+    for _, page in found:
+        for each in page.items:
             by_name.setdefault(each.consumer_group, each)
-    return [by_name[name] for name in sorted(by_name)], outcomes
+    # The first names of all are among the first ones of their shards.
+    names = sorted(by_name)
+    shown = names[: choice.count_max]
+    has_more = len(names) > len(shown) or any(page.has_more for _, page in found)
+    token = tokens.seal(LIST_METHOD, sealed, {_AFTER: shown[-1]}) if shown and has_more else ""
+    return GroupList([by_name[name] for name in shown], token, outcomes)
 
 
 def describe_group(shards: Shards[object], consumer_group: str, deadline: Deadline) -> Group:
@@ -146,8 +181,9 @@ def update_group(
             f"{DELIVERY_ATTEMPTS_DEFAULT}.",
             field="delivery_attempts_max",
         )
-    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.settings("", within))
-    before = [each for _, all_ in answered(answers) for each in all_ if each.consumer_group == consumer_group]
+    only = GroupChoice(1, only=consumer_group)
+    answers = ask_all(shards, "", deadline, lambda keeper, within: keeper.settings(only, within))
+    before = [each for _, page in answered(answers) for each in page.items]
     if not before:  # a shard that did not answer may know it
         raise_failure(answers, (), "")
     base = before[0] if before else GroupSettings(consumer_group)

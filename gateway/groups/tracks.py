@@ -12,7 +12,7 @@ from gateway.groups.copies import Original, copies_of, is_copy_of, only
 from gateway.groups.tracked import FactsOf
 from gateway.groups.waits import due_millis
 from gateway.ports.deadline import Deadline
-from gateway.ports.groups import Track, TrackState
+from gateway.ports.groups import GroupChoice, GroupPage, Track, TrackState
 from gateway.ports.shard import Message
 from gateway.ports.shards import Shards
 from gateway.queries.completeness import Completeness, ShardOutcome, judge
@@ -35,10 +35,12 @@ class MessageTrack:
     copy_offset_msg_ids: Sequence[str] = ()
 
 
-def tracks_of_record(shards: Shards[Message], original: Original[Message], deadline: Deadline) -> Sequence[Track]:
-    """How the record itself stands with each group, by name."""
+def tracks_of_record(
+    shards: Shards[Message], original: Original[Message], choice: GroupChoice, deadline: Deadline
+) -> GroupPage[Track]:
+    """How the record itself stands with groups, by name."""
     shard = shards.named(original.broker_name)
-    return keeper_of(shard).track(original.record.message, deadline)
+    return keeper_of(shard).track(original.record.message, choice, deadline)
 
 
 def follow(
@@ -125,11 +127,9 @@ def _track_of_copy(within: Shards[Message], copy: Original[Message], track: Trac
     (shard,) = within
     if facts.topic == SCHEDULE_TOPIC:
         return replace(track, state=TrackState.RETRYING, visible_millis=due_millis(shard, facts, deadline))
-    of_copy = [
-        each
-        for each in keeper_of(shard).track(copy.record.message, deadline)
-        if each.consumer_group == track.consumer_group
-    ]
+    only = GroupChoice(1, only=track.consumer_group)
+    page = keeper_of(shard).track(copy.record.message, only, deadline)
+    of_copy = [each for each in page.items if each.consumer_group == track.consumer_group]
     if not of_copy or of_copy[0].state is TrackState.NOT_CONSUMED:  # it waits in the retry topic
         return replace(track, state=TrackState.RETRYING, visible_millis=facts.store_time_millis)
     attempts = of_copy[0].delivery_attempts or facts.reconsume_times + (of_copy[0].state is TrackState.CONSUMED)

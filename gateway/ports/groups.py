@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import ClientFacts, GroupSettings
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +189,46 @@ class Track:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupChoice:
+    """Which groups, and which page of them by name.
+
+    Attributes:
+        count_max: of the page.
+        topic: only those with a position in it; empty: all. Tracks are of the topic of their message.
+        contains: what their names hold, in upper or lower case; empty: anything.
+        only: the only one; empty: all.
+        after: only those behind this name.
+    """
+
+    count_max: int
+    topic: str = ""
+    contains: str = ""
+    only: str = ""
+    after: str = ""
+
+    def holds(self, consumer_group: str) -> bool:
+        """Whether it is one of them, as far as the name tells."""
+        return (
+            consumer_group > self.after
+            and self.only in ("", consumer_group)
+            and (not self.contains or self.contains.lower() in consumer_group.lower())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPage(Generic[Item]):
+    """What is said of each group of a page, by name, and whether there are more."""
+
+    items: Sequence[Item]
+    has_more: bool = False
+
+
 class GroupKeeper(Protocol):
     """Keeps the consumer groups of a shard. Errors as those of the other ports; GroupNotFoundError for an unknown group."""
 
-    def settings(self, topic: str, deadline: Deadline) -> Sequence[GroupSettings]:
-        """The settings of all groups, or of those with a position in a topic."""
+    def settings(self, choice: GroupChoice, deadline: Deadline) -> GroupPage[GroupSettings]:
+        """The settings of groups."""
 
     def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
         """A group. GroupNotFoundError."""
@@ -219,5 +256,5 @@ class GroupKeeper(Protocol):
     def delete(self, consumer_group: str, deadline: Deadline) -> None:
         """Forget a group; without effect when it is absent."""
 
-    def track(self, message: object, deadline: Deadline) -> Sequence[Track]:
-        """How a message of this shard stands with each group, by name."""
+    def track(self, message: object, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
+        """How a message of this shard stands with groups."""

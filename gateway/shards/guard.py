@@ -25,8 +25,10 @@ from typing import Generic, ParamSpec, TypeVar
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import GroupSettings
 from gateway.ports.groups import (
+    GroupChoice,
     GroupFacts,
     GroupKeeper,
+    GroupPage,
     LockAnswer,
     LockQuestion,
     Position,
@@ -298,9 +300,9 @@ class GuardedGroups:
         self._groups = groups
         self._guard = guard
 
-    def settings(self, topic: str, deadline: Deadline) -> Sequence[GroupSettings]:
+    def settings(self, choice: GroupChoice, deadline: Deadline) -> GroupPage[GroupSettings]:
         """See the port."""
-        return self._guard.call(self._groups.settings, topic, deadline)
+        return self._guard.call(self._groups.settings, choice, deadline)
 
     def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
         """See the port."""
@@ -336,9 +338,9 @@ class GuardedGroups:
         """See the port."""
         self._guard.call(self._groups.delete, consumer_group, deadline)
 
-    def track(self, message: object, deadline: Deadline) -> Sequence[Track]:
+    def track(self, message: object, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
         """See the port."""
-        return self._guard.call(self._groups.track, message, deadline)
+        return self._guard.call(self._groups.track, message, choice, deadline)
 
 
 class GuardedWaiting:

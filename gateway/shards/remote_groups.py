@@ -1,12 +1,16 @@
 """GroupKeeper over a consumer service."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from gateway.ports.deadline import Deadline
 from gateway.ports.delivery import ALL_MESSAGES, ClientFacts, Filter, FilterKind, GroupSettings
 from gateway.ports.groups import (
+    GroupChoice,
     GroupFacts,
+    GroupPage,
     GroupQueue,
+    Item,
     LockAnswer,
     LockQuestion,
     Position,
@@ -44,12 +48,12 @@ class RemoteGroups:
         self._client = client
 
     @port_call("consumer.list-groups")
-    def settings(self, topic: str, deadline: Deadline) -> Sequence[GroupSettings]:
+    def settings(self, choice: GroupChoice, deadline: Deadline) -> GroupPage[GroupSettings]:
         """See the port."""
-        answer = self._client.list_groups(
-            pb.ListGroupsRequest(topic=topic), timeout_seconds=deadline.remaining_seconds()
-        )
-        return [settings_of(group) for group in answer.groups]
+        request = pb.ListGroupsRequest(topic=choice.topic, **_page_of(choice))
+        answer = self._client.list_groups(request, timeout_seconds=deadline.remaining_seconds())
+        groups = [settings_of(group) for group in answer.groups if choice.holds(group.consumer_group)]
+        return _cut(groups, choice, answer.has_more)
 
     @port_call("consumer.get-group")
     def facts(self, consumer_group: str, deadline: Deadline) -> GroupFacts:
@@ -164,13 +168,13 @@ class RemoteGroups:
         )
 
     @port_call("consumer.track")
-    def track(self, message: object, deadline: Deadline) -> Sequence[Track]:
+    def track(self, message: object, choice: GroupChoice, deadline: Deadline) -> GroupPage[Track]:
         """See the port."""
         assert isinstance(message, StoredMessage), "a shard of services has messages of the contract"
-        request = pb.TrackMessageRequest(message=message)
+        request = pb.TrackMessageRequest(message=message, **_page_of(choice))
         request.message.ClearField("body")  # filters read properties only
         answer = self._client.track(request, timeout_seconds=deadline.remaining_seconds())
-        return [
+        tracks = [
             Track(
                 each.consumer_group,
                 TRACK_STATES.get(each.state, TrackState.UNKNOWN),
@@ -181,7 +185,23 @@ class RemoteGroups:
                 each.reason,
             )
             for each in answer.tracks
+            if not each.consumer_group or choice.holds(each.consumer_group)
         ]
+        return _cut(tracks, choice, answer.has_more)
+
+
+def _page_of(choice: GroupChoice) -> dict[str, Any]:
+    return {
+        "page_size": choice.count_max,
+        "after": choice.after,
+        "name_contains": choice.contains,
+        "consumer_group": choice.only,
+    }
+
+
+def _cut(items: list[Item], choice: GroupChoice, has_more: bool) -> GroupPage[Item]:
+    """The page. A service of an older version answers all, whatever it was asked for."""
+    return GroupPage(items[: choice.count_max], has_more or len(items) > choice.count_max)
 
 
 def _client(client: pb.Client) -> ClientFacts:

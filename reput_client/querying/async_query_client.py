@@ -40,7 +40,10 @@ def _answered(
 
     async def ask(self: "AsyncQueryClient", /, *args: Given.args, **named: Given.kwargs) -> Answer:
         asked = make(*args, **named)
-        response = await self.call(asked.method, asked.request, is_repeatable=asked.is_repeatable)
+        response, has_more = None, True
+        while has_more:
+            page = await self.call(asked.method, asked.request, is_repeatable=asked.is_repeatable)
+            response, has_more = asked.join(response, page)
         return asked.take(response, require_complete=self._require_complete)
 
     return as_method(ask, question)

@@ -14,6 +14,9 @@ from reput_client.querying.message import Message, message_of
 from reput_client.querying.question import Question
 from reput_client.querying.tracks import MessageTracks, tracks_of
 
+# Of one page of groups or tracks.
+GROUPS_OF_A_PAGE = 500
+
 
 class PullStatus(Enum):
     """What a pull has found."""
@@ -45,10 +48,11 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroups:
-    """All groups by name, and how the shards took part."""
+    """Groups by name, how the shards took part, and whether there are more than were asked for."""
 
     groups: tuple[ConsumerGroup, ...]
     shards: tuple[ShardOutcome, ...]
+    has_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +153,39 @@ class PulledMessages:
     status: PullStatus
 
 
-def consumer_groups(topic: str = "") -> Question[ConsumerGroups]:
-    """The consumer groups of all shards by name; with a topic, those with a position in it."""
+def consumer_groups(topic: str = "", *, name_contains: str = "", limit: int | None = None) -> Question[ConsumerGroups]:
+    """The consumer groups of all shards by name, from as many pages as it takes.
+
+    Args:
+        topic: only those with a position in it; empty: all.
+        name_contains: only those whose names contain this, ignoring case; empty: all.
+        limit: the first ones, at most so many; None: all.
+    """
     return Question(
         "ListConsumerGroups",
-        pb.ListConsumerGroupsRequest(topic=topic),
-        lambda answer: ConsumerGroups(tuple(map(_settings_of, answer.groups)), shards_of(answer.outcomes)),
+        pb.ListConsumerGroupsRequest(topic=topic, name_contains=name_contains, page_size=page_size_of(limit)),
+        lambda answer: ConsumerGroups(
+            tuple(map(_settings_of, answer.groups)), _joined(answer.outcomes), bool(answer.next_page_token)
+        ),
+        paged_field="groups",
+        item_count_max=limit,
     )
+
+
+def page_size_of(limit: int | None) -> int:
+    """Items of one page; ValueError when the limit is not positive."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit is {limit}: it must be 1 or more, or None for all")
+    return GROUPS_OF_A_PAGE if limit is None else min(limit, GROUPS_OF_A_PAGE)
+
+
+def _joined(outcomes: Iterable[pb.ShardOutcome]) -> tuple[ShardOutcome, ...]:
+    """How each shard took part in all pages: a failure counts."""
+    joined: dict[str, ShardOutcome] = {}
+    for outcome in shards_of(outcomes):
+        if outcome.broker_name not in joined or outcome.error is not None:
+            joined[outcome.broker_name] = outcome
+    return tuple(joined.values())
 
 
 def consumer_group(name: str) -> Question[ConsumerGroupDetails]:
@@ -275,18 +305,36 @@ def reset_offsets(
     )
 
 
-def track(offset_msg_id: str = "", *, topic: str = "", unique_key: str = "") -> Question[MessageTracks]:
-    """What has become of a message for each consumer group.
+def track(
+    offset_msg_id: str = "",
+    *,
+    topic: str = "",
+    unique_key: str = "",
+    consumer_group: str = "",
+    group_contains: str = "",
+    limit: int | None = None,
+) -> Question[MessageTracks]:
+    """What has become of a message for each consumer group, from as many pages as it takes.
 
     Args:
         offset_msg_id: its offsetMsgId; a copy in a retry or dead-letter topic is followed to its origin.
         topic, unique_key: instead of the id; the oldest message of the topic with that key.
+        consumer_group: only this group; empty: all.
+        group_contains: only groups whose names contain this, ignoring case; empty: all.
+        limit: of the first groups by name, at most so many; None: of all.
 
     Raises:
         NotFoundError: there is no such message.
     """
-    request = pb.TrackMessageRequest(offset_msg_id=offset_msg_id, topic=topic, unique_key=unique_key)
-    return Question("TrackMessage", request, tracks_of)
+    request = pb.TrackMessageRequest(
+        offset_msg_id=offset_msg_id,
+        topic=topic,
+        unique_key=unique_key,
+        consumer_group=consumer_group,
+        group_contains=group_contains,
+        page_size=page_size_of(limit),
+    )
+    return Question("TrackMessage", request, tracks_of, paged_field="tracks", item_count_max=limit)
 
 
 def resend_dead_letters(

@@ -38,7 +38,10 @@ def _answered(
 
     def ask(self: "QueryClient", /, *args: Given.args, **named: Given.kwargs) -> Answer:
         asked = make(*args, **named)
-        response = self.call(asked.method, asked.request, is_repeatable=asked.is_repeatable)
+        response, has_more = None, True
+        while has_more:
+            page = self.call(asked.method, asked.request, is_repeatable=asked.is_repeatable)
+            response, has_more = asked.join(response, page)
         return asked.take(response, require_complete=self._require_complete)
 
     return as_method(ask, question)

@@ -25,6 +25,8 @@ class Question(Generic[Answer]):
         to_answer: makes the answer of its response.
         may_be_partial: the response has a completeness, so `require_complete` applies.
         is_repeatable: the call may be sent again after a failure.
+        paged_field: the field of a response that has the items of a page, when one answer is made of several; empty: it is not.
+        item_count_max: items of all pages; None: all that there are.
     """
 
     method: str
@@ -32,10 +34,28 @@ class Question(Generic[Answer]):
     to_answer: Callable[[Any], Answer]
     may_be_partial: bool = False
     is_repeatable: bool = True
+    paged_field: str = ""
+    item_count_max: int | None = None
 
     def next_request(self) -> tuple[str, Any] | None:
         """Method and request."""
         return self.method, self.request
+
+    def join(self, before: Any | None, response: Any) -> tuple[Any, bool]:
+        """The response together with those of the pages before, and whether to ask on with `request`."""
+        if not self.paged_field:
+            return response, False
+        token = response.next_page_token
+        if before is not None:
+            before.MergeFrom(response)
+            before.next_page_token = token
+            response = before
+        left = None
+        if self.item_count_max is not None:
+            left = self.item_count_max - len(getattr(response, self.paged_field))
+            self.request.page_size = max(min(left, self.request.page_size), 1)
+        self.request.page_token = token
+        return response, bool(token) and (left is None or left > 0)
 
     def take(self, response: Any, *, require_complete: bool) -> Answer:
         """The answer; PartialAnswerError when it is PARTIAL and must not be."""

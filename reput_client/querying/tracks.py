@@ -60,12 +60,13 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class MessageTracks:
-    """What has become of a message; of one that waits for its time, until when."""
+    """What has become of a message, until when it waits for its time, and whether there are more groups than were asked for."""
 
     message: Message
     state: MessageState
     due_time: datetime | None
     tracks: tuple[Track, ...]
+    has_more: bool = False
 
 
 def tracks_of(answer: pb.TrackMessageResponse) -> MessageTracks:
@@ -75,6 +76,7 @@ def tracks_of(answer: pb.TrackMessageResponse) -> MessageTracks:
         MessageState(answer.state),
         time_or_none(answer, "due_time"),
         tuple(map(track_of, answer.tracks)),
+        bool(answer.next_page_token),
     )
 
 

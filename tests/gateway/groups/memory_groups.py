@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gateway.ports.delivery import GroupSettings
-from gateway.ports.groups import GroupFacts, GroupQueue, LockAnswer, Position, Reset, SendBackOutcome
+from gateway.ports.groups import GroupFacts, GroupPage, GroupQueue, LockAnswer, Position, Reset, SendBackOutcome
 from gateway.ports.shard import Shard
 from store.errors import GroupNotFoundError, TopicNotFoundError
 from tests.gateway.memory_shard import MemoryShard
@@ -48,13 +48,15 @@ class MemoryGroups:
         if self.failure is not None:
             raise self.failure
 
-    def settings(self, topic, deadline):
+    def settings(self, choice, deadline):
         self._check()
-        return [
+        topics = {key[:2] for key in self.held}
+        found = [
             each
             for name, each in sorted(self.groups.items())
-            if not topic or (name, topic) in {k[:2] for k in self.held}
+            if choice.holds(name) and (not choice.topic or (name, choice.topic) in topics)
         ]
+        return GroupPage(found[: choice.count_max], len(found) > choice.count_max)
 
     def facts(self, consumer_group, deadline):
         settings = self._known(consumer_group)
@@ -117,6 +119,8 @@ class MemoryGroups:
         self._check()
         self.groups.pop(consumer_group, None)
 
-    def track(self, message, deadline):
+    def track(self, message, choice, deadline):
         self._check()
-        return self.tracks.get(message.commit_log_offset, [])
+        tracks = self.tracks.get(message.commit_log_offset, [])
+        found = [each for each in tracks if not each.consumer_group or choice.holds(each.consumer_group)]
+        return GroupPage(found[: choice.count_max], len(found) > choice.count_max)

@@ -6,9 +6,18 @@ from gateway.groups.administration import SettingsChange, delete_group, describe
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import LOCKED_COUNT_MAX, SENT_BACK_COUNT_MAX, LockedQueues, lock_queues, send_back
 from gateway.ports.delivery import ClientFacts, GroupSettings
-from gateway.ports.groups import LockQuestion, Position, ResetQuestion, ResetTo, SendBackOutcome, SendBackQuestion
+from gateway.ports.groups import (
+    GroupChoice,
+    LockQuestion,
+    Position,
+    ResetQuestion,
+    ResetTo,
+    SendBackOutcome,
+    SendBackQuestion,
+)
 from gateway.ports.shards import Shards
 from gateway.pull_call import question_of
+from gateway.queries.page_token import PageTokens
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from store.errors import (
     BrokerNotFoundError,
@@ -20,6 +29,7 @@ from store.errors import (
 )
 from tests.gateway.groups.memory_groups import MemoryGroups
 
+TOKENS = PageTokens("secret")
 AWAY = ServiceUnavailableError("it is away")
 
 
@@ -47,7 +57,8 @@ def shards(near, far, fan_out) -> Shards:
 
 
 def test_the_groups_of_all_shards_are_listed_once_and_by_name(shards, deadline):
-    groups, outcomes = list_groups(shards, "", deadline)
+    page = list_groups(shards, TOKENS, GroupChoice(0), "", deadline)
+    groups, outcomes = page.groups, page.outcomes
 
     assert [group.consumer_group for group in groups] == ["a-far-one", "g", "only-near"]
     assert [outcome.error for outcome in outcomes] == [None, None]
@@ -56,7 +67,8 @@ def test_the_groups_of_all_shards_are_listed_once_and_by_name(shards, deadline):
 def test_a_shard_that_does_not_answer_is_named_with_its_error_beside_what_the_others_say(shards, far, deadline):
     far.failure = AWAY
 
-    groups, outcomes = list_groups(shards, "", deadline)
+    page = list_groups(shards, TOKENS, GroupChoice(0), "", deadline)
+    groups, outcomes = page.groups, page.outcomes
     group = describe_group(shards, "g", deadline)
 
     assert [each.consumer_group for each in groups] == ["g", "only-near"]
@@ -67,7 +79,7 @@ def test_a_shard_that_does_not_answer_is_named_with_its_error_beside_what_the_ot
 def test_a_shard_without_consumer_service_is_named_like_one_that_is_away(near, fan_out, deadline):
     shards = Shards([near.shard("near"), near.memory.shard("bare")], fan_out)
 
-    _, outcomes = list_groups(shards, "", deadline)
+    outcomes = list_groups(shards, TOKENS, GroupChoice(0), "", deadline).outcomes
 
     assert isinstance(outcomes[1].error, ServiceUnavailableError)
     assert "bare" in outcomes[1].error.message
@@ -77,7 +89,7 @@ def test_when_no_shard_answers_the_error_is_raised_and_no_empty_list_is_shown(sh
     near.failure = far.failure = AWAY
 
     with pytest.raises(ServiceUnavailableError):
-        list_groups(shards, "", deadline)
+        list_groups(shards, TOKENS, GroupChoice(0), "", deadline)
     with pytest.raises(ServiceUnavailableError):
         describe_group(shards, "g", deadline)
 

@@ -8,7 +8,7 @@ from gateway.groups.copies import find_original
 from gateway.groups.tracked import MessageState, TrackedMessage
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis
-from gateway.ports.groups import Track, TrackState
+from gateway.ports.groups import GroupChoice, Track, TrackState
 from gateway.ports.shards import Shards
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 from store.format.properties import encode_properties
@@ -68,7 +68,7 @@ def asked(made, fan_out, deadline, tracks, known=KNOWN, **which):
     original, _, _ = find_original(shards, facts_of, **asked_for, deadline=deadline)
     if original is None:
         return None, []
-    of_record = tracks_of_record(shards, original, deadline)
+    of_record = tracks_of_record(shards, original, GroupChoice(64), deadline).items
     followed, _, _ = follow(shards, facts_of, original, of_record, deadline)
     return original, followed
 
@@ -178,7 +178,9 @@ def test_a_state_is_unknown_when_the_index_that_would_show_the_copies_is_away(ma
     original, _, _ = find_original(shards, facts_of, offset_msg_id="", topic="T", unique_key=KEY, deadline=deadline)
     groups.memory.failures["search"] = ServiceUnavailableError("away")
 
-    (track,), outcomes, _ = follow(shards, facts_of, original, tracks_of_record(shards, original, deadline), deadline)
+    (track,), outcomes, _ = follow(
+        shards, facts_of, original, tracks_of_record(shards, original, GroupChoice(64), deadline).items, deadline
+    )
 
     assert track.track.state is TrackState.UNKNOWN
     assert outcomes[0].error is not None

@@ -150,3 +150,48 @@ def test_a_message_can_be_pickled_and_copied(copied) -> None:
 def test_a_message_says_where_it_was_found_if_the_gateway_does() -> None:
     assert stored().source is MessageSource.ARCHIVE
     assert message_of(message_pb2.StoredMessage()).source is None
+
+
+def groups_page(names: str, token: str = "") -> pb.ListConsumerGroupsResponse:
+    return pb.ListConsumerGroupsResponse(
+        groups=[pb.ConsumerGroupSettings(consumer_group=name) for name in names],
+        outcomes=[pb.ShardOutcome(broker_name="a")],
+        next_page_token=token,
+    )
+
+
+def test_groups_of_all_pages_are_one_answer(ask: Ask) -> None:
+    script = [groups_page("ab", "more"), groups_page("cd", "still"), groups_page("e")]
+    fake, answer = ask(script, lambda client: client.consumer_groups(name_contains="x"))
+
+    requests = [pb.ListConsumerGroupsRequest.FromString(each) for each in fake.requests]
+    assert [(request.page_token, request.name_contains) for request in requests] == [
+        ("", "x"),
+        ("more", "x"),
+        ("still", "x"),
+    ]
+    assert [each.consumer_group for each in answer.groups] == list("abcde")
+    assert ([each.broker_name for each in answer.shards], answer.has_more) == (["a"], False)
+
+
+def test_a_limit_of_groups_ends_the_pages_and_says_that_there_are_more(ask: Ask) -> None:
+    script = [groups_page("ab", "more"), groups_page("c", "still")]
+    fake, answer = ask(script, lambda client: client.consumer_groups(limit=3))
+
+    requests = [pb.ListConsumerGroupsRequest.FromString(each) for each in fake.requests]
+    assert [request.page_size for request in requests] == [3, 1]
+    assert ([each.consumer_group for each in answer.groups], answer.has_more) == (["a", "b", "c"], True)
+
+
+def test_tracks_of_all_pages_are_one_answer(ask: Ask) -> None:
+    message = message_pb2.StoredMessage(topic="T", properties={"k": "v"})
+
+    def tracks(name: str, token: str = "") -> pb.TrackMessageResponse:
+        row = pb.TrackMessageResponse.Track(consumer_group=name, state=pb.TRACK_STATE_CONSUMED)
+        return pb.TrackMessageResponse(
+            message=message, state=pb.MESSAGE_STATE_STORED, tracks=[row], next_page_token=token
+        )
+
+    _, answer = ask([tracks("a", "more"), tracks("b")], lambda client: client.track("id"))
+    assert [each.consumer_group for each in answer.tracks] == ["a", "b"]
+    assert (answer.message.properties, answer.has_more) == ({"k": "v"}, False)

@@ -428,16 +428,26 @@ class GroupSettings(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_enabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ...) -> None: ...
 
 class ListGroupsRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "page_size", "after", "name_contains", "consumer_group")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_CONTAINS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    page_size: int
+    after: str
+    name_contains: str
+    consumer_group: str
+    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., after: _Optional[str] = ..., name_contains: _Optional[str] = ..., consumer_group: _Optional[str] = ...) -> None: ...
 
 class ListGroupsResponse(_message.Message):
-    __slots__ = ("groups",)
+    __slots__ = ("groups", "has_more")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[GroupSettings]
-    def __init__(self, groups: _Optional[_Iterable[_Union[GroupSettings, _Mapping]]] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, groups: _Optional[_Iterable[_Union[GroupSettings, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class GetGroupRequest(_message.Message):
     __slots__ = ("consumer_group",)
@@ -504,13 +514,21 @@ class DeleteGroupResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class TrackMessageRequest(_message.Message):
-    __slots__ = ("message",)
+    __slots__ = ("message", "page_size", "after", "name_contains", "consumer_group")
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_CONTAINS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     message: _message_pb2.StoredMessage
-    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ...) -> None: ...
+    page_size: int
+    after: str
+    name_contains: str
+    consumer_group: str
+    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., page_size: _Optional[int] = ..., after: _Optional[str] = ..., name_contains: _Optional[str] = ..., consumer_group: _Optional[str] = ...) -> None: ...
 
 class TrackMessageResponse(_message.Message):
-    __slots__ = ("tracks",)
+    __slots__ = ("tracks", "has_more")
     class Track(_message.Message):
         __slots__ = ("consumer_group", "state", "delivery_attempts", "visible_time", "copy_offset_msg_id", "is_online", "client_id", "reason")
         CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -531,8 +549,10 @@ class TrackMessageResponse(_message.Message):
         reason: str
         def __init__(self, consumer_group: _Optional[str] = ..., state: _Optional[_Union[TrackState, str]] = ..., delivery_attempts: _Optional[int] = ..., visible_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., copy_offset_msg_id: _Optional[str] = ..., is_online: _Optional[bool] = ..., client_id: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
     TRACKS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     tracks: _containers.RepeatedCompositeFieldContainer[TrackMessageResponse.Track]
-    def __init__(self, tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ...) -> None: ...
+    has_more: bool
+    def __init__(self, tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ..., has_more: _Optional[bool] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
     __slots__ = ()

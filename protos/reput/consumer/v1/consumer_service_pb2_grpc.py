@@ -246,7 +246,7 @@ class ConsumerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListGroups(self, request, context):
-        """The groups of this shard, by name.
+        """The groups of this shard, by name: those that are kept, and without a topic also those that have only members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

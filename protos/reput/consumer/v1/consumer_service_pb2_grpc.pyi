@@ -69,7 +69,7 @@ class ConsumerServiceStub:
     Endless; ask with it before the first Pop that comes back empty.
     """
     ListGroups: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.ListGroupsRequest, _consumer_service_pb2.ListGroupsResponse]
-    """The groups of this shard, by name."""
+    """The groups of this shard, by name: those that are kept, and without a topic also those that have only members."""
     GetGroup: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.GetGroupRequest, _consumer_service_pb2.GetGroupResponse]
     """A group with its members and queues. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
     UpdateGroup: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.UpdateGroupRequest, _consumer_service_pb2.UpdateGroupResponse]
@@ -207,7 +207,7 @@ class ConsumerServiceServicer:
         request: _consumer_service_pb2.ListGroupsRequest,
         context: _grpc.ServicerContext,
     ) -> _consumer_service_pb2.ListGroupsResponse:
-        """The groups of this shard, by name."""
+        """The groups of this shard, by name: those that are kept, and without a topic also those that have only members."""
 
     def GetGroup(
         self,

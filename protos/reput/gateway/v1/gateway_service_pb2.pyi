@@ -296,18 +296,20 @@ class FindMessageRequest(_message.Message):
 class FindMessageResponse(_message.Message):
     __slots__ = ("matches", "completeness", "shards", "topic_count", "begin_time", "end_time", "next_page_token")
     class Match(_message.Message):
-        __slots__ = ("message", "matched_by", "state", "due_time", "tracks")
+        __slots__ = ("message", "matched_by", "state", "due_time", "tracks", "has_more_tracks")
         MESSAGE_FIELD_NUMBER: _ClassVar[int]
         MATCHED_BY_FIELD_NUMBER: _ClassVar[int]
         STATE_FIELD_NUMBER: _ClassVar[int]
         DUE_TIME_FIELD_NUMBER: _ClassVar[int]
         TRACKS_FIELD_NUMBER: _ClassVar[int]
+        HAS_MORE_TRACKS_FIELD_NUMBER: _ClassVar[int]
         message: _message_pb2.StoredMessage
         matched_by: MatchedBy
         state: MessageState
         due_time: _timestamp_pb2.Timestamp
         tracks: _containers.RepeatedCompositeFieldContainer[TrackMessageResponse.Track]
-        def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., matched_by: _Optional[_Union[MatchedBy, str]] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ...) -> None: ...
+        has_more_tracks: bool
+        def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., matched_by: _Optional[_Union[MatchedBy, str]] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ..., has_more_tracks: _Optional[bool] = ...) -> None: ...
     MATCHES_FIELD_NUMBER: _ClassVar[int]
     COMPLETENESS_FIELD_NUMBER: _ClassVar[int]
     SHARDS_FIELD_NUMBER: _ClassVar[int]
@@ -1114,18 +1116,26 @@ class ConsumerGroupSettings(_message.Message):
     def __init__(self, consumer_group: _Optional[str] = ..., ordered: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., consume_disabled: _Optional[bool] = ..., broadcast: _Optional[bool] = ...) -> None: ...
 
 class ListConsumerGroupsRequest(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "page_size", "page_token", "name_contains")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    NAME_CONTAINS_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    name_contains: str
+    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., name_contains: _Optional[str] = ...) -> None: ...
 
 class ListConsumerGroupsResponse(_message.Message):
-    __slots__ = ("groups", "outcomes")
+    __slots__ = ("groups", "outcomes", "next_page_token")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     OUTCOMES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     groups: _containers.RepeatedCompositeFieldContainer[ConsumerGroupSettings]
     outcomes: _containers.RepeatedCompositeFieldContainer[ShardOutcome]
-    def __init__(self, groups: _Optional[_Iterable[_Union[ConsumerGroupSettings, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, groups: _Optional[_Iterable[_Union[ConsumerGroupSettings, _Mapping]]] = ..., outcomes: _Optional[_Iterable[_Union[ShardOutcome, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetConsumerGroupRequest(_message.Message):
     __slots__ = ("consumer_group",)
@@ -1228,17 +1238,25 @@ class DeleteConsumerGroupResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class TrackMessageRequest(_message.Message):
-    __slots__ = ("offset_msg_id", "topic", "unique_key")
+    __slots__ = ("offset_msg_id", "topic", "unique_key", "page_size", "page_token", "group_contains", "consumer_group")
     OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_CONTAINS_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     offset_msg_id: str
     topic: str
     unique_key: str
-    def __init__(self, offset_msg_id: _Optional[str] = ..., topic: _Optional[str] = ..., unique_key: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    group_contains: str
+    consumer_group: str
+    def __init__(self, offset_msg_id: _Optional[str] = ..., topic: _Optional[str] = ..., unique_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., group_contains: _Optional[str] = ..., consumer_group: _Optional[str] = ...) -> None: ...
 
 class TrackMessageResponse(_message.Message):
-    __slots__ = ("message", "state", "due_time", "tracks")
+    __slots__ = ("message", "state", "due_time", "tracks", "next_page_token")
     class Track(_message.Message):
         __slots__ = ("consumer_group", "state", "delivery_attempts", "next_time", "copy_offset_msg_ids", "is_online", "client_id", "reason")
         CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -1262,11 +1280,13 @@ class TrackMessageResponse(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     DUE_TIME_FIELD_NUMBER: _ClassVar[int]
     TRACKS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     message: _message_pb2.StoredMessage
     state: MessageState
     due_time: _timestamp_pb2.Timestamp
     tracks: _containers.RepeatedCompositeFieldContainer[TrackMessageResponse.Track]
-    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ResendDeadLettersRequest(_message.Message):
     __slots__ = ("consumer_group", "filter", "begin_time", "end_time", "max_messages", "dry_run", "page_token")

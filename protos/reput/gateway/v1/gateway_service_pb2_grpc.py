@@ -391,7 +391,7 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListConsumerGroups(self, request, context):
-        """The consumer groups of all shards, by name.
+        """The consumer groups of all shards, by name, in pages. Errors: INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -420,8 +420,8 @@ class GatewayServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def TrackMessage(self, request, context):
-        """What has become of a message: where it waits, and how it stands with each consumer group.
-        Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """What has become of a message: where it waits, and how it stands with each consumer group, in pages of groups.
+        Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

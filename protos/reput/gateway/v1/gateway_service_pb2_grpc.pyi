@@ -114,7 +114,7 @@ class GatewayServiceStub:
     Errors: NOT_FOUND (TOPIC_NOT_FOUND, QUEUE_NOT_FOUND, BROKER_NOT_FOUND), INVALID_ARGUMENT.
     """
     ListConsumerGroups: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ListConsumerGroupsRequest, _gateway_service_pb2.ListConsumerGroupsResponse]
-    """The consumer groups of all shards, by name."""
+    """The consumer groups of all shards, by name, in pages. Errors: INVALID_ARGUMENT (also INVALID_PAGE_TOKEN)."""
     GetConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetConsumerGroupRequest, _gateway_service_pb2.GetConsumerGroupResponse]
     """A consumer group: its members, and its queues with their lag. Errors: NOT_FOUND (GROUP_NOT_FOUND)."""
     UpdateConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.UpdateConsumerGroupRequest, _gateway_service_pb2.UpdateConsumerGroupResponse]
@@ -124,8 +124,8 @@ class GatewayServiceStub:
     DeleteConsumerGroup: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.DeleteConsumerGroupRequest, _gateway_service_pb2.DeleteConsumerGroupResponse]
     """Forgets a consumer group with its positions, in every shard. A group that there is not: OK."""
     TrackMessage: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.TrackMessageRequest, _gateway_service_pb2.TrackMessageResponse]
-    """What has become of a message: where it waits, and how it stands with each consumer group.
-    Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+    """What has become of a message: where it waits, and how it stands with each consumer group, in pages of groups.
+    Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
     """
     ResendDeadLetters: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ResendDeadLettersRequest, _gateway_service_pb2.ResendDeadLettersResponse]
     """Sends the dead letters of a consumer group to their own topics again, in the same shard; each is a new message with a new
@@ -367,7 +367,7 @@ class GatewayServiceServicer:
         request: _gateway_service_pb2.ListConsumerGroupsRequest,
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.ListConsumerGroupsResponse:
-        """The consumer groups of all shards, by name."""
+        """The consumer groups of all shards, by name, in pages. Errors: INVALID_ARGUMENT (also INVALID_PAGE_TOKEN)."""
 
     def GetConsumerGroup(
         self,
@@ -397,8 +397,8 @@ class GatewayServiceServicer:
         request: _gateway_service_pb2.TrackMessageRequest,
         context: _grpc.ServicerContext,
     ) -> _gateway_service_pb2.TrackMessageResponse:
-        """What has become of a message: where it waits, and how it stands with each consumer group.
-        Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT.
+        """What has become of a message: where it waits, and how it stands with each consumer group, in pages of groups.
+        Errors: NOT_FOUND (RECORD_NOT_FOUND, TOPIC_NOT_FOUND), INVALID_ARGUMENT (also INVALID_PAGE_TOKEN).
         """
 
     def ResendDeadLetters(
