@@ -80,7 +80,10 @@ def shard_outcome_of(outcome: ShardOutcome) -> pb.ShardOutcome:
     shard = pb.ShardOutcome(broker_name=outcome.broker_name)
     if outcome.error is not None:
         shard.error.CopyFrom(to_status(outcome.error))
-    if outcome.progress is not None:
+    if outcome.progress is not None and outcome.progress.is_limited:
+        shard.catching_up = outcome.progress.catching_up
+        shard.log_end_offset = int(outcome.progress.is_behind)
+    elif outcome.progress is not None:
         shard.indexed_up_to_offset = outcome.progress.next_offset
         shard.log_end_offset = outcome.progress.log_end_offset
         shard.catching_up = outcome.progress.catching_up

@@ -82,6 +82,15 @@ class Sight:
         """Whether the caller may see the topic."""
         return self.access.allows(self.roles, topic)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the caller may see every topic."""
+        return self.access.has_all_topics(self.roles)
+
+    def shown(self, progress: BuildProgress) -> BuildProgress:
+        """How far a builder is, as the caller may know it."""
+        return progress if self.is_whole else dataclasses.replace(progress, is_limited=True)
+
     def check(self, topic: str) -> None:
         """PermissionDeniedError when the caller may not see the topic."""
         if not self.holds(topic):
@@ -149,7 +158,7 @@ class CallerShards(Generic[Message]):
         if sight is None:
             raise StoreError("the gateway asked for shards without a caller; this is a bug of the gateway")
         shards = self._source.now()
-        if sight.access.has_all_topics(sight.roles) and sight.access.groups is None:
+        if sight.is_whole and sight.access.groups is None:
             return shards
         return Shards([self._seen(shard, sight) for shard in shards], shards.fan_out)
 
@@ -270,18 +279,22 @@ class SeenQueues:
     ) -> QueueStretch:
         """See the port."""
         self._sight.check(topic)
-        return self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
+        stretch = self._queues.units(topic, queue_id, queue_offset, unit_count_max, deadline)
+        return dataclasses.replace(stretch, progress=self._sight.shown(stretch.progress))
 
     def search_offset(
         self, topic: str, queue_id: int, time_millis: int, boundary: Boundary, deadline: Deadline
     ) -> FoundOffset:
         """See the port."""
         self._sight.check(topic)
-        return self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
+        found = self._queues.search_offset(topic, queue_id, time_millis, boundary, deadline)
+        return (
+            found if found.progress is None else dataclasses.replace(found, progress=self._sight.shown(found.progress))
+        )
 
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""
-        return self._queues.progress(past_offset, wait_seconds, deadline)
+        return self._sight.shown(self._queues.progress(past_offset, wait_seconds, deadline))
 
 
 class SeenKeys:
@@ -307,11 +320,16 @@ class SeenKeys:
         found = self._keys.search(
             topic, key, window, below_offset=below_offset, count_max=count_max, deadline=deadline, explain=explain
         )
-        return dataclasses.replace(found, explanation=None, is_limited=True) if explain else found
+        found = dataclasses.replace(found, progress=self._sight.shown(found.progress))
+        return (
+            dataclasses.replace(found, explanation=None, is_limited=True)
+            if explain and not self._sight.is_whole
+            else found
+        )
 
     def progress(self, past_offset: int, wait_seconds: float, deadline: Deadline) -> BuildProgress:
         """See the port."""
-        return self._keys.progress(past_offset, wait_seconds, deadline)
+        return self._sight.shown(self._keys.progress(past_offset, wait_seconds, deadline))
 
 
 class SeenTopics:
@@ -382,9 +400,9 @@ class SeenGroups:
         is_whole = [member.subscriptions for member in members] == [member.subscriptions for member in facts.members]
         return dataclasses.replace(
             facts,
-            members=members if not self._sees_all else facts.members,
+            members=members if not self._sight.is_whole else facts.members,
             # They name members.
-            problems=facts.problems if is_whole or self._sees_all else (),
+            problems=facts.problems if is_whole or self._sight.is_whole else (),
             queues=[queue for queue in facts.queues if self._sight.holds(queue.topic)],
         )
 
@@ -449,10 +467,6 @@ class SeenGroups:
                 return GroupPage(seen[: choice.count_max], len(seen) > choice.count_max)
             part = dataclasses.replace(part, after=page.items[-1].consumer_group)
 
-    @property
-    def _sees_all(self) -> bool:
-        return self._sight.access.has_all_topics(self._sight.roles)
-
     def _holds(self, consumer_group: str) -> bool:
         return self._sight.access.allows_group(consumer_group)
 
@@ -492,9 +506,9 @@ class SeenWaiting:
         """The question as the shard gets it: a page that is filled with other messages would tell how many there are."""
         if question.topic:
             self._sight.check(question.topic)
-        if self._sight.access.has_all_topics(self._sight.roles):
+        if self._sight.is_whole:
             return question
         return dataclasses.replace(question, topic_patterns=self._sight.access.patterns_of(self._sight.roles))
 
     def _count(self, pending_count: int) -> int:
-        return pending_count if self._sight.access.has_all_topics(self._sight.roles) else 0
+        return pending_count if self._sight.is_whole else 0

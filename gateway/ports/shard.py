@@ -71,6 +71,7 @@ class BuildProgress:
         catching_up: the builder has not reached the end of the log since its start.
         built_up_to_millis: store time of the newest record built.
         is_final: no later record can be part of the answer.
+        is_limited: its caller may not see all records: offsets and times of the log tell when others come, and how large.
     """
 
     next_offset: int
@@ -78,6 +79,7 @@ class BuildProgress:
     catching_up: bool
     built_up_to_millis: int | None = None
     is_final: bool = False
+    is_limited: bool = False
 
     @property
     def is_behind(self) -> bool:

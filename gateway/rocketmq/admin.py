@@ -235,8 +235,10 @@ def _message(shards: MessageShards, entry: PageEntry[StoredMessage], deadline: D
 def _lag(outcomes: Sequence[ShardOutcome]) -> str:
     """The status message: OK, or which indexes do not hold the newest messages yet."""
     behind = [
-        f"{outcome.broker_name} by {outcome.progress.log_end_offset - outcome.progress.next_offset} bytes"
+        outcome.broker_name
+        if progress.is_limited
+        else f"{outcome.broker_name} by {progress.log_end_offset - progress.next_offset} bytes"
         for outcome in outcomes
-        if outcome.progress is not None and outcome.progress.is_behind
+        if (progress := outcome.progress) is not None and progress.is_behind
     ]
     return f"OK, but the index is behind the log: {', '.join(behind)}" if behind else "OK"

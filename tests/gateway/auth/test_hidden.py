@@ -134,3 +134,24 @@ def test_an_explanation_counted_hidden_messages_with_a_key_of_the_same_hash(reco
 
     assert str(explained(twin, ["b_order"])) == str(explained("absent key".replace(" ", "-"), ["b_order"]))
     assert explained(twin, ["*"]).shards[0].lookups[0].rejected_count >= 1
+
+
+def test_the_end_of_the_log_and_its_newest_time_told_when_hidden_messages_came(records, fan_out) -> None:
+    memory = ExplainedShard(records, topics={"b_order": 4})
+    source = CallerShards(Shards([memory.shard()], fan_out), StoredMessage())
+    servicer = GatewayServicer(source, PageTokens("s"))
+    asked = [
+        lambda: servicer.QueryMessageByKey(pb.QueryMessageByKeyRequest(topic="b_order", key="AaAa"), CONTEXT),
+        lambda: servicer.QueryMessageByOffset(pb.QueryMessageByOffsetRequest(topic="b_order"), CONTEXT),
+        lambda: servicer.FindMessage(pb.FindMessageRequest(text="AaAa"), CONTEXT),
+        lambda: servicer.ListTopics(pb.ListTopicsRequest(), CONTEXT),
+    ]
+
+    def rows(patterns) -> list[pb.ShardOutcome]:
+        with work_for(Sight(Access("c", {Role.READ: patterns}), READ)):
+            return [row for ask in asked for row in ask().shards]
+
+    assert all(row.indexed_up_to_offset and row.log_end_offset for row in rows(["*"]))
+    assert rows(["b_order"]) == [pb.ShardOutcome(broker_name="broker-a")] * len(asked)
+    memory.built_offset = 1
+    assert {row.log_end_offset for row in rows(["b_order"])[:1]} == {1}
